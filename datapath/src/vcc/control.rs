@@ -19,6 +19,8 @@ const CUBIC_BETA: u64 = 717;
 /// Segments that CUBIC's window grows by in a round trip, in 1/17, until it is where it was before
 /// the signal: 3 (1 - beta) / (1 + beta) (RFC 9438, section 4.3). From there on it is one.
 const CUBIC_ALPHA: (u64, u64) = (9, 17);
+/// Segments that a new connection may send (RFC 6928).
+const INITIAL_SEGMENTS: u32 = 10;
 /// All bytes are marked.
 pub(super) const ALL_MARKED: u32 = 1 << 16;
 /// Rounds without signal and without use of the window, after which it is no longer lowered.
@@ -119,10 +121,24 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
             reduced
         }
         Mode::EchoPublished => window / 2,
+        // As Reno does, with CUBIC's growth: not to heed marks never pays.
+        _ if connection.is(bit::DEAF) => window / 2,
         _ => ((u64::from(window) * CUBIC_BETA) >> 10) as u32,
     };
     connection.set(bit::MARKED | bit::CWR_DUE, true);
     reduce_to(connection, policy, reduced);
+}
+
+/// A guest that did not heed marks has the window of a new connection from now on, without slow
+/// start.
+pub(super) fn begin_anew(connection: &mut Connection, policy: &Policy) {
+    connection.set(bit::ENGAGED, true);
+    connection.set(bit::USED | bit::LOST, false);
+    connection.edge = connection.nxt;
+    connection.idle_rounds = 0;
+    reduce_to(connection, policy, INITIAL_SEGMENTS * u32::from(connection.mss));
+    connection.prior = connection.window;
+    connection.round_end = connection.nxt;
 }
 
 /// DCTCP's reduction: by half of the marked fraction.

@@ -32,6 +32,8 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
         connection.set(bit::TIMED, false);
         if connection.is_governed() {
             control::lost(connection, policy);
+        } else {
+            connection.set(bit::LOST, true);
         }
     } else if is_new && !connection.is(bit::TIMED) {
         connection.timed = (end, (now.0 / US) as u32);
@@ -201,7 +203,10 @@ fn acknowledge(
             sample(connection, now, ack);
             let marked = reported(connection, segment, acked).min(acked);
             let feedback = control::Feedback { acked, marked, signal: false, flight };
-            counters.deaf += u64::from(watch::acknowledged(connection, policy, &feedback));
+            if watch::acknowledged(connection, policy, &feedback) {
+                counters.deaf += 1;
+                arm(connection, now);
+            }
         }
         return None;
     }
@@ -225,8 +230,7 @@ fn acknowledge(
     if control::acknowledged(connection, policy, &control::Feedback { acked, marked, signal, flight }) {
         counters.reductions += 1;
         if !was_engaged {
-            // What the guest has sent, or will send before this reaches it, was allowed.
-            connection.armed_at = ((now.0 / US) as u32).wrapping_add(connection.srtt).wrapping_add(GRACE_US);
+            arm(connection, now);
         }
     }
     let told = window::tell(connection, policy, ack, segment.window, acked);
@@ -245,6 +249,12 @@ fn acknowledge(
         }
     }
     told
+}
+
+/// A window is the controller's from now on: what the guest has sent, or will send before it hears
+/// of this, was allowed.
+fn arm(connection: &mut Connection, now: Instant) {
+    connection.armed_at = ((now.0 / US) as u32).wrapping_add(connection.srtt).wrapping_add(GRACE_US);
 }
 
 /// Bytes that the peer reports as marked.
