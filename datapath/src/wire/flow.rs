@@ -241,7 +241,7 @@ fn words(number: u64) -> [u32; 2] {
     [number as u32, (number >> 32) as u32]
 }
 
-/// 2^64 by the golden ratio: multiples of it are far from each other (Knuth, volume 3, section 6.4).
+/// 2^64 by the golden ratio: its multiples are far from each other (Knuth, volume 3, section 6.4).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// What the kind takes at most.
 const KIND_BITS: u32 = 9;
