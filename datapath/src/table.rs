@@ -40,6 +40,14 @@ struct Entry<K, V> {
     content: Option<(K, V)>,
 }
 
+impl<K, V> Entry<K, V> {
+    #[inline]
+    fn is_fresh(&self, now: Instant, list: u32, age_ns: u64) -> bool {
+        // One that was seen later than now, by another clock, is not.
+        self.list == list && now.0.wrapping_sub(self.seen.0) < age_ns
+    }
+}
+
 /// Entries in the order in which they were last seen, the oldest first.
 #[derive(Clone, Copy, Debug)]
 struct List {
@@ -226,7 +234,16 @@ impl<K: Eq + Hash, V> Table<K, V> {
     #[must_use]
     #[inline]
     pub fn is_fresh(&self, now: Instant, id: Id, list: u32, age_ns: u64) -> bool {
-        self.entries.get(id.0 as usize).is_some_and(|entry| entry.list == list && now.since(entry.seen) < age_ns)
+        self.entries.get(id.0 as usize).is_some_and(|entry| entry.is_fresh(now, list, age_ns))
+    }
+
+    /// Whether an entry is fresh ([`Table::is_fresh`]) and its key is one that is asked for.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_fresh_and(&self, now: Instant, id: Id, (list, age_ns): (u32, u64), asked: impl Fn(&K) -> bool) -> bool {
+        self.entries.get(id.0 as usize).is_some_and(|entry| {
+            entry.content.as_ref().is_some_and(|(key, _)| asked(key)) && entry.is_fresh(now, list, age_ns)
+        })
     }
 
     /// When an entry was last seen.

@@ -17,16 +17,16 @@
 //! limits come and go, and how a connection is treated does not. Nothing here is called where an
 //! endpoint's mode is `off`.
 
-use crate::frame::{self, Frame, Pool};
+use crate::frame::{self, Frame, Meta, Pool};
 use crate::ids::{EndpointId, TenantId};
 use crate::table::Id;
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, protocol, tcp_flags};
+use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, Tcp4, protocol, tcp_flags};
 use connection::{Connection, Treatment, Why, before, bit};
 use connections::{Class, Connections, Key};
 use hold::Holds;
-use segment::{Edit, Segment, options_of};
+use segment::{Edit, Headers, Segment, options_of};
 
 pub mod connection;
 pub mod connections;
@@ -373,42 +373,32 @@ impl Vcc {
     /// its numbers as a fragment, and the endpoint is policed.
     pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
         let Some(place) = self.endpoints.get(from.0 as usize).filter(|place| place.is_in()) else { return Ok(()) };
-        let (bytes, meta) = pool.parts_mut(frame);
-        let Some(segment) = Segment::of(bytes, &meta.layout, &meta.offload) else {
+        let (bytes, Meta { layout, offload, .. }) = pool.parts_mut(frame);
+        if let Some((flow, mut headers)) = usual(bytes, layout)
+            && let Some((_, connection)) = self.connections.open(now, from, flow)
+        {
+            let segment = Segment::read(headers.tcp, headers.ip[1] & 3, layout, offload);
+            if segment.is_plain() && open::beyond(connection, now, &place.policy, &segment, offload.gso_size) == 0 {
+                let edit = open::send(connection, now, &place.policy, &segment);
+                edit.write(&mut headers, L3::Ipv4, offload);
+                return Ok(());
+            }
+        }
+        self.send_any(pool, now, from, frame)
+    }
+
+    /// The same of any frame.
+    #[inline(never)]
+    fn send_any(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
+        let Some(call) = self.call(now, from) else { return Ok(()) };
+        let (mut bytes, mut meta) = pool.parts_mut(frame);
+        let Some(mut segment) = Segment::of(bytes, &meta.layout, &meta.offload) else {
             let is_hidden = meta.layout.fragment && is_tcp(bytes, &meta.layout);
             return if is_hidden { self.send_fragment(from) } else { Ok(()) };
         };
         let Some(flow) = FlowKey::of(bytes, &meta.layout) else { return Ok(()) };
         let key = Key { endpoint: from, flow };
         let found = self.connections.find_again(&key);
-        let known = found.and_then(|id| Some((id, self.connections.get_mut(id)?)));
-        match known {
-            Some((id, connection))
-                if !segment.is_of_handshake()
-                    && open::beyond(connection, now, &place.policy, &segment, meta.offload.gso_size) == 0 =>
-            {
-                let edit = open::send(connection, now, &place.policy, &segment);
-                let class = class_of(connection, &segment);
-                self.connections.touch(now, id, from, class);
-                edit.apply(bytes, &meta.layout, &mut meta.offload);
-                Ok(())
-            }
-            _ => self.send_unusual(pool, now, (key, found), frame),
-        }
-    }
-
-    /// The same of what is of a handshake, of no connection, or beyond the window.
-    #[cold]
-    fn send_unusual(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        (key, found): (Key, Option<Id>),
-        frame: &Frame,
-    ) -> Result<(), Reason> {
-        let Some(call) = self.call(now, key.endpoint) else { return Ok(()) };
-        let (mut bytes, mut meta) = pool.parts_mut(frame);
-        let Some(mut segment) = Segment::of(bytes, &meta.layout, &meta.offload) else { return Ok(()) };
         if let Some(connection) = found.and_then(|id| self.connections.get(id)) {
             let beyond = open::beyond(connection, now, &call.policy, &segment, meta.offload.gso_size);
             if beyond > 0 {
@@ -479,6 +469,29 @@ impl Vcc {
     #[inline(always)]
     fn show(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Waits)> {
         let place = self.endpoints.get_mut(to.0 as usize).filter(|place| place.is_in())?;
+        let (bytes, Meta { layout, offload, .. }) = pool.parts_mut(frame);
+        if let Some((flow, mut headers)) = usual(bytes, layout)
+            && let Some((id, connection)) = self.connections.open(now, to, flow.reversed())
+            && let Some(counters) = place.counters.as_deref_mut()
+        {
+            let segment = Segment::read(headers.tcp, headers.ip[1] & 3, layout, offload);
+            if segment.is_plain() {
+                let mut waits = Waits::default();
+                let edit = open::receive_open(connection, now, &place.policy, &segment, (counters, &mut waits));
+                edit.write(&mut headers, L3::Ipv4, offload);
+                if waits.us > 0 {
+                    waits = waits.heeding(bytes, layout);
+                }
+                return Some((id, waits));
+            }
+        }
+        self.show_any(pool, now, to, frame)
+    }
+
+    /// The same of any frame.
+    #[inline(never)]
+    fn show_any(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Waits)> {
+        let place = self.endpoints.get_mut(to.0 as usize)?;
         let (bytes, meta) = pool.parts_mut(frame);
         let segment = Segment::of(bytes, &meta.layout, &meta.offload)?;
         let key = Key { endpoint: to, flow: FlowKey::of(bytes, &meta.layout)?.reversed() };
@@ -489,9 +502,8 @@ impl Vcc {
         } else {
             let (connection, counters) = (self.connections.get_mut(found?)?, place.counters.as_deref_mut()?);
             let edit = open::receive(connection, now, &place.policy, &segment, (counters, &mut waits));
-            // What tells of losses is wanted at once.
-            if waits.us > 0 && options_of(bytes, &meta.layout).has_sack {
-                waits = Waits { us: 0, supersedes: true };
+            if waits.us > 0 {
+                waits = waits.heeding(bytes, &meta.layout);
             }
             let class = class_of(connection, &segment);
             self.connections.touch(now, found?, to, class);
@@ -690,6 +702,24 @@ struct Waits {
     us: u32,
     /// It says all that an earlier one said that waits.
     supersedes: bool,
+}
+
+impl Waits {
+    /// The same, but for what tells of losses: that is wanted at once.
+    #[inline(never)]
+    fn heeding(self, bytes: &[u8], layout: &Layout) -> Waits {
+        if options_of(bytes, layout).has_sack { Waits { us: 0, supersedes: true } } else { self }
+    }
+}
+
+/// Flow and headers of what most frames are: a TCP segment over IPv4 without options.
+#[inline(always)]
+fn usual<'a>(bytes: &'a mut [u8], layout: &Layout) -> Option<(Tcp4, Headers<'a>)> {
+    if layout.l4 != L4::Tcp || layout.l3 != L3::Ipv4 || layout.fragment {
+        return None;
+    }
+    let headers = Headers::of_ipv4(bytes, layout)?;
+    Some((Tcp4::of(headers.ip, headers.tcp), headers))
 }
 
 /// The class that a connection is in after a segment.

@@ -120,7 +120,7 @@ pub mod bit {
     pub const FIN_IN: u16 = 1 << 11;
     /// A window was reduced for a mark before.
     pub const MARKED: u16 = 1 << 12;
-    /// A loss was seen in this round.
+    /// A loss was seen in this round. Of natives that are watched: or CWR was said.
     pub const LOST: u16 = 1 << 13;
     /// The network clears the codepoint: nothing more is sent as capable.
     pub const BLEACHED: u16 = 1 << 14;

@@ -14,7 +14,7 @@ use crate::ids::{EndpointId, TenantId};
 use crate::random::{Keyed, dice};
 use crate::table::{Id, Table};
 use crate::units::Instant;
-use crate::wire::FlowKey;
+use crate::wire::{FlowKey, Tcp4};
 use std::hash::{Hash, Hasher};
 
 /// Entries that an endpoint may have whatever others of its tenant have, while any are free.
@@ -82,7 +82,7 @@ impl Class {
 
 const CLASSES: u32 = Class::ALL.len() as u32;
 
-/// How many guesses there are, a power of two.
+/// How many places there are for guesses, a power of two.
 fn guesses_of(entries: u32) -> usize {
     entries.next_power_of_two() as usize / 2
 }
@@ -100,9 +100,10 @@ pub struct NoRoom;
 #[derive(Debug)]
 pub struct Connections {
     table: Table<Key, Connection>,
-    /// Guesses where a connection is, each as it was found last: most are right, and cost a tenth
-    /// of what the table's hash does. One that is wrong costs a look.
-    guesses: Vec<u32>,
+    /// Guesses where a connection is, two of those that share a place, the one that was found last
+    /// first: most are right, and cost a tenth of what the table's hash does. One that is wrong
+    /// costs a look.
+    guesses: Vec<[Id; 2]>,
     guess_key: [u64; 2],
     /// By tenant, how many entries.
     tenants: Vec<u32>,
@@ -119,7 +120,7 @@ impl Connections {
     /// Memory of a table of so many connections, in bytes.
     #[must_use]
     pub fn bytes_of(entries: u32) -> u64 {
-        Table::<Key, Connection>::bytes_of(entries) + 4 * guesses_of(entries) as u64
+        Table::<Key, Connection>::bytes_of(entries) + (size_of::<[Id; 2]>() * guesses_of(entries)) as u64
     }
 
     /// Takes the memory of all entries, so that nothing is allocated later.
@@ -127,7 +128,7 @@ impl Connections {
         self.table.set_most(most);
         self.table.reserve(endpoints * CLASSES as usize);
         if self.guesses.len() < guesses_of(most) {
-            self.guesses.resize(guesses_of(most), 0);
+            self.guesses.resize(guesses_of(most), [Id(0); 2]);
         }
         self.tenants.reserve(tenants.saturating_sub(self.tenants.len()));
         if self.tenants.len() < tenants {
@@ -160,25 +161,47 @@ impl Connections {
         self.table.find(key)
     }
 
-    /// The same, for one frame of many: where it was found last is tried first.
-    #[must_use]
+    /// Where guesses are.
     #[inline(always)]
-    pub fn find_again(&mut self, key: &Key) -> Option<Id> {
-        let guess = key.flow.guess(self.guess_key, key.endpoint.0) as usize;
-        let place = guess & self.guesses.len().wrapping_sub(1);
-        match self.guesses.get(place) {
-            Some(&id) if self.table.is_of(Id(id), key) => Some(Id(id)),
-            _ => self.find_anew(key, place),
-        }
+    fn place(&self, guess: u64) -> usize {
+        guess as usize & self.guesses.len().wrapping_sub(1)
     }
 
-    #[inline(never)]
-    fn find_anew(&mut self, key: &Key, place: usize) -> Option<Id> {
-        let found = self.find(key)?;
-        if let Some(guess) = self.guesses.get_mut(place) {
-            *guess = found.0;
+    /// The same, for one frame of many: where it was found last is tried first.
+    #[must_use]
+    pub fn find_again(&mut self, key: &Key) -> Option<Id> {
+        let place = self.place(key.flow.guess(self.guess_key, key.endpoint.0));
+        let &[first, second] = self.guesses.get(place)?;
+        if self.table.is_of(first, key) {
+            return Some(first);
         }
+        let found = if self.table.is_of(second, key) { second } else { self.find(key)? };
+        self.guesses[place] = [found, first];
         Some(found)
+    }
+
+    /// The entry of an open connection, which is used: most frames are of one that was just found.
+    #[must_use]
+    #[inline(always)]
+    pub(crate) fn open(&mut self, now: Instant, endpoint: EndpointId, flow: Tcp4) -> Option<(Id, &mut Connection)> {
+        let &[first, _] = self.guesses.get(self.place(flow.guess(self.guess_key, endpoint.0)))?;
+        let open = (list(endpoint, Class::Open), TOUCH_NS);
+        let is_it = |key: &Key| key.endpoint == endpoint && flow.is(&key.flow);
+        let id = if self.table.is_fresh_and(now, first, open, is_it) {
+            first
+        } else {
+            self.open_again(now, endpoint, flow)?
+        };
+        self.get_mut(id).map(|connection| (id, connection))
+    }
+
+    /// The same of one that was not found just now.
+    #[inline(never)]
+    fn open_again(&mut self, now: Instant, endpoint: EndpointId, flow: Tcp4) -> Option<Id> {
+        let (key, open) = (Key { endpoint, flow: flow.into() }, list(endpoint, Class::Open));
+        let id = self.find_again(&key).filter(|&id| self.table.list(id) == Some(open))?;
+        self.touch(now, id, endpoint, Class::Open);
+        Some(id)
     }
 
     /// An entry.

@@ -19,6 +19,8 @@ const CUBIC_BETA: u64 = 717;
 /// Segments that CUBIC's window grows by in a round trip, in 1/17, until it is where it was before
 /// the signal: 3 (1 - beta) / (1 + beta) (RFC 9438, section 4.3). From there on it is one.
 const CUBIC_ALPHA: (u64, u64) = (9, 17);
+/// Segments that a new connection may send (RFC 6928).
+const INITIAL_SEGMENTS: u32 = 10;
 /// All bytes are marked.
 pub(super) const ALL_MARKED: u32 = 1 << 16;
 /// Rounds without signal and without use of the window, after which it is no longer lowered.
@@ -37,22 +39,26 @@ pub struct Feedback {
     pub flight: u32,
 }
 
-/// An acknowledgement has advanced `una`.
-#[inline]
-pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Feedback) {
+/// An acknowledgement has advanced `una`. Whether the window was reduced.
+#[inline(always)]
+pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Feedback) -> bool {
     let Feedback { acked, marked, signal, flight } = *feedback;
     connection.acked = connection.acked.saturating_add(acked);
-    connection.marked = connection.marked.saturating_add(marked);
-    if is_shared(connection, policy) && connection.is(bit::ENGAGED) {
-        grow(connection, policy, acked, flight);
-    } else if signal && is_news(connection, acked, marked) {
+    if marked > 0 {
+        connection.marked = connection.marked.saturating_add(marked);
+    }
+    let mut is_reduced = false;
+    let (is_engaged, is_shared) = (connection.is(bit::ENGAGED), is_shared(connection, policy));
+    if signal && !(is_shared && is_engaged) && is_news(connection, acked, marked) {
         mark(connection, policy, flight);
-    } else if !before(connection.una, connection.reduced_to) && connection.is(bit::ENGAGED) {
+        is_reduced = true;
+    } else if is_engaged && (is_shared || !before(connection.una, connection.reduced_to)) {
         grow(connection, policy, acked, flight);
     }
     if !before(connection.una, connection.round_end) {
-        end_round(connection, policy, signal);
+        is_reduced |= end_round(connection, policy, signal);
     }
+    is_reduced
 }
 
 /// Whether windows may be below two segments. Rounds are of two segments then, mostly marked both
@@ -115,10 +121,24 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
             reduced
         }
         Mode::EchoPublished => window / 2,
+        // As Reno does, with CUBIC's growth: not to heed marks never pays.
+        _ if connection.is(bit::DEAF) => window / 2,
         _ => ((u64::from(window) * CUBIC_BETA) >> 10) as u32,
     };
     connection.set(bit::MARKED | bit::CWR_DUE, true);
     reduce_to(connection, policy, reduced);
+}
+
+/// A guest that did not heed marks has the window of a new connection from now on, without slow
+/// start.
+pub(super) fn begin_anew(connection: &mut Connection, policy: &Policy) {
+    connection.set(bit::ENGAGED, true);
+    connection.set(bit::USED | bit::LOST, false);
+    connection.edge = connection.nxt;
+    connection.idle_rounds = 0;
+    reduce_to(connection, policy, INITIAL_SEGMENTS * u32::from(connection.mss));
+    connection.prior = connection.window;
+    connection.round_end = connection.nxt;
 }
 
 /// DCTCP's reduction: by half of the marked fraction.
@@ -146,6 +166,7 @@ fn reduce_to(connection: &mut Connection, policy: &Policy, window: u32) {
 
 /// Slow start below the threshold, then so much for each window that is acknowledged as the natives
 /// of the network have: one segment, or what CUBIC does where it is as fast as that on average.
+#[inline(always)]
 fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
     let (window, mss) = (connection.window, u32::from(connection.mss));
     let slow_start = window < connection.ssthresh;
@@ -158,16 +179,14 @@ fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
         connection.window = window.saturating_add(acked).min(connection.ssthresh);
         return;
     }
-    // In bytes times the window, so that no part of a segment is lost.
-    let (segments, of) = match policy.mode {
-        Mode::Dctcp | Mode::EchoPublished => (1, 1),
-        _ if window >= connection.prior => (1, 1),
-        _ => CUBIC_ALPHA,
-    };
     if is_shared(connection, policy) {
         return grow_gently(connection, acked);
     }
-    let grown = u64::from(connection.grown) + u64::from(acked) * u64::from(mss) * segments / of;
+    // In bytes times the window, so that no part of a segment is lost.
+    let segment = u64::from(acked) * u64::from(mss);
+    let is_reno = matches!(policy.mode, Mode::Dctcp | Mode::EchoPublished) || window >= connection.prior;
+    let (segments, of) = CUBIC_ALPHA;
+    let grown = u64::from(connection.grown) + if is_reno { segment } else { segment * segments / of };
     let base = u64::from(window.max(flight));
     connection.window = window.saturating_add((grown / base) as u32).min(WINDOW_MOST);
     connection.grown = (grown % base) as u32;
@@ -195,13 +214,15 @@ const ALPHA_SHARED: u32 = ALL_MARKED / 8;
 /// The largest window that TCP can tell (RFC 7323, section 2.3).
 const WINDOW_MOST: u32 = 1 << 30;
 
+/// A round is over. Whether the window was reduced.
 #[inline(never)]
-fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) {
+fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) -> bool {
     if connection.acked > 0 {
         let share = (u64::from(connection.marked) << 16) / u64::from(connection.acked);
         connection.alpha = averaged(connection.alpha, share.min(u64::from(ALL_MARKED)) as u32);
     }
-    if is_shared(connection, policy) && connection.is(bit::ENGAGED) && connection.alpha > 0 {
+    let is_reduced = is_shared(connection, policy) && connection.is(bit::ENGAGED) && connection.alpha > 0;
+    if is_reduced {
         reduce_to(connection, policy, less(connection.window, connection.alpha));
     }
     if connection.is(bit::ENGAGED) && policy.mode != Mode::EchoPublished {
@@ -216,6 +237,7 @@ fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) {
     connection.round_end = connection.nxt;
     (connection.acked, connection.marked) = (0, 0);
     connection.set(bit::USED | bit::LOST, false);
+    is_reduced
 }
 
 /// Moves `alpha` a sixteenth of the way to `share`, and reaches it.

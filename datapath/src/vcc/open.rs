@@ -28,14 +28,15 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
     if segment.has(tcp_flags::FIN) {
         connection.set(bit::FIN_OUT, true);
     }
-    let now_us = (now.0 / US) as u32;
     if again {
         connection.set(bit::TIMED, false);
         if connection.is_governed() {
             control::lost(connection, policy);
+        } else {
+            connection.set(bit::LOST, true);
         }
     } else if is_new && !connection.is(bit::TIMED) {
-        connection.timed = (end, now_us);
+        connection.timed = (end, (now.0 / US) as u32);
         connection.set(bit::TIMED, true);
     }
     if is_new {
@@ -99,8 +100,25 @@ fn counter(connection: &mut Connection) -> u8 {
 }
 
 /// A segment without SYN for a guest.
-#[inline]
 pub(super) fn receive(
+    connection: &mut Connection,
+    now: Instant,
+    policy: &Policy,
+    segment: &Segment,
+    outcome: (&mut Counters, &mut Waits),
+) -> Edit {
+    if matches!(connection.treatment, Treatment::Opening) {
+        // The guest's SYN-ACK went another way, or was never seen.
+        let has_ended = connection.is(bit::FIN_IN) || segment.has(tcp_flags::FIN);
+        connection.set(bit::FIN_IN, has_ended);
+        return Edit::NONE;
+    }
+    receive_open(connection, now, policy, segment, outcome)
+}
+
+/// The same, of a connection that is open.
+#[inline(always)]
+pub(super) fn receive_open(
     connection: &mut Connection,
     now: Instant,
     policy: &Policy,
@@ -110,11 +128,8 @@ pub(super) fn receive(
     if segment.has(tcp_flags::FIN) {
         connection.set(bit::FIN_IN, true);
     }
-    if matches!(connection.treatment, Treatment::Opening) {
-        // The guest's SYN-ACK went another way, or was never seen.
-        return Edit::NONE;
-    }
-    if connection.is_translated() {
+    let is_translated = connection.is_translated();
+    if is_translated {
         if has_forgotten(connection, segment) {
             connection.treatment = Treatment::Plain;
             return Edit::NONE;
@@ -128,7 +143,7 @@ pub(super) fn receive(
     if connection.held != hold::NONE && segment.has(tcp_flags::ACK) && segment.ack == connection.una {
         waits.supersedes = true;
     }
-    if connection.is_translated() {
+    if is_translated {
         edit.ecn = (segment.ecn != ecn::NOT).then_some(ecn::NOT);
         edit.codes = (segment.codes != codes::NONE).then_some(codes::NONE);
     }
@@ -140,15 +155,16 @@ pub(super) fn receive(
 fn has_forgotten(connection: &mut Connection, segment: &Segment) -> bool {
     let began = connection.wire == Wire::Accurate && connection.asked.1 != ecn::NOT;
     // A stranger does not know what the guest has sent.
-    if before(segment.ack, connection.una) || before(connection.nxt, segment.ack) {
+    if !began || before(segment.ack, connection.una) || before(connection.nxt, segment.ack) {
         return false;
     }
     let is_bare = segment.ecn == ecn::NOT && segment.codes == codes::NONE;
-    connection.zero_codes = if began && is_bare { connection.zero_codes.saturating_add(1) } else { 0 };
+    connection.zero_codes = if is_bare { connection.zero_codes.saturating_add(1) } else { 0 };
     connection.zero_codes >= BARE_MOST
 }
 
 /// What the data of a segment say of the network's queues.
+#[inline(always)]
 fn count_marks(connection: &mut Connection, segment: &Segment, counters: &mut Counters) {
     let is_marked = segment.ecn == ecn::CE;
     if connection.wire == Wire::Classic && segment.payload > 0 {
@@ -187,7 +203,10 @@ fn acknowledge(
             sample(connection, now, ack);
             let marked = reported(connection, segment, acked).min(acked);
             let feedback = control::Feedback { acked, marked, signal: false, flight };
-            counters.deaf += u64::from(watch::acknowledged(connection, policy, &feedback));
+            if watch::acknowledged(connection, policy, &feedback) {
+                counters.deaf += 1;
+                arm(connection, now);
+            }
         }
         return None;
     }
@@ -199,18 +218,20 @@ fn acknowledge(
         counters.lowered += u64::from(told.is_some());
         return told;
     }
-    connection.set(bit::PENDING, false);
     connection.una = ack;
     sample(connection, now, ack);
-    let (reduced_to, was_engaged) = (connection.reduced_to, connection.is(bit::ENGAGED));
-    let feedback = control::Feedback { acked, marked: marked.min(acked), signal, flight };
-    control::acknowledged(connection, policy, &feedback);
     counters.acked_bytes += u64::from(acked);
-    counters.marked_bytes += u64::from(marked.min(acked));
-    counters.reductions += u64::from(connection.reduced_to != reduced_to);
-    if connection.is(bit::ENGAGED) && !was_engaged {
-        // What the guest has sent, or will send before this reaches it, was allowed.
-        connection.armed_at = ((now.0 / US) as u32).wrapping_add(connection.srtt).wrapping_add(GRACE_US);
+    let marked = marked.min(acked);
+    if signal {
+        connection.set(bit::PENDING, false);
+        counters.marked_bytes += u64::from(marked);
+    }
+    let was_engaged = connection.is(bit::ENGAGED);
+    if control::acknowledged(connection, policy, &control::Feedback { acked, marked, signal, flight }) {
+        counters.reductions += 1;
+        if !was_engaged {
+            arm(connection, now);
+        }
     }
     let told = window::tell(connection, policy, ack, segment.window, acked);
     counters.lowered += u64::from(told.is_some());
@@ -230,8 +251,14 @@ fn acknowledge(
     told
 }
 
+/// A window is the controller's from now on: what the guest has sent, or will send before it hears
+/// of this, was allowed.
+fn arm(connection: &mut Connection, now: Instant) {
+    connection.armed_at = ((now.0 / US) as u32).wrapping_add(connection.srtt).wrapping_add(GRACE_US);
+}
+
 /// Bytes that the peer reports as marked.
-#[inline]
+#[inline(always)]
 fn reported(connection: &mut Connection, segment: &Segment, acked: u32) -> u32 {
     match connection.wire {
         Wire::Plain => 0,
@@ -266,6 +293,7 @@ fn reported(connection: &mut Connection, segment: &Segment, acked: u32) -> u32 {
 }
 
 /// A round trip, where what was timed is acknowledged and was sent once only.
+#[inline(always)]
 fn sample(connection: &mut Connection, now: Instant, ack: u32) {
     if !connection.is(bit::TIMED) || before(ack, connection.timed.0) {
         return;

@@ -6,8 +6,9 @@
 
 use crate::checksum;
 use crate::offload::{Gso, GsoEcn, Offload};
-use crate::segment::{replace_ipv4, segments};
-use crate::wire::{L3, L4, Layout, be16, be32, header, header_mut, ipv4, put16, tcp_flags, transport};
+use crate::segment::segments;
+use crate::wire::transport::TCP_LEN;
+use crate::wire::{L3, L4, Layout, be16, be32, header, ipv4, put16, put32, tcp_flags, transport};
 
 /// Values of IP's ECN field (RFC 3168, section 5).
 pub mod ecn {
@@ -66,10 +67,10 @@ pub mod codes {
 
 /// Offset of the data offset, AE and the flags.
 const OFFSET_AND_FLAGS: usize = 12;
+/// Of the lowest of AE, CWR and ECE in these two bytes.
+const CODES_SHIFT: u32 = 6;
 /// Offset of the window.
 const WINDOW: usize = 14;
-/// Bytes of a TCP header without options.
-const FIXED: usize = 20;
 
 /// What the options of a SYN say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -147,31 +148,44 @@ impl Segment {
         if layout.l4 != L4::Tcp || layout.fragment {
             return None;
         }
-        let tcp: &[u8; FIXED] = header(bytes, layout.l4_offset.into())?;
+        let tcp: &[u8; TCP_LEN] = header(bytes, layout.l4_offset.into())?;
         let ip: &[u8; ipv4::LEN] = header(bytes, layout.l3_offset.into())?;
         let ecn = match layout.l3 {
             L3::Ipv4 => ip[1] & 3,
             L3::Ipv6 => ip[1] >> 4 & 3,
             _ => return None,
         };
-        let flags = tcp[13];
-        Some(Segment {
+        Some(Segment::read(tcp, ecn, layout, offload))
+    }
+
+    /// The segment that has this header.
+    #[must_use]
+    #[inline(always)]
+    pub(super) fn read(tcp: &[u8; TCP_LEN], ecn: u8, layout: &Layout, offload: &Offload) -> Segment {
+        Segment {
             seq: be32(tcp, 4),
             ack: be32(tcp, 8),
-            flags: flags & !(tcp_flags::ECE | tcp_flags::CWR),
-            codes: (tcp[12] & 1) << 2 | flags >> 6,
+            flags: tcp[OFFSET_AND_FLAGS + 1] & !(tcp_flags::ECE | tcp_flags::CWR),
+            codes: (be16(tcp, OFFSET_AND_FLAGS) >> CODES_SHIFT) as u8 & 7,
             window: be16(tcp, WINDOW),
             ecn,
             payload: layout.end.saturating_sub(u32::from(layout.payload_offset)),
             segments: segments(layout, offload),
-        })
+        }
     }
 
     /// Whether a flag is set.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    /// It neither opens a connection nor ends one.
+    #[must_use]
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.flags & (tcp_flags::SYN | tcp_flags::FIN | tcp_flags::RST) == 0
     }
 
     /// It opens a connection, or answers what does.
@@ -208,7 +222,7 @@ impl Segment {
 /// The options of a frame's TCP header.
 #[must_use]
 pub fn options_of(bytes: &[u8], layout: &Layout) -> Options {
-    let at = usize::from(layout.l4_offset) + FIXED..usize::from(layout.payload_offset);
+    let at = usize::from(layout.l4_offset) + TCP_LEN..usize::from(layout.payload_offset);
     bytes.get(at).map_or_else(Options::default, options)
 }
 
@@ -236,10 +250,17 @@ impl Edit {
     }
 
     /// Makes the changes. The frame has a whole TCP header.
-    #[inline(always)]
     pub fn apply(&self, bytes: &mut [u8], layout: &Layout, offload: &mut Offload) {
+        if let Some(mut headers) = Headers::of(bytes, layout) {
+            self.write(&mut headers, layout.l3, offload);
+        }
+    }
+
+    /// The same, where the headers are at hand.
+    #[inline(always)]
+    pub(super) fn write(&self, Headers { ip, tcp }: &mut Headers, l3: L3, offload: &mut Offload) {
         if let Some(ecn) = self.ecn {
-            set_ecn(bytes, layout, ecn);
+            set_ecn(ip, l3, ecn);
         }
         if self.is_counter && self.codes.is_none() && offload.gso_ecn == GsoEcn::Cwr {
             // The guest's CWR, which its first segment alone says, is the counter's bit by chance.
@@ -248,17 +269,10 @@ impl Edit {
         if self.codes.is_none() && self.window.is_none() {
             return;
         }
-        let Some(tcp) = header_mut::<FIXED>(bytes, layout.l4_offset.into()) else { return };
-        let mut sum = be16(tcp, transport::TCP_CHECKSUM);
-        let mut replace = |field: usize, gone: u16, value: u16| {
-            let old = be16(tcp, field);
-            let new = old & !gone | value;
-            sum = checksum::update(sum, old, new);
-            put16(tcp, field, new);
-        };
+        let was = be32(*tcp, OFFSET_AND_FLAGS);
+        let mut is = was;
         if let Some(codes) = self.codes {
-            let flags = u16::from(codes >> 2) << 8 | u16::from(codes & 3) << 6;
-            replace(OFFSET_AND_FLAGS, 0x01c0, flags);
+            is = is & !(7 << (16 + CODES_SHIFT)) | u32::from(codes) << (16 + CODES_SHIFT);
             offload.gso_ecn = match (offload.gso, codes & codes::CWR) {
                 (Gso::None, _) | (_, 0) => GsoEcn::None,
                 _ if self.is_counter => GsoEcn::Ace,
@@ -266,22 +280,62 @@ impl Edit {
             };
         }
         if let Some(window) = self.window {
-            replace(WINDOW, 0xffff, window);
+            is = is & 0xffff_0000 | u32::from(window);
         }
+        put32(*tcp, OFFSET_AND_FLAGS, is);
         if !offload.needs_csum {
-            put16(tcp, transport::TCP_CHECKSUM, sum);
+            let sum = checksum::update32(be16(*tcp, transport::TCP_CHECKSUM), was, is);
+            put16(*tcp, transport::TCP_CHECKSUM, sum);
         }
     }
 }
 
+/// The headers that this stage reads and changes: the first bytes of the network packet and of the
+/// TCP segment in it.
+pub(super) struct Headers<'a> {
+    /// A whole IPv4 header but for its options, or the first half of an IPv6 one.
+    pub ip: &'a mut [u8; ipv4::LEN],
+    /// A whole TCP header but for its options.
+    pub tcp: &'a mut [u8; TCP_LEN],
+}
+
+impl Headers<'_> {
+    /// Those of a frame of which both are known to be there.
+    #[inline(always)]
+    pub fn of<'a>(bytes: &'a mut [u8], layout: &Layout) -> Option<Headers<'a>> {
+        let (before, tcp) = bytes.split_at_mut_checked(layout.l4_offset.into())?;
+        let ip = before.get_mut(usize::from(layout.l3_offset)..)?.first_chunk_mut()?;
+        Some(Headers { ip, tcp: tcp.first_chunk_mut()? })
+    }
+}
+
+impl Headers<'_> {
+    /// Those of a TCP segment over IPv4 without options: see [`Headers::of`].
+    #[inline(always)]
+    pub fn of_ipv4<'a>(bytes: &'a mut [u8], layout: &Layout) -> Option<Headers<'a>> {
+        let at = usize::from(layout.l3_offset);
+        if usize::from(layout.l4_offset) != at + ipv4::LEN {
+            return None;
+        }
+        let both: &mut [u8; ipv4::LEN + TCP_LEN] = bytes.get_mut(at..at + ipv4::LEN + TCP_LEN)?.first_chunk_mut()?;
+        let (ip, tcp) = both.split_at_mut(ipv4::LEN);
+        Some(Headers { ip: ip.first_chunk_mut()?, tcp: tcp.first_chunk_mut()? })
+    }
+}
+
 /// Writes IP's ECN field: IPv4's checksum follows, IPv6 has none.
-#[inline]
-fn set_ecn(bytes: &mut [u8], layout: &Layout, ecn: u8) {
-    let l3 = usize::from(layout.l3_offset);
-    match layout.l3 {
-        L3::Ipv4 => replace_ipv4(bytes, l3, 0, be16(bytes, l3) & !3 | u16::from(ecn)),
+#[inline(always)]
+fn set_ecn(ip: &mut [u8; ipv4::LEN], l3: L3, ecn: u8) {
+    match l3 {
+        L3::Ipv4 => {
+            let was = be16(ip, 0);
+            let is = was & !3 | u16::from(ecn);
+            let sum = checksum::update(be16(ip, ipv4::CHECKSUM), was, is);
+            ip[1] = is as u8;
+            put16(ip, ipv4::CHECKSUM, sum);
+        }
         // The traffic class lies across the first two bytes.
-        L3::Ipv6 => bytes[l3 + 1] = bytes[l3 + 1] & !0x30 | ecn << 4,
+        L3::Ipv6 => ip[1] = ip[1] & !0x30 | ecn << 4,
         _ => {}
     }
 }

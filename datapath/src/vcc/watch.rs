@@ -7,15 +7,19 @@
 //! [`UNHEEDED_MOST`] in a row the window of one that heeds them is a seventeenth of what it was.
 //!
 //! RFC 3168 has a sender say CWR when it reduces. Who does not has not heeded a mark either, even
-//! if it has less in flight: it may have lost something.
+//! if it has less in flight: it may have lost something. Its peer reports the mark until CWR comes,
+//! and CWR is due with the next new data. Who sends new data in three rounds in a row under such
+//! reports, and in these and the round before neither says CWR nor sends anything again, does not
+//! do what RFC 3168 asks for, however much it has in flight: [`UNANSWERED_ROUNDS`].
 //!
 //! One that shows none is *deaf*. From then on it has the window of the mode's controller, as a
-//! translated guest has, and is told it as the receiver's. Its flags and codepoints stay its own,
-//! but for RFC 3168's CWR: without one its peer would report the same mark for ever, and it would
-//! starve.
+//! translated guest has, and is told it as the receiver's. It begins anew, with the window of a new
+//! connection, since what an honest one would have by now is less than it has in flight. Its flags
+//! and codepoints stay its own, but for RFC 3168's CWR: without one its peer would report the same
+//! mark for ever, and it would starve.
 
 use super::connection::{Connection, Treatment, Wire, before, bit};
-use super::control::Feedback;
+use super::control::{self, Feedback};
 use super::segment::{Edit, Segment, codes};
 use super::{Mode, Policy};
 
@@ -23,6 +27,10 @@ use super::{Mode, Policy};
 const UNHEEDED_MOST: u8 = 8;
 /// Rounds without a mark after which they are forgotten.
 const FORGOTTEN_AFTER: u8 = 15;
+/// Rounds in a row without CWR and without anything sent again, of which the last three were
+/// marked, that tell for certain. An honest sender has said CWR in the round before the first mark
+/// at the earliest: what was reported then may be reported for a round more.
+const UNANSWERED_ROUNDS: u32 = 4;
 /// With so many segments in flight or fewer, a native has not much to give.
 const SMALL_SEGMENTS: u32 = 8;
 /// Less by a part of so many is a reduction. DCTCP's first ones are of a few in a hundred.
@@ -36,8 +44,9 @@ pub fn concerns(connection: &Connection, policy: &Policy) -> bool {
 /// An acknowledgement; `una` has advanced. Whether the guest turns out to be deaf by it.
 ///
 /// While nothing is governed, `window` is the most that was in flight in this round, `prior` and
-/// `grown` are that of the last two, or nothing where these were not marked, and `zero_codes`
-/// counts marked rounds in a row that were not heeded.
+/// `grown` are that of the last two, or nothing where these were not marked, `zero_codes` counts
+/// marked rounds in a row that were not heeded, and `alpha` rounds in a row without CWR and without
+/// anything sent again.
 pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Feedback) -> bool {
     let &Feedback { acked, marked, flight, .. } = feedback;
     // What is acknowledged was sent when the round had begun.
@@ -48,8 +57,8 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     connection.window = connection.window.max(flight);
     if is_deaf {
         connection.set(bit::DEAF, true);
-        (connection.acked, connection.marked, connection.prior, connection.grown) = (0, 0, 0, 0);
-        connection.reduced_to = connection.una;
+        (connection.acked, connection.marked, connection.alpha) = (0, 0, 0);
+        control::begin_anew(connection, policy);
     }
     is_deaf
 }
@@ -62,13 +71,21 @@ fn end_round(connection: &mut Connection, policy: &Policy) -> bool {
         _ => connection.marked > 0,
     };
     heed(connection, most);
+    let is_quiet = !connection.is(bit::LOST);
+    connection.alpha = if is_quiet { UNANSWERED_ROUNDS.min(connection.alpha + 1) } else { 0 };
+    connection.set(bit::LOST, false);
+    let is_unanswered = is_marked
+        && connection.prior > 0
+        && connection.grown > 0
+        && connection.wire == Wire::Classic
+        && connection.alpha >= UNANSWERED_ROUNDS;
     connection.idle_rounds = if is_marked { 0 } else { connection.idle_rounds + 1 };
     if connection.idle_rounds >= FORGOTTEN_AFTER {
         (connection.idle_rounds, connection.zero_codes) = (0, 0);
     }
     (connection.grown, connection.prior) = (connection.prior, if is_marked { most } else { 0 });
     (connection.acked, connection.marked, connection.round_end) = (0, 0, connection.nxt);
-    connection.zero_codes > UNHEEDED_MOST
+    connection.zero_codes > UNHEEDED_MOST || is_unanswered
 }
 
 /// A round ends that had `most` in flight: whether the marks of two rounds before were heeded.
@@ -93,7 +110,7 @@ fn heed(connection: &mut Connection, most: u32) {
 pub fn say(connection: &mut Connection, segment: &Segment, is_new: bool) -> Edit {
     // Of natives that are watched: CWR was said.
     if segment.codes & codes::CWR != 0 && segment.payload > 0 && !connection.is(bit::DEAF) {
-        connection.set(bit::LATCHED, true);
+        connection.set(bit::LATCHED | bit::LOST, true);
     }
     let is_due = connection.is(bit::DEAF) && connection.wire == Wire::Classic && connection.is(bit::CWR_DUE);
     if !is_due || segment.payload == 0 || !is_new {

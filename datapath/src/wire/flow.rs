@@ -6,7 +6,7 @@
 //! anything else. The key is made from the [`Layout`] that was found when the frame entered;
 //! nothing is parsed again.
 
-use super::{Icmp, L3, L4, Layout, be16, be32, header, ipv4, ipv6, protocol};
+use super::{Icmp, L3, L4, Layout, be16, be32, header, ipv4, ipv6, protocol, transport};
 use crate::random::dice;
 use core::net::{IpAddr, Ipv6Addr};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -22,13 +22,13 @@ const ECHO_IDENTIFIER: usize = 4;
 /// 40 bytes, in words, which are compared and hashed several at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowKey {
-    /// Addresses, IPv4 ones mapped into IPv6 (RFC 4291, section 2.5.5.2).
-    source: [u32; 4],
-    destination: [u32; 4],
-    /// The source's, the destination's.
-    ports: u32,
-    /// The protocol, and behind it whether it is IPv6.
-    kind: u32,
+    /// Source's and destination's address but for the last word; IPv4 ones are mapped into IPv6
+    /// (RFC 4291, section 2.5.5.2).
+    first: [[u32; 3]; 2],
+    /// The last word of both, the destination's first, so that as one number both lie as read.
+    last: [u32; 2],
+    /// The kind: protocol, and behind it whether it is IPv6; then both ports, the source's high.
+    ends: [u32; 2],
 }
 
 /// What the words before an IPv4 address are where it is mapped.
@@ -45,26 +45,32 @@ impl FlowKey {
         }
         let (protocol, ports) = ports(bytes, layout)?;
         let at = usize::from(layout.l3_offset);
-        let (source, destination, is_ipv6) = match layout.l3 {
+        match layout.l3 {
             L3::Ipv4 => {
                 let ip: &[u8; ipv4::LEN] = header(bytes, at)?;
-                let mapped = |address| [MAPPED[0], MAPPED[1], MAPPED[2], address];
-                (mapped(be32(ip, 12)), mapped(be32(ip, 16)), false)
+                let last = [be32(ip, 16), be32(ip, 12)];
+                Some(FlowKey { first: [MAPPED; 2], last, ends: [kind(protocol, false), ports] })
             }
             L3::Ipv6 => {
                 let ip: &[u8; ipv6::LEN] = header(bytes, at)?;
-                let address = |at| [be32(ip, at), be32(ip, at + 4), be32(ip, at + 8), be32(ip, at + 12)];
-                (address(8), address(24), true)
+                let first = [8, 24].map(|at| [be32(ip, at), be32(ip, at + 4), be32(ip, at + 8)]);
+                let last = [be32(ip, 36), be32(ip, 20)];
+                Some(FlowKey { first, last, ends: [kind(protocol, true), ports] })
             }
-            L3::Arp | L3::Other => return None,
-        };
-        Some(FlowKey { source, destination, ports, kind: kind(protocol, is_ipv6) })
+            L3::Arp | L3::Other => None,
+        }
     }
 
     /// Whether it is IPv6.
     #[inline]
     fn is_ipv6(&self) -> bool {
-        self.kind & 1 != 0
+        self.ends[0] & 1 != 0
+    }
+
+    /// Both ports, the source's high.
+    #[inline]
+    fn ports(&self) -> u32 {
+        self.ends[1]
     }
 
     /// Where it comes from and where it goes: address and port.
@@ -74,19 +80,25 @@ impl FlowKey {
             let ip = Ipv6Addr::from(octets(words));
             if self.is_ipv6() { IpAddr::V6(ip) } else { ip.to_canonical() }
         };
-        [(address(self.source), (self.ports >> 16) as u16), (address(self.destination), self.ports as u16)]
+        let [source, destination] = self.addresses();
+        [(address(source), (self.ports() >> 16) as u16), (address(destination), self.ports() as u16)]
+    }
+
+    /// The source's address, and the destination's.
+    #[inline]
+    fn addresses(&self) -> [[u32; 4]; 2] {
+        std::array::from_fn(|n| {
+            let [a, b, c] = self.first[n];
+            [a, b, c, self.last[1 - n]]
+        })
     }
 
     /// The key of the frames that answer.
     #[must_use]
     #[inline]
     pub fn reversed(self) -> FlowKey {
-        FlowKey {
-            source: self.destination,
-            destination: self.source,
-            ports: self.ports.rotate_left(16),
-            kind: self.kind,
-        }
+        let FlowKey { first: [a, b], last: [c, d], ends: [kind, ports] } = self;
+        FlowKey { first: [b, a], last: [d, c], ends: [kind, ports.rotate_left(16)] }
     }
 
     /// Bytes of what [`FlowKey::to_bytes`] gives.
@@ -96,24 +108,24 @@ impl FlowKey {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[..16].copy_from_slice(&octets(self.source));
-        bytes[16..32].copy_from_slice(&octets(self.destination));
-        bytes[32..36].copy_from_slice(&self.ports.to_be_bytes());
-        (bytes[36], bytes[37]) = ((self.kind >> 1) as u8, u8::from(self.is_ipv6()));
+        let [source, destination] = self.addresses();
+        bytes[..16].copy_from_slice(&octets(source));
+        bytes[16..32].copy_from_slice(&octets(destination));
+        bytes[32..36].copy_from_slice(&self.ports().to_be_bytes());
+        (bytes[36], bytes[37]) = ((self.ends[0] >> 1) as u8, u8::from(self.is_ipv6()));
         bytes
     }
 
     /// What was written down; `None` where an IPv4 flow has addresses that are none.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<FlowKey> {
-        let address = |at: usize| [be32(bytes, at), be32(bytes, at + 4), be32(bytes, at + 8), be32(bytes, at + 12)];
-        let (source, destination) = (address(0), address(16));
+        let first = [0, 16].map(|at| [be32(bytes, at), be32(bytes, at + 4), be32(bytes, at + 8)]);
+        let last = [be32(bytes, 28), be32(bytes, 12)];
         let is_ipv6 = bytes[37] == 1;
-        let is_mapped = |address: [u32; 4]| address[..3] == MAPPED;
-        if bytes[37] > 1 || !(is_ipv6 || is_mapped(source) && is_mapped(destination)) {
+        if bytes[37] > 1 || !(is_ipv6 || first == [MAPPED; 2]) {
             return None;
         }
-        Some(FlowKey { source, destination, ports: be32(bytes, 32), kind: kind(bytes[36], is_ipv6) })
+        Some(FlowKey { first, last, ends: [kind(bytes[36], is_ipv6), be32(bytes, 32)] })
     }
 
     /// Its hash under a secret key, since strangers choose addresses and ports.
@@ -128,11 +140,9 @@ impl FlowKey {
 impl PartialEq for FlowKey {
     #[inline]
     fn eq(&self, other: &FlowKey) -> bool {
-        let first = |address: [u32; 4]| [address[0], address[1], address[2]];
-        let last = |key: &FlowKey| [key.source[3], key.destination[3], key.ports, key.kind];
-        last(self) == last(other)
-            && (!self.is_ipv6()
-                || first(self.source) == first(other.source) && first(self.destination) == first(other.destination))
+        number(self.last) == number(other.last)
+            && number(self.ends) == number(other.ends)
+            && (!self.is_ipv6() || self.first == other.first)
     }
 }
 
@@ -142,23 +152,68 @@ impl FlowKey {
     /// Hashes it together with the number of an owner, in two words for IPv4; among flows of one
     /// protocol.
     #[inline]
-    pub(crate) fn hash_with<H: Hasher>(&self, number: u32, state: &mut H) {
-        let ([a, b, c, source], [d, e, f, destination]) = (self.source, self.destination);
-        let words = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
+    pub(crate) fn hash_with<H: Hasher>(&self, owner: u32, state: &mut H) {
+        let [[a, b, c], [d, e, f]] = self.first;
         if self.is_ipv6() {
-            [words(a, b), words(d, e), words(c, f)].into_iter().for_each(|word| state.write_u64(word));
+            [[b, a], [e, d], [f, c]].into_iter().for_each(|two| state.write_u64(number(two)));
         }
-        state.write_u64(words(source, destination));
-        state.write_u64(words(self.ports, number));
+        state.write_u64(number(self.last));
+        state.write_u64(number([owner, self.ports()]));
     }
 
     /// The same for a guess where it was last: cheap, and of IPv6 addresses the last words only.
     #[must_use]
     #[inline]
-    pub(crate) fn guess(&self, [a, b]: [u64; 2], number: u32) -> u64 {
-        let words = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
-        let addresses = words(self.source[3], self.destination[3]);
-        folded(addresses.wrapping_add(a), words(self.ports, number).wrapping_add(b))
+    pub(crate) fn guess(&self, key: [u64; 2], owner: u32) -> u64 {
+        Tcp4 { last: number(self.last), ends: number(self.ends) }.guess(key, owner)
+    }
+}
+
+/// The flow of a TCP segment over IPv4, as most are: a [`FlowKey`] in two numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tcp4 {
+    last: u64,
+    ends: u64,
+}
+
+impl Tcp4 {
+    /// That of a segment that has these headers.
+    #[must_use]
+    #[inline(always)]
+    pub fn of(ip: &[u8; ipv4::LEN], tcp: &[u8; transport::TCP_LEN]) -> Tcp4 {
+        let ends = number([kind(protocol::TCP, false), be32(tcp, 0)]);
+        Tcp4 { last: number([be32(ip, 16), be32(ip, 12)]), ends }
+    }
+
+    /// That of the frames that answer.
+    #[must_use]
+    #[inline(always)]
+    pub fn reversed(self) -> Tcp4 {
+        let [kind, ports] = words(self.ends);
+        Tcp4 { last: self.last.rotate_left(32), ends: number([kind, ports.rotate_left(16)]) }
+    }
+
+    /// Whether it is this one.
+    #[must_use]
+    #[inline(always)]
+    pub fn is(&self, flow: &FlowKey) -> bool {
+        number(flow.last) == self.last && number(flow.ends) == self.ends
+    }
+
+    /// See [`FlowKey::guess`].
+    #[must_use]
+    #[inline(always)]
+    pub fn guess(&self, [a, b]: [u64; 2], owner: u32) -> u64 {
+        let ends = self.ends.wrapping_add(u64::from(owner) << KIND_BITS);
+        let product = folded(self.last.wrapping_add(a), ends.wrapping_add(b));
+        // Ports that follow each other are multiples of one step, of which some lie in clusters.
+        (product ^ product >> 32).wrapping_mul(GOLDEN) >> 32
+    }
+}
+
+impl From<Tcp4> for FlowKey {
+    fn from(flow: Tcp4) -> FlowKey {
+        FlowKey { first: [MAPPED; 2], last: words(flow.last), ends: words(flow.ends) }
     }
 }
 
@@ -166,13 +221,30 @@ impl FlowKey {
 impl Hash for FlowKey {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        for [a, b, c, d] in [self.source, self.destination] {
-            state.write_u64(u64::from(a) << 32 | u64::from(b));
-            state.write_u64(u64::from(c) << 32 | u64::from(d));
+        for [a, b, c, d] in self.addresses() {
+            state.write_u64(number([b, a]));
+            state.write_u64(number([d, c]));
         }
-        state.write_u64(u64::from(self.ports) << 16 | u64::from(self.kind));
+        state.write_u64(u64::from(self.ports()) << 16 | u64::from(self.ends[0]));
     }
 }
+
+/// Two words, the lower one first, as one number: as they lie in the memory of most processors.
+#[inline]
+fn number([low, high]: [u32; 2]) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// The reverse.
+#[inline]
+fn words(number: u64) -> [u32; 2] {
+    [number as u32, (number >> 32) as u32]
+}
+
+/// 2^64 by the golden ratio: its multiples are far from each other (Knuth, volume 3, section 6.4).
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// What the kind takes at most.
+const KIND_BITS: u32 = 9;
 
 /// Protocol and version as one number.
 #[inline]
@@ -307,6 +379,42 @@ mod tests {
                 assert_ne!(a.hash_under(&keyed), b.hash_under(&keyed));
             }
             assert_ne!(a.hash_under(&keyed), a.hash_under(&Keyed::new(8)), "the hash is under the key");
+        }
+    }
+
+    #[test]
+    fn a_segment_over_ipv4_has_the_same_flow_in_two_numbers() {
+        let short = |from: (u8, u16), to: (u8, u16)| {
+            let bytes = eth(MACS[0], MACS[1]).ipv4(host(from.0), host(to.0)).tcp(from.1, to.1, 1).bytes();
+            let of = |at: usize| bytes[at..].first_chunk().expect("it is long enough");
+            (Tcp4::of(of(14), of(34)), key(&bytes).expect("TCP"))
+        };
+        let ((flow, whole), (other, other_whole)) = (short((1, 1000), (2, 80)), short((2, 1000), (1, 80)));
+        assert_eq!((FlowKey::from(flow), flow.is(&whole)), (whole, true));
+        assert_eq!((FlowKey::from(flow.reversed()), flow.reversed().is(&whole.reversed())), (whole.reversed(), true));
+        assert_eq!(flow.guess([3, 5], 7), whole.guess([3, 5], 7));
+        assert!(!flow.is(&other_whole) && !other.is(&whole) && !flow.is(&whole.reversed()));
+        assert!(!flow.is(&key(&udp((1, 1000), (2, 80)).bytes()).unwrap()), "another protocol");
+        let [a, b] = [host(1), host(2)].map(|address| address.to_ipv6_mapped());
+        assert!(!flow.is(&key(&eth(MACS[0], MACS[1]).ipv6(a, b).tcp(1000, 80, 1).bytes()).unwrap()), "IPv6");
+    }
+
+    #[test]
+    fn flows_whose_ports_follow_each_other_are_guessed_apart() {
+        const PLACES: usize = 1 << 15;
+        for seed in 0..50u64 {
+            let mut state = seed;
+            let secret = std::array::from_fn(|_| u64::from(dice(&mut state)) << 32 | u64::from(dice(&mut state)));
+            let mut taken = vec![0u32; PLACES];
+            let crowded = (1024..11_024u16).filter(|&port| {
+                let flow = key(&eth(MACS[0], MACS[1]).ipv4(host(1), host(2)).tcp(port, 80, 1).bytes()).unwrap();
+                let place = &mut taken[flow.guess(secret, 7) as usize % PLACES];
+                *place += 1;
+                *place > 2
+            });
+            // By chance 1.3 % are the third of a place, or a later one.
+            let crowded = crowded.count();
+            assert!(crowded < 250, "{crowded} with seed {seed}");
         }
     }
 

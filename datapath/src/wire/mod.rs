@@ -21,6 +21,7 @@ pub mod vlan;
 
 pub use arp::Arp;
 pub use ethernet::{ETHERNET_HEADER, destination, ethertype, source};
+pub(crate) use flow::Tcp4;
 pub use flow::{FlowHash, FlowKey};
 pub use icmp::{Icmp, NdOption, NdOptions, Truncated, icmpv4, icmpv6};
 pub use ipv4::Ipv4;
@@ -134,12 +135,6 @@ pub(crate) fn locate(bytes: &[u8], layout: &mut Layout) -> Result<(), Reason> {
 #[inline]
 pub(crate) fn header<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..at + N)?.first_chunk()
-}
-
-/// The same, to change it.
-#[inline]
-pub(crate) fn header_mut<const N: usize>(bytes: &mut [u8], at: usize) -> Option<&mut [u8; N]> {
-    bytes.get_mut(at..at + N)?.first_chunk_mut()
 }
 
 /// The big-endian number at `at`.

@@ -65,7 +65,7 @@ pub mod tcp_flags {
     pub const CWR: u8 = 0x80;
 }
 
-const TCP_LEN: usize = 20;
+pub(crate) const TCP_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 const ICMP_LEN: usize = 8;
 

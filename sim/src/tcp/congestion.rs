@@ -57,8 +57,10 @@ pub struct Congestion {
     window: f64,
     threshold: f64,
     epoch: Option<Epoch>,
-    /// CUBIC's window before the last reduction.
+    /// CUBIC's window before the last reduction, or less by fast convergence.
     w_max: f64,
+    /// The same without fast convergence.
+    prior: f64,
     /// DCTCP's estimate of the marked fraction: one until it is known (Linux's
     /// `dctcp_alpha_on_init`).
     alpha: f64,
@@ -72,15 +74,14 @@ struct Epoch {
     k: f64,
     origin: f64,
     w_est: f64,
-    /// The window when the growth began: below `w_max` the estimate grows more slowly.
-    prior: f64,
 }
 
 impl Congestion {
     /// A new connection's.
     #[must_use]
     pub fn new(algorithm: Algorithm) -> Self {
-        Congestion { algorithm, window: INITIAL_WINDOW, threshold: UNBOUNDED, epoch: None, w_max: 0.0, alpha: 1.0 }
+        let (window, threshold) = (INITIAL_WINDOW, UNBOUNDED);
+        Congestion { algorithm, window, threshold, epoch: None, w_max: 0.0, prior: 0.0, alpha: 1.0 }
     }
 
     /// Segments that may be in flight.
@@ -149,6 +150,7 @@ impl Congestion {
         // Fast convergence (RFC 9438 section 4.7): a flow that lost before it was back leaves room
         // for new ones.
         self.w_max = if self.window < self.w_max { self.window * (1.0 + beta) / 2.0 } else { self.window };
+        self.prior = self.window;
         self.threshold = (self.window * beta).max(MIN_THRESHOLD);
         self.epoch = None;
     }
@@ -169,7 +171,9 @@ impl Congestion {
         let distance = seconds - epoch.k;
         // RFC 9438 section 4.2: never more than half as much again in a round trip.
         let target = (epoch.origin + CUBIC_C * distance * distance * distance).clamp(self.window, 1.5 * self.window);
-        let alpha = if epoch.w_est < epoch.prior { CUBIC_ALPHA } else { 1.0 };
+        // RFC 9438 section 4.3: as Reno from where the window was at the reduction, which fast
+        // convergence does not lower.
+        let alpha = if epoch.w_est < self.prior { CUBIC_ALPHA } else { 1.0 };
         epoch.w_est += alpha * acked / self.window;
         self.window += (target - self.window) * acked / self.window;
         self.window = self.window.max(epoch.w_est);
@@ -179,7 +183,7 @@ impl Congestion {
 impl Epoch {
     fn new(start: Instant, window: f64, w_max: f64) -> Self {
         let origin = w_max.max(window);
-        Epoch { start, k: cube_root((origin - window) / CUBIC_C), origin, w_est: window, prior: w_max }
+        Epoch { start, k: cube_root((origin - window) / CUBIC_C), origin, w_est: window }
     }
 }
 
@@ -261,6 +265,34 @@ mod tests {
             }
         }
         assert!(congestion.window() > 14.0 + 0.5 * 100.0, "{}", congestion.window());
+    }
+
+    /// Segments that a window grows by in `rounds` round trips of 1 ms, where cubic growth alone
+    /// would be nothing, after two reductions, the second from 100.
+    fn grown_after_two_reductions(first: f64, rounds: u64) -> f64 {
+        let mut congestion = Congestion::new(Algorithm::Cubic);
+        for window in [first, 100.0] {
+            congestion.set_window(window);
+            congestion.reduce();
+        }
+        congestion.set_window(congestion.threshold());
+        for round in 0..rounds {
+            for _ in 0..congestion.window() as u32 {
+                congestion.on_ack(Instant(round * 1_000_000), 1, 1_000_000);
+            }
+        }
+        congestion.window() - 70.0
+    }
+
+    #[test]
+    fn cubic_is_as_fast_as_reno_only_from_where_the_last_reduction_was() {
+        // Back at 100 after 57 round trips, whether or not it was on its way up to more.
+        for first in [50.0, 200.0] {
+            let slow = grown_after_two_reductions(first, 50);
+            assert!((25.0..27.5).contains(&slow), "{first}: {slow}");
+            let fast = grown_after_two_reductions(first, 150) - grown_after_two_reductions(first, 100);
+            assert!((48.0..51.0).contains(&fast), "{first}: {fast}");
+        }
     }
 
     #[test]

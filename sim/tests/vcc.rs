@@ -1,0 +1,80 @@
+//! Virtual congestion control and guests that keep to the rules.
+
+use datapath::aqm::{At, Discipline, Red, Step};
+use datapath::units::Rate;
+use datapath::vcc::{Mode, Settings};
+use sim::star::{Guest, Seen, Sender, Star};
+use sim::tcp::congestion::Algorithm;
+
+const MS: u64 = 1_000_000;
+
+/// Natives of a tenant with `vcc`, policed or not, in the second behind the first half.
+fn natives(polices: bool, algorithm: Algorithm, queue: (Discipline, u32), (senders, seed): (usize, u64)) -> Seen {
+    let mode = if algorithm == Algorithm::Dctcp { Mode::Dctcp } else { Mode::Echo };
+    let star = Star {
+        rate: Rate(100_000_000),
+        delay_ns: MS / 4,
+        queue,
+        service: Settings::default(),
+        of_natives: Settings { mode, polices, holds: false },
+        senders: vec![Sender::honest(Guest::Native, algorithm); senders],
+        begin_ns: 200 * MS,
+        seed,
+    };
+    star.run(500 * MS, 1000 * MS).expect("it is safe")
+}
+
+/// Each of what natives send is where it is without: none was taken for one that does not heed
+/// marks, or a window would have been lowered. Queues that mark, that mark all above a step, and
+/// that are short and lose segments, too.
+#[test]
+fn natives_that_keep_to_the_rules_do_not_notice_that_they_are_policed() {
+    let step = Step { mark_bytes: 30_000, at: At::Arrival };
+    let queues = [
+        (Discipline::Red(Red::VCC_RED1), 1_000_000),
+        (Discipline::Red(Red::VCC_RED2), 400_000),
+        (Discipline::Auto, 1_000_000),
+        (Discipline::Step(step), 60_000),
+        (Discipline::Step(step), 36_000),
+    ];
+    for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp] {
+        for queue in queues {
+            for (senders, seed) in [(2, 1), (10, 2), (30, 3)] {
+                let [free, policed] = [false, true].map(|polices| natives(polices, algorithm, queue, (senders, seed)));
+                assert_eq!(free, policed, "{algorithm:?}, {queue:?}, {senders} senders");
+            }
+        }
+    }
+}
+
+/// Of a queue with room for `room` segments, one of which is sent in each step, and to which pairs
+/// come at random times, `offered` segments in a step: the part of the link that is used, and the
+/// part of the segments that is lost.
+fn pairs_at_random(offered: f64, room: usize) -> (f64, f64) {
+    let mut pairs = vec![(-offered / 2.0).exp()];
+    for k in 1..20 {
+        pairs.push(pairs[k - 1] * offered / 2.0 / k as f64);
+    }
+    // How likely it is that so many wait at the start of a step, until that no longer moves.
+    let mut waiting = vec![1.0 / (room + 1) as f64; room + 1];
+    for _ in 0..20_000 {
+        let mut next = vec![0.0; room + 1];
+        for (before, likely) in waiting.iter().enumerate() {
+            for (k, pair) in pairs.iter().enumerate() {
+                next[(before.saturating_sub(1) + 2 * k).min(room)] += likely * pair;
+            }
+        }
+        waiting = next;
+    }
+    let used = 1.0 - waiting[0];
+    (used, 1.0 - used / offered)
+}
+
+/// What `docs/results/vcc-star.md` compares 256 senders with.
+#[test]
+fn pairs_that_come_at_random_cannot_fill_a_link_and_lose_nothing() {
+    for (offered, expected) in [(0.96, (0.956, 0.004)), (1.0, (0.983, 0.017)), (1.01, (0.988, 0.022))] {
+        let (used, lost) = pairs_at_random(offered, 59);
+        assert!((used - expected.0).abs() < 6e-4 && (lost - expected.1).abs() < 6e-4, "{offered}: {used}, {lost}");
+    }
+}
