@@ -195,6 +195,12 @@ impl<K: Eq + Hash, V> Table<K, V> {
         Some(content)
     }
 
+    /// Places of entries are below this.
+    #[must_use]
+    pub fn places(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
     /// The key of an entry.
     #[must_use]
     pub fn key(&self, id: Id) -> Option<&K> {

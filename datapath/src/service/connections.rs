@@ -203,6 +203,19 @@ impl Connections {
         self.table.seen(id)
     }
 
+    /// Entries' places are below this.
+    #[must_use]
+    pub fn places(&self) -> u32 {
+        self.table.places()
+    }
+
+    /// The entry at a place, if there is one, and whose it is.
+    #[must_use]
+    pub fn at(&self, id: Id) -> Option<(u32, &Key, &Entry)> {
+        let list = self.table.list(id)?;
+        Some((list / LISTS, self.table.key(id)?, self.table.get(id)?))
+    }
+
     /// Changes an entry, which was seen `now`. What it was before.
     #[inline]
     pub fn update(

@@ -193,10 +193,7 @@ impl Services {
         bytes: &[u8],
         layout: &Layout,
     ) -> Decision {
-        let known = self.connections.find(&key).and_then(|id| {
-            let entry = self.connections.get(id)?;
-            self.server(&key, entry).is_some().then_some((Known { id, key, backend: entry.backend }, entry))
-        });
+        let known = self.find(&key).map(|(id, entry)| (Known { id, key, backend: entry.backend }, entry));
         let is_let_go = known.is_some_and(|(known, _)| self.is_let_go(now, &known));
         if layout.l4 == L4::Udp {
             let known = known.filter(|_| !is_let_go);
@@ -265,10 +262,8 @@ impl Services {
     fn answered(&self, by: &Role, number: u8, port: u16, (client, client_port): (IpAddr, u16)) -> Option<Known> {
         by.targets(number, port).find_map(|(front, backend)| {
             let key = Key { client: octets(client), port: client_port, front };
-            let id = self.connections.find(&key)?;
-            let entry = self.connections.get(id)?;
+            let (id, entry) = self.find(&key)?;
             let is_its = entry.backend == backend && entry.state != State::Direct;
-            self.server(&key, entry)?;
             is_its.then_some(Known { id, key, backend })
         })
     }
@@ -314,9 +309,7 @@ impl Services {
             let known = to.front(number, port).and_then(|front| {
                 let (client, port) = quoted.destination;
                 let key = Key { client: octets(client), port, front };
-                let id = self.connections.find(&key)?;
-                let entry = self.connections.get(id)?;
-                self.server(&key, entry)?;
+                let (id, entry) = self.find(&key)?;
                 Some(Known { id, key, backend: entry.backend })
             });
             return known.map_or(Decision::Drop(Reason::ServiceUnknown), |known| Decision::Error(known, true));

@@ -405,6 +405,19 @@ impl Switch {
         self.services.backends(service)
     }
 
+    /// Whether connections of what was removed are yet to be forgotten: then the shell calls
+    /// [`Switch::sweep`] in turns of its own.
+    #[must_use]
+    pub fn is_sweeping(&self) -> bool {
+        self.services.is_sweeping()
+    }
+
+    /// Forgets some of them. How many places of the table were visited: at most
+    /// [`crate::service::SWEPT_PLACES`].
+    pub fn sweep(&mut self) -> u32 {
+        self.services.sweep()
+    }
+
     /// Its connections, those that matter most and were seen last first.
     pub fn service_connections(&self, now: Instant, service: ServiceId) -> impl Iterator<Item = Shown> {
         self.services.connections(now, service)

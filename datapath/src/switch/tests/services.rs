@@ -14,6 +14,7 @@ mod held;
 mod lost;
 mod slow;
 mod stays;
+mod swept;
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 100]);
 const FIRST: ServiceId = ServiceId(0);
