@@ -135,7 +135,17 @@ fn program(places: u32, has_services: bool) -> Program {
         let backend = |number: u32| {
             let (mac, ip) = server(number);
             let (endpoint, port) = (Some(EndpointId(number)), Some(TARGET_PORT));
-            Backend { ipv4: Some(ip), ipv6: None, mac, port, weight: 1, cores: 1, max_connections: None, endpoint }
+            Backend {
+                ipv4: Some(ip),
+                ipv6: None,
+                mac,
+                port,
+                weight: 1,
+                drain_ns: 0,
+                cores: 1,
+                max_connections: None,
+                endpoint,
+            }
         };
         program.services.push(Service {
             tenant: TenantId(0),

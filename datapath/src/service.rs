@@ -61,7 +61,9 @@ use retry::Syns;
 pub use running::{BackendStats, ServiceStats};
 use running::{Running, Server, count};
 pub use shown::Shown;
-pub use spec::{Address, Backend, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, WhenDown};
+pub use spec::{
+    Address, Backend, DEFAULT_PANIC_PPM, MOST_FRONTS, MOST_FRONTS_OF_TARGET, OnFailure, Service, ServiceId, WhenDown,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -427,8 +427,8 @@ impl Services {
 }
 
 impl super::Server {
-    /// A probe of it has ended.
-    fn ended(&mut self, now: Instant, check: &Check, prober: &mut Prober, is_well: bool) {
+    /// A probe of it has ended. Whether it is down now and was not, or the other way round.
+    fn ended(&mut self, now: Instant, check: &Check, prober: &mut Prober, is_well: bool) -> bool {
         let was_down = prober.is_down;
         prober.end(check, is_well);
         self.stats.checks += 1;
@@ -446,3 +446,4 @@ impl super::Server {
         }
     }
 }
+        prober.is_down != was_down

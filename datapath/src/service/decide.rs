@@ -7,7 +7,7 @@ use super::entry::{Entry, Key, Segment, State};
 use super::fragments::FragmentKey;
 use super::inner::Quoted;
 use super::retry::Again;
-use super::{Role, Services, octets};
+use super::{OnFailure, Role, Services, octets};
 use crate::fdb::Network;
 use crate::program::EndpointId;
 use crate::table::Id;
@@ -43,8 +43,8 @@ pub enum Decision {
     Deny(Known),
     /// A client's reset, as it does not know a connection that its backend was heard of.
     Disown(Known),
-    /// Of a connection whose backend was drained and is let go: both sides get a reset. It is from
-    /// the client (`true`), or from the backend.
+    /// Of a connection whose backend was drained, or is down, and is let go: both sides get a
+    /// reset. It is from the client (`true`), or from the backend.
     Cut(Known, bool),
     /// A later fragment of a packet whose first one was translated.
     Fragment(Id),
@@ -233,11 +233,13 @@ impl Services {
         }
     }
 
-    /// Whether the backend of a connection was drained, and its time for that is over.
+    /// Whether the backend of a connection was drained, and its time for that is over; or it is
+    /// down, where that ends connections.
     fn is_let_go(&self, now: Instant, known: &Known) -> bool {
         let Some((running, _)) = self.running(known.key.front) else { return false };
-        let drained_at = |server: &super::Server| server.drained_at(running.service.drain_ns);
-        running.servers.get(usize::from(known.backend)).and_then(drained_at).is_some_and(|at| at <= now)
+        let Some(server) = running.servers.get(usize::from(known.backend)) else { return false };
+        let is_lost = running.service.on_failure == OnFailure::Reset && server.is_down();
+        is_lost || server.drained_at().is_some_and(|at| at <= now)
     }
 
     /// A segment of a connection that is to end. Who goes on after that is told so again.

@@ -156,7 +156,8 @@ impl Server {
     }
 
     /// When its connections are ended, as its time to drain is over.
-    pub(super) fn drained_at(&self, drain_ns: u64) -> Option<Instant> {
+    pub(super) fn drained_at(&self) -> Option<Instant> {
+        let drain_ns = self.backend.as_ref().map_or(0, |backend| backend.drain_ns);
         self.drained.filter(|_| drain_ns > 0).map(|since| since.plus_ns(drain_ns))
     }
 
@@ -308,14 +309,13 @@ impl Running {
         order
     }
 
-    /// Whether so little of the weight is healthy that health says nothing (Envoy's default:
-    /// less than half).
+    /// Whether so little of the weight is healthy that health says nothing.
     pub(super) fn is_in_panic(&self, now: Instant) -> bool {
         let weights = self.servers.iter().filter_map(|s| Some((s.backend.as_ref()?.weight, s.is_well(now))));
         let (all, healthy) = weights.fold((0, 0), |(all, healthy), (weight, is_well)| {
-            (all + weight, healthy + if is_well { weight } else { 0 })
+            (all + u64::from(weight), healthy + if is_well { u64::from(weight) } else { 0 })
         });
-        healthy * 2 < all
+        healthy * 1_000_000 < all * u64::from(self.service.panic_ppm)
     }
 
     /// What the policy is to know. A backend gets its own connection only where there is no other,
@@ -363,7 +363,8 @@ impl Running {
         }
         if !others {
             for (load, server) in loads.iter_mut().zip(&self.servers) {
-                load.takes = server.backend.as_ref().is_some_and(fits) && !server.is_full();
+                let is_well = ignores_health || server.is_well(now);
+                load.takes = is_well && server.backend.as_ref().is_some_and(fits) && !server.is_full();
             }
         }
         if let Some(avoid) = avoid {

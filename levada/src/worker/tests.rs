@@ -441,6 +441,7 @@ fn connections_of_a_service_that_went_are_forgotten_in_turns_of_the_workers_own(
         mac: mac(3),
         port: None,
         weight: 1,
+        drain_ns: 0,
         cores: 1,
         max_connections: None,
         endpoint: Some(EndpointId(3)),

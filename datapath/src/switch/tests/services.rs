@@ -36,6 +36,7 @@ fn backend(n: u8, endpoint: Option<u32>) -> Backend {
         port: Some(8080),
         weight: 1,
         cores: 1,
+        drain_ns: 0,
         max_connections: None,
         endpoint: endpoint.map(EndpointId),
     }
