@@ -24,6 +24,7 @@ pub mod health;
 mod held;
 pub mod inner;
 pub mod maglev;
+mod recent;
 mod recover;
 mod retry;
 mod roles;
@@ -56,6 +57,8 @@ pub use handover::{BackendName, ConnectionState, ServiceState};
 use held::Holdings;
 pub(crate) use held::Released;
 use inner::Quoted;
+use recent::Recent;
+pub(crate) use recent::Words;
 pub use retry::Again;
 use retry::Syns;
 pub use running::{BackendStats, ServiceStats};
@@ -94,6 +97,7 @@ pub struct Services {
     tenants: BTreeMap<u32, OfTenant>,
     connections: Connections,
     sweep: Sweep,
+    recent: Recent,
     fragments: Fragments,
     syns: Syns,
     /// Backends that are checked, by when there is something to do: service and number.
@@ -118,6 +122,7 @@ impl Services {
             tenants: BTreeMap::new(),
             connections: Connections::new(keyed, DEFAULT_CONNECTIONS),
             sweep: Sweep::default(),
+            recent: Recent::new(keyed.hash_one(0u64)),
             fragments: Fragments::new(keyed),
             syns: Syns::default(),
             checks: BTreeSet::new(),
@@ -156,7 +161,9 @@ impl Services {
     pub fn set(&mut self, now: Instant, id: ServiceId, network: Network, service: Option<Service>) {
         if self.all.is_empty() && service.is_some() {
             self.connections.reserve(self.most);
+            self.recent.reserve();
         }
+        self.recent.forget();
         if service.is_none() {
             self.release_all(id);
         }
@@ -547,18 +554,17 @@ impl Services {
         {
             running.stats.recovered += 1;
         }
-        let kind = |entry: &Entry| entry.state.is_counted().then_some(entry.is_busy());
-        if kind(&before) == kind(&after) {
+        if before.kind() == after.kind() {
             return;
         }
-        if kind(&after).is_none()
+        if after.kind().is_none()
             && let Some(running) = self.running_mut(key)
         {
             running.has_freed = true;
         }
         let Some(server) = self.server_mut(key, after.backend) else { return };
-        count(&mut server.stats, kind(&before), false);
-        count(&mut server.stats, kind(&after), true);
+        count(&mut server.stats, before.kind(), false);
+        count(&mut server.stats, after.kind(), true);
     }
 
     /// A connection is no longer in the table.
@@ -614,7 +620,7 @@ fn leave(all: &mut Slots<Running>, fronts: &Fronts, key: &Key, entry: &Entry, is
     running.has_freed = true;
     let server = running.servers.get_mut(usize::from(entry.backend)).filter(|s| s.generation == entry.generation);
     let Some(server) = server else { return };
-    count(&mut server.stats, entry.state.is_counted().then_some(entry.is_busy()), false);
+    count(&mut server.stats, entry.kind(), false);
     running.stats.evicted += u64::from(is_evicted && entry.state != State::Closed && fronts.get(key.front).is_some());
 }
 

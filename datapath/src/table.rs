@@ -221,6 +221,14 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.entries.get_mut(id.0 as usize)?.content.as_mut().map(|(_, value)| value)
     }
 
+    /// The same, where the entry is that of `key`.
+    #[must_use]
+    #[inline]
+    pub fn get_mut_of(&mut self, id: Id, key: &K) -> Option<&mut V> {
+        let (found, value) = self.entries.get_mut(id.0 as usize)?.content.as_mut()?;
+        (found == key).then_some(value)
+    }
+
     /// Whether an entry is that of `key`.
     #[must_use]
     #[inline]

@@ -334,7 +334,9 @@ impl Services {
             server.planned = None;
             let Some(mut prober) = server.prober else { continue };
             if prober.stage != Stage::Idle && prober.due(&check) <= now {
-                server.ended(now, &check, &mut prober, false);
+                if server.ended(now, &check, &mut prober, false) {
+                    self.recent.forget();
+                }
             }
             let is_tcp = |address: &&Address| address.protocol == protocol::TCP;
             let tcp = running.service.addresses.iter().filter(is_tcp);
@@ -419,7 +421,9 @@ impl Services {
         let request = check.http.as_ref().zip(prober.address).map_or(0, |(http, at)| http.request(at).len());
         let heard = prober.hear(&check, request, segment, payload);
         if let Some(is_well) = heard.is_well {
-            server.ended(now, &check, &mut prober, is_well);
+            if server.ended(now, &check, &mut prober, is_well) {
+                self.recent.forget();
+            }
         }
         server.prober = Some(prober);
         self.probe(of, heard.says?)
@@ -444,6 +448,6 @@ impl super::Server {
         if is_well {
             self.health.answered();
         }
+        prober.is_down != was_down
     }
 }
-        prober.is_down != was_down

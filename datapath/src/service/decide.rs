@@ -67,13 +67,16 @@ pub struct Known {
     pub key: Key,
     /// The backend.
     pub backend: u8,
+    /// Whether this follows from one address alone: whatever else is opened, the next such frame is
+    /// this connection's too.
+    pub is_plain: bool,
 }
 
 impl Known {
     /// A connection that is not in the table.
     #[must_use]
     pub const fn new(key: Key, backend: u8) -> Known {
-        Known { id: Id(u32::MAX), key, backend }
+        Known { id: Id(u32::MAX), key, backend, is_plain: false }
     }
 }
 
@@ -158,7 +161,8 @@ impl Services {
                 let (from_port, to_port) = (be16(bytes, at), be16(bytes, at + 2));
                 if let Some(by) = by {
                     let client = if to.is_some_and(|role| role.mac.is_some()) { source } else { destination };
-                    if let Some(known) = self.answered(by, number, from_port, (client, to_port)) {
+                    if let Some(mut known) = self.answered(by, number, from_port, (client, to_port)) {
+                        known.is_plain = to.is_none() && by.targets(number, from_port).nth(1).is_none();
                         return self.decide_back((now, outside), known, bytes, layout);
                     }
                     let is_tcp = layout.l4 == L4::Tcp && by.is_backend();
@@ -178,7 +182,7 @@ impl Services {
                 let Some(to) = to.filter(|role| role.mac.is_some()) else { return Decision::Pass };
                 let Some(front) = to.front(number, to_port) else { return self.closed_port(to, layout) };
                 let key = Key { client: octets(source), port: from_port, front };
-                self.decide_front((now, from), key, bytes, layout)
+                self.decide_front((now, from), (key, by.is_none()), bytes, layout)
             }
             L4::Icmp | L4::Icmpv6 => self.decide_icmp(network, (by, to), bytes, layout, spoofed),
             L4::Other if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::Unreachable),
@@ -189,11 +193,11 @@ impl Services {
     fn decide_front(
         &self,
         (now, from): (Instant, Option<EndpointId>),
-        key: Key,
+        (key, is_plain): (Key, bool),
         bytes: &[u8],
         layout: &Layout,
     ) -> Decision {
-        let known = self.find(&key).map(|(id, entry)| (Known { id, key, backend: entry.backend }, entry));
+        let known = self.find(&key).map(|(id, entry)| (Known { id, key, backend: entry.backend, is_plain }, entry));
         let is_let_go = known.is_some_and(|(known, _)| self.is_let_go(now, &known));
         if layout.l4 == L4::Udp {
             let known = known.filter(|_| !is_let_go);
@@ -266,7 +270,7 @@ impl Services {
             let key = Key { client: octets(client), port: client_port, front };
             let (id, entry) = self.find(&key)?;
             let is_its = entry.backend == backend && entry.state != State::Direct;
-            is_its.then_some(Known { id, key, backend })
+            is_its.then_some(Known { id, key, backend, is_plain: false })
         })
     }
 
@@ -312,7 +316,7 @@ impl Services {
                 let (client, port) = quoted.destination;
                 let key = Key { client: octets(client), port, front };
                 let (id, entry) = self.find(&key)?;
-                Some(Known { id, key, backend: entry.backend })
+                Some(Known { id, key, backend: entry.backend, is_plain: false })
             });
             return known.map_or(Decision::Drop(Reason::ServiceUnknown), |known| Decision::Error(known, true));
         }

@@ -193,6 +193,6 @@ impl Services {
         let (all, fronts) = (&mut self.all, &self.fronts);
         let gone = |(key, entry)| super::leave(all, fronts, &key, &entry, true);
         let id = self.connections.insert((now, now), opener, key, entry, gone)?;
-        Ok(Known { id, key, backend: entry.backend })
+        Ok(Known { id, key, backend: entry.backend, is_plain: false })
     }
 }

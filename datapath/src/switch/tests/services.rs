@@ -12,6 +12,7 @@ mod drained;
 mod failed;
 mod held;
 mod lost;
+mod recent;
 mod slow;
 mod stays;
 mod swept;
@@ -35,8 +36,8 @@ fn backend(n: u8, endpoint: Option<u32>) -> Backend {
         mac: mac(n),
         port: Some(8080),
         weight: 1,
-        cores: 1,
         drain_ns: 0,
+        cores: 1,
         max_connections: None,
         endpoint: endpoint.map(EndpointId),
     }
