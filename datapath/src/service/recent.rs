@@ -18,7 +18,7 @@ use super::entry::{Entry, Key, State};
 use super::translate::{End, is_partial};
 use super::{Server, Services, octets};
 use crate::checksum;
-use crate::fdb::Network;
+use crate::network::Network;
 use crate::offload::Offload;
 use crate::table::Id;
 use crate::units::Instant;
