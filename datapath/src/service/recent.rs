@@ -274,8 +274,8 @@ impl Services {
         self.recent.passed
     }
 
-    /// Makes a line of what a frame with these words has become, where the next one may be passed on
-    /// as it was, and is likely to come soon.
+    /// Makes a line of what a frame with these words has become, where the next one may be passed
+    /// on as it was, and is likely to come soon.
     pub(crate) fn note(&mut self, words: &Words, known: &Known, is_client: bool, bytes: &[u8], layout: &Layout) {
         let is_open = self.connections.get(known.id).is_some_and(|entry| entry.state == State::Open);
         if !known.is_plain || !is_open || !self.recent.is_wanted(words) {

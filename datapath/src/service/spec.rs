@@ -121,8 +121,8 @@ pub struct Backend {
     pub port: Option<u16>,
     /// Its part of new connections, 1 to 256; 0 for none, while those that are open stay.
     pub weight: u32,
-    /// For how long it keeps its connections when it is drained (weight 0), in nanoseconds; 0 for as
-    /// long as they last.
+    /// For how long it keeps its connections when it is drained (weight 0), in nanoseconds; 0 for
+    /// as long as they last.
     pub drain_ns: u64,
     /// Processors, for [`Policy::LoadavgCorrected`].
     pub cores: u32,
