@@ -333,10 +333,9 @@ impl Services {
             let Some(server) = running.servers.get_mut(usize::from(number)) else { continue };
             server.planned = None;
             let Some(mut prober) = server.prober else { continue };
-            if prober.stage != Stage::Idle && prober.due(&check) <= now {
-                if server.ended(now, &check, &mut prober, false) {
-                    self.recent.forget();
-                }
+            let is_over = prober.stage != Stage::Idle && prober.due(&check) <= now;
+            if is_over && server.ended(now, &check, &mut prober, false) {
+                self.recent.forget();
             }
             let is_tcp = |address: &&Address| address.protocol == protocol::TCP;
             let tcp = running.service.addresses.iter().filter(is_tcp);
@@ -420,10 +419,10 @@ impl Services {
         let mut prober = server.prober?;
         let request = check.http.as_ref().zip(prober.address).map_or(0, |(http, at)| http.request(at).len());
         let heard = prober.hear(&check, request, segment, payload);
-        if let Some(is_well) = heard.is_well {
-            if server.ended(now, &check, &mut prober, is_well) {
-                self.recent.forget();
-            }
+        if let Some(is_well) = heard.is_well
+            && server.ended(now, &check, &mut prober, is_well)
+        {
+            self.recent.forget();
         }
         server.prober = Some(prober);
         self.probe(of, heard.says?)
