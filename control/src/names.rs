@@ -8,8 +8,8 @@ use datapath::guard::Allow;
 use datapath::link::Side;
 use datapath::program::{IngressMode, OrderKind};
 use datapath::service::Address;
-use datapath::service::WhenDown;
 use datapath::service::choose::Policy;
+use datapath::service::{OnFailure, WhenDown};
 use datapath::units::Direction;
 use datapath::wire::{Mac, protocol};
 use std::fmt;
@@ -96,6 +96,8 @@ pub const POLICIES: [(&str, Policy); 7] = [
     ("loadavg-corrected", Policy::LoadavgCorrected),
 ];
 
+/// How `on_failure` is written.
+pub const ON_FAILURE: [(&str, OnFailure); 2] = [("keep", OnFailure::Keep), ("reset", OnFailure::Reset)];
 /// How `when_down` is written.
 pub const WHEN_DOWN: [(&str, WhenDown); 2] = [("reset", WhenDown::Reset), ("drop", WhenDown::Drop)];
 

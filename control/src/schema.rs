@@ -251,6 +251,13 @@ const SERVICE: &[Key] = &[
     ("slow_start", Form::Text(TIME), false, "for how long a backend that comes, or comes back, has a smaller weight"),
     ("check", Form::WordOrTable(&["tcp", "http"], CHECK), false, "how backends are asked whether they are well"),
     ("drain_time", Form::Text(TIME), false, "for how long a backend that is drained keeps its connections"),
+    (
+        "on_failure",
+        Form::Word(&["keep", "reset"]),
+        false,
+        "what becomes of the connections of a backend that checks find down",
+    ),
+    ("panic", Form::Text(PERCENT), false, "health is ignored while less of the weight than this is well"),
     ("affinity", Form::Word(&["connection", "client"]), false, "what stays at its backend"),
     ("affinity_time", Form::Text(TIME), false, "for how long a client does, after its last connection"),
     ("max_connections", Form::Number(1, MOST_CONNECTIONS), false, "connections that each backend may have"),
@@ -282,6 +289,8 @@ const BACKEND: &[Key] = &[
     ("mac", Form::Text(MAC), false, "its Ethernet address; an endpoint's own where absent"),
     ("port", Form::Number(1, 65_535), false, "the port it listens at; the service's where absent"),
     ("weight", Form::Number(0, MAX_BACKEND_WEIGHT), false, "its part of new connections; 0 drains it"),
+    ("drain", Form::Flag, false, "it is drained, whatever its weight is"),
+    ("drain_time", Form::Text(TIME), false, "for how long it keeps its connections then; the service's where absent"),
     ("cores", Form::Number(1, 65_535), false, "its processors, by which a reported load is judged"),
     ("max_connections", Form::Number(1, MOST_CONNECTIONS), false, "connections that it may have"),
 ];

@@ -11,7 +11,7 @@ use crate::config::{
     Switch, Tenant, Uplink,
 };
 use crate::names::{
-    AFFINITIES, AT, CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, POLICIES, WHEN_DOWN, name_of, show_mac,
+    AFFINITIES, AT, CONTROLLERS, INGRESS_MODES, ON_FAILURE, ORDERS, PERMISSIONS, POLICIES, WHEN_DOWN, name_of, show_mac,
 };
 use crate::units::{show_percent, show_rate, show_time, write_size};
 use datapath::aqm::{At, Discipline};
@@ -337,6 +337,8 @@ pub fn service(service: &Service) -> Keys {
     w.put_unless_default("slow_start", &service.slow_start_ns, &default.slow_start_ns, |&v| show_time(v).into());
     w.put_some("check", service.check.as_ref(), check);
     w.put_unless_default("drain_time", &service.drain_ns, &default.drain_ns, |&v| show_time(v).into());
+    w.put_unless_default("on_failure", &service.on_failure, &default.on_failure, |&v| name_of(&ON_FAILURE, v).into());
+    w.put_unless_default("panic", &service.panic_ppm, &default.panic_ppm, |&v| show_percent(v).into());
     w.put_unless_default("affinity", &service.affinity, &default.affinity, |&v| name_of(&AFFINITIES, v).into());
     w.put_unless_default("affinity_time", &service.affinity_ns, &default.affinity_ns, |&v| show_time(v).into());
     w.put_some("max_connections", service.max_connections, Into::into);
@@ -353,6 +355,8 @@ pub fn backend(backend: &Backend) -> Keys {
     w.put_some("mac", backend.mac, |v| show_mac(v).into());
     w.put_some("port", backend.port, Into::into);
     w.put_unless_default("weight", &backend.weight, &default.weight, |&v| v.into());
+    w.put_unless_default("drain", &backend.drain, &default.drain, |&v| v.into());
+    w.put_some("drain_time", backend.drain_ns, |v| show_time(v).into());
     w.put_unless_default("cores", &backend.cores, &default.cores, |&v| v.into());
     w.put_some("max_connections", backend.max_connections, Into::into);
     w.0

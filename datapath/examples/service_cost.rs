@@ -7,6 +7,8 @@
 //!   known      the same of an open connection to a service, another one each time
 //!   new        a SYN of another client each time, which nobody answers
 //!   life       a whole connection: SYN, SYN/ACK, ACK, request, answer, two FINs, two ACKs
+//!   remove     one of the backends is removed, once: the time of the change, and of the longest
+//!              part in which its connections are forgotten behind it
 //!     --ops K  operations measured, a multiple of 1024 (102 400)
 //! ```
 //!
@@ -27,10 +29,12 @@ use std::time::Instant as Clock;
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
-use datapath::program::{Attachment, Endpoint, EndpointId, PortFeatures, PortId, Program, Tenant, TenantId, Uplink};
+use datapath::program::{
+    Attachment, Change, Endpoint, EndpointId, PortFeatures, PortId, Program, Tenant, TenantId, Uplink,
+};
 use datapath::service::choose::Policy;
 use datapath::service::connections::DEFAULT_CONNECTIONS;
-use datapath::service::{Address, Backend, Service};
+use datapath::service::{Address, Backend, Service, ServiceId};
 use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
 use datapath::wire::build::eth;
@@ -59,7 +63,7 @@ const PAYLOAD: u32 = 18;
 /// Virtual time that a frame takes.
 const FRAME_NS: u64 = 1000;
 
-const USAGE: &str = "usage: service_cost plain|known|new|life N [--ops K]";
+const USAGE: &str = "usage: service_cost plain|known|new|life|remove N [--ops K]";
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -69,6 +73,9 @@ fn main() {
     };
     let mut run = Run::new(open, mode != "plain");
     let places = run.places;
+    if mode == "remove" {
+        return println!("{}", run.remove());
+    }
     let ns = match mode {
         "plain" | "known" => run.time(ops, WARM_UP, Run::talk),
         "new" => run.time(ops, places, Run::ask),
@@ -89,7 +96,7 @@ fn arguments(words: &[String]) -> Option<(&str, u32, u32)> {
         [option, ops] if option == "--ops" => ops.parse().ok().filter(|&ops| ops >= PART && ops % PART == 0)?,
         _ => return None,
     };
-    ["plain", "known", "new", "life"].contains(&mode.as_str()).then_some((mode, open, ops))
+    ["plain", "known", "new", "life", "remove"].contains(&mode.as_str()).then_some((mode, open, ops))
 }
 
 /// Frames of one operation.
@@ -128,7 +135,17 @@ fn program(places: u32, has_services: bool) -> Program {
         let backend = |number: u32| {
             let (mac, ip) = server(number);
             let (endpoint, port) = (Some(EndpointId(number)), Some(TARGET_PORT));
-            Backend { ipv4: Some(ip), ipv6: None, mac, port, weight: 1, cores: 1, max_connections: None, endpoint }
+            Backend {
+                ipv4: Some(ip),
+                ipv6: None,
+                mac,
+                port,
+                weight: 1,
+                drain_ns: 0,
+                cores: 1,
+                max_connections: None,
+                endpoint,
+            }
         };
         program.services.push(Service {
             tenant: TenantId(0),
@@ -235,6 +252,31 @@ impl Run {
             .collect();
         parts.sort_by(f64::total_cmp);
         parts[parts.len() / 2]
+    }
+
+    /// A backend is removed: one line of JSON.
+    fn remove(&mut self) -> String {
+        let mut service = program(self.places, true).services[0].clone();
+        service.backends.pop();
+        let start = Clock::now();
+        let change = Change::Service(ServiceId(0), Some(service));
+        self.switch.change(&mut self.pool, self.now, change).expect("it fits");
+        let change_us = start.elapsed().as_nanos() as f64 / 1000.0;
+        let mut parts_us = Vec::new();
+        while self.switch.is_sweeping() {
+            let start = Clock::now();
+            self.switch.sweep();
+            parts_us.push(start.elapsed().as_nanos() as f64 / 1000.0);
+        }
+        parts_us.sort_by(f64::total_cmp);
+        let at = |n: usize| parts_us.get(n).copied().unwrap_or_default();
+        let (parts, all_ms) = (parts_us.len(), parts_us.iter().sum::<f64>() / 1000.0);
+        let (median, longest) = (at(parts / 2), at(parts.saturating_sub(1)));
+        let (open, left) = (self.open, self.switch.connections().0);
+        format!(
+            "{{\"mode\":\"remove\",\"open\":{open},\"left\":{left},\"change_us\":{change_us:.1},\"parts\":{parts},\
+             \"median_us\":{median:.1},\"longest_us\":{longest:.1},\"all_ms\":{all_ms:.1}}}"
+        )
     }
 
     /// Open connections, drawn (Marsaglia's xorshift, 2003).

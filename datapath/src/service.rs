@@ -24,12 +24,14 @@ pub mod health;
 mod held;
 pub mod inner;
 pub mod maglev;
+mod recent;
 mod recover;
 mod retry;
 mod roles;
 mod running;
 mod shown;
 mod spec;
+mod sweep;
 pub mod translate;
 
 use crate::change_error::ChangeError;
@@ -58,15 +60,21 @@ pub use handover::{BackendName, ConnectionState, ServiceState};
 use held::Holdings;
 pub(crate) use held::Released;
 use inner::Quoted;
+use recent::Recent;
+pub(crate) use recent::Words;
 pub use retry::Again;
 use retry::Syns;
 pub use running::{BackendStats, ServiceStats};
 use running::{Running, Server, count};
 pub use shown::Shown;
-pub use spec::{Address, Backend, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, WhenDown};
+pub use spec::{
+    Address, Backend, DEFAULT_PANIC_PPM, MOST_FRONTS, MOST_FRONTS_OF_TARGET, OnFailure, Service, ServiceId, WhenDown,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+pub use sweep::PLACES as SWEPT_PLACES;
+use sweep::Sweep;
 use translate::{End, set_end, set_mac};
 
 /// What a tenant has here.
@@ -91,6 +99,8 @@ pub struct Services {
     /// Tenants that have services.
     tenants: BTreeMap<u32, OfTenant>,
     connections: Connections,
+    sweep: Sweep,
+    recent: Recent,
     fragments: Fragments,
     syns: Syns,
     /// Backends that are checked, by when there is something to do: service and number.
@@ -114,6 +124,8 @@ impl Services {
             fronts: Fronts::new(),
             tenants: BTreeMap::new(),
             connections: Connections::new(keyed, DEFAULT_CONNECTIONS),
+            sweep: Sweep::default(),
+            recent: Recent::new(keyed.hash_one(0u64)),
             fragments: Fragments::new(keyed),
             syns: Syns::default(),
             checks: BTreeSet::new(),
@@ -147,14 +159,20 @@ impl Services {
         }
     }
 
-    /// Adds, changes or removes a service. A backend that stays keeps its connections.
+    /// Adds, changes or removes a service. A backend that stays keeps its connections; those of one
+    /// that goes are over, and forgotten bit by bit ([`Services::sweep`]).
     pub fn set(&mut self, now: Instant, id: ServiceId, network: Network, service: Option<Service>) {
         if self.all.is_empty() && service.is_some() {
             self.connections.reserve(self.most);
+            self.recent.reserve();
         }
+        self.recent.forget();
         if service.is_none() {
             self.release_all(id);
         }
+        // After 255 removals of one backend during a sweep.
+        while self.all.get(id.0).is_some_and(Running::is_worn_out) && self.sweep() > 0 {}
+        let sweeps = self.sweep.sweeps();
         let before = self.all.take(id.0);
         let was = before.as_ref().map(|running| (running.service.tenant.0, running.service.affinity_ns > 0));
         let is = service.as_ref().map(|service| (service.tenant.0, service.affinity_ns > 0));
@@ -166,7 +184,7 @@ impl Services {
         let is_removed = service.is_none();
         let mut has_lost = is_removed;
         match service {
-            Some(service) => has_lost |= running.change(now, service, network, &self.service_key),
+            Some(service) => has_lost |= running.change(now, service, network, &self.service_key, sweeps),
             None => running.service.addresses.clear(),
         }
         let gone = self.fronts.gone(&running);
@@ -176,14 +194,18 @@ impl Services {
             self.recount_tenants(was, is);
         }
         if has_lost {
-            self.drop_lost(was.into_iter().chain(is).map(|(tenant, _)| tenant), &gone);
-            self.fronts.release(&gone);
+            self.fronts.leave(&gone, sweeps.wanted);
             self.release_lost(None);
+            self.sweep.begin();
+        }
+        if is_removed {
+            self.fronts.forget(id);
         }
         if let Some(running) = self.all.get_mut(id.0) {
             self.fronts.publish(id, running);
         }
         self.plan_checks(now, id);
+        self.sweep();
     }
 
     /// A service of a tenant, with affinity or without, was, and is.
@@ -211,28 +233,15 @@ impl Services {
         self.plan_affinity();
     }
 
-    /// Forgets connections of tenants whose service, front or backend is gone.
-    fn drop_lost(&mut self, tenants: impl Iterator<Item = u32>, gone: &BTreeSet<u16>) {
-        for owner in tenants {
-            let is_lost =
-                |(_, key, entry): &(Id, &Key, &Entry)| gone.contains(&key.front) || self.server(key, entry).is_none();
-            let lost: Vec<Id> = self.connections.of(owner).filter(is_lost).map(|(id, ..)| id).collect();
-            for id in lost {
-                if let Some((key, entry)) = self.connections.remove(owner, id) {
-                    self.leave(&key, &entry);
-                }
-            }
-        }
-    }
-
     /// Whether a service's addresses are free, or its own already, and whether there is room for
     /// it.
     ///
     /// # Errors
     /// [`ChangeError::ServiceInUse`], [`ChangeError::ServicesFull`].
     pub fn check(&self, id: ServiceId, network: Network, service: &Service) -> Result<(), ChangeError> {
-        let own = self.all.get(id.0).map_or(0, |running| running.fronts.len());
-        if self.fronts.len() - own + service.addresses.len() > MOST_FRONTS || service.backends.len() > MOST_BACKENDS {
+        let is_new = |address: &&Address| self.fronts.number(network, id, address).is_none();
+        let new = service.addresses.iter().filter(is_new).count();
+        if self.fronts.len() + new > MOST_FRONTS || service.backends.len() > MOST_BACKENDS {
             return Err(ChangeError::ServicesFull);
         }
         let mut addresses = BTreeSet::new();
@@ -548,18 +557,17 @@ impl Services {
         {
             running.stats.recovered += 1;
         }
-        let kind = |entry: &Entry| entry.state.is_counted().then_some(entry.is_busy());
-        if kind(&before) == kind(&after) {
+        if before.kind() == after.kind() {
             return;
         }
-        if kind(&after).is_none()
+        if after.kind().is_none()
             && let Some(running) = self.running_mut(key)
         {
             running.has_freed = true;
         }
         let Some(server) = self.server_mut(key, after.backend) else { return };
-        count(&mut server.stats, kind(&before), false);
-        count(&mut server.stats, kind(&after), true);
+        count(&mut server.stats, before.kind(), false);
+        count(&mut server.stats, after.kind(), true);
     }
 
     /// A connection is no longer in the table.
@@ -609,15 +617,14 @@ impl Services {
     }
 }
 
+/// A connection is no longer in the table. One that was over already is not evicted.
 fn leave(all: &mut Slots<Running>, fronts: &Fronts, key: &Key, entry: &Entry, is_evicted: bool) {
-    let Some(front) = fronts.get(key.front) else { return };
-    let Some(running) = all.get_mut(front.service.0) else { return };
-    running.stats.evicted += u64::from(is_evicted && entry.state != State::Closed);
+    let Some(running) = fronts.service(key.front).and_then(|service| all.get_mut(service.0)) else { return };
     running.has_freed = true;
     let server = running.servers.get_mut(usize::from(entry.backend)).filter(|s| s.generation == entry.generation);
-    if let Some(server) = server {
-        count(&mut server.stats, entry.state.is_counted().then_some(entry.is_busy()), false);
-    }
+    let Some(server) = server else { return };
+    count(&mut server.stats, entry.kind(), false);
+    running.stats.evicted += u64::from(is_evicted && entry.state != State::Closed && fronts.get(key.front).is_some());
 }
 
 /// An address as keys have it.

@@ -277,7 +277,7 @@ impl Switch {
             if let Some(out) = self.tx_due(pool, now) {
                 return Some(out);
             }
-            if !self.work_for_any(pool, now) {
+            if !self.work_for_any(pool, now) && self.sweep() == 0 {
                 return None;
             }
         }
@@ -352,7 +352,7 @@ impl Switch {
     /// When `tx` will have something to do, if nothing arrives before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.backlogs.is_quiet() { self.poll_due() } else { Some(Instant::ZERO) }
+        if self.backlogs.is_quiet() && !self.is_sweeping() { self.poll_due() } else { Some(Instant::ZERO) }
     }
 
     /// When `tx_due` will.

@@ -203,6 +203,12 @@ impl<K: Eq + Hash, V> Table<K, V> {
         Some(content)
     }
 
+    /// Places of entries are below this.
+    #[must_use]
+    pub fn places(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
     /// The key of an entry.
     #[must_use]
     pub fn key(&self, id: Id) -> Option<&K> {
@@ -221,6 +227,14 @@ impl<K: Eq + Hash, V> Table<K, V> {
     #[inline]
     pub fn get_mut(&mut self, id: Id) -> Option<&mut V> {
         self.entries.get_mut(id.0 as usize)?.content.as_mut().map(|(_, value)| value)
+    }
+
+    /// The same, where the entry is that of `key`.
+    #[must_use]
+    #[inline]
+    pub fn get_mut_of(&mut self, id: Id, key: &K) -> Option<&mut V> {
+        let (found, value) = self.entries.get_mut(id.0 as usize)?.content.as_mut()?;
+        (found == key).then_some(value)
     }
 
     /// Whether an entry is that of `key`.

@@ -4,7 +4,7 @@
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::program::{Change, PortId, Program};
-use datapath::service::{ConnectionState, ServiceId};
+use datapath::service::{ConnectionState, OnFailure, ServiceId};
 use datapath::switch::Switch;
 use datapath::units::Instant;
 use datapath::wire::build::{Build, eth};
@@ -104,8 +104,10 @@ fn change(program: &Program, mut switch: Switch, pool: &mut Pool, now: Instant, 
             backend.weight = u32::from(*weight) % 3;
         }
         service.backends.truncate(usize::from(step[6] % 4));
-        (service.drain_ns, service.affinity_ns, service.hold_ns) =
-            (u64::from(step[7] & 3) << 30, u64::from(step[7] >> 2 & 3) << 32, u64::from(step[7] >> 4 & 3) << 30);
+        service.backends.iter_mut().for_each(|backend| backend.drain_ns = u64::from(step[7] & 3) << 30);
+        (service.affinity_ns, service.hold_ns) = (u64::from(step[7] >> 2 & 3) << 32, u64::from(step[7] >> 4 & 3) << 30);
+        service.on_failure = if step[8] & 1 == 0 { OnFailure::Keep } else { OnFailure::Reset };
+        service.panic_ppm = u32::from(step[8] >> 1) * 7874;
         let most = u32::from(step[7] >> 6);
         service.backends.iter_mut().for_each(|backend| backend.max_connections = (most > 0).then_some(most));
         switch.change(pool, now, Change::Service(ServiceId(0), Some(service))).expect("it fits");

@@ -296,7 +296,7 @@ impl Worker {
             if rung && self.obey() {
                 return;
             }
-            self.seats.set_own(self.has_edits() || self.has_counts());
+            self.seats.set_own(self.has_own_work());
             self.do_what_is_due();
             self.pump();
             if self.take_a_turn() {
@@ -337,7 +337,8 @@ impl Worker {
         true
     }
 
-    /// Changes, and numbers for who looks. Between two edits nothing is as it will be.
+    /// Changes and what follows them, and numbers for who looks. Between two edits nothing is as it
+    /// will be.
     fn work_for_itself(&mut self) {
         let start = self.outside.look();
         if self.has_edits() {
@@ -345,8 +346,15 @@ impl Worker {
         } else if self.has_counts() {
             self.count();
         }
+        for switch_slot in &mut self.switch_slots {
+            switch_slot.switch.sweep();
+        }
         self.seats.charge_own(self.outside.look().since(start).min(MOST_OWN_NS));
-        self.seats.set_own(self.has_edits() || self.has_counts());
+        self.seats.set_own(self.has_own_work());
+    }
+
+    fn has_own_work(&self) -> bool {
+        self.has_edits() || self.has_counts() || self.switch_slots.iter().any(|slot| slot.switch.is_sweeping())
     }
 
     /// Makes of a port's frames what is yet to be made of them, for so much time, writing included.
@@ -378,8 +386,7 @@ impl Worker {
     fn timeout(&mut self) -> Option<u64> {
         if self.spin
             || (self.seats.any_ready() && !self.starved)
-            || self.has_edits()
-            || self.has_counts()
+            || self.has_own_work()
             || self.switch_slots.iter().any(|u| u.touched || u.switch.has_control())
         {
             return Some(0);

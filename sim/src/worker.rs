@@ -150,6 +150,7 @@ impl Worker {
         self.look_at_paused(switch);
         self.starved = false;
         self.pump(world, switch, sent)?;
+        switch.sweep();
         if let Some(turn) = self.turns.next_turn()
             && let Some(port) = self.ports.iter().position(|port| port.seat == turn.seat)
         {
@@ -186,7 +187,8 @@ impl Worker {
 
     /// When its next round begins, if nothing comes before.
     fn due(&self, switch: &Switch) -> Option<Instant> {
-        let ready = self.turns.any_ready().then_some(if self.starved { STARVED_NS } else { 0 });
+        let is_ready = self.turns.any_ready() || switch.is_sweeping();
+        let ready = is_ready.then_some(if self.starved { STARVED_NS } else { 0 });
         let paused = (!self.paused.is_empty()).then_some(PAUSE_NS);
         let wait = [ready, paused].into_iter().flatten().min().map(|ns| self.free_at.plus_ns(ns));
         let due = switch.poll_due().map(|at| at.max(self.free_at));

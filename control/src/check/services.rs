@@ -8,7 +8,7 @@ use crate::place::Place;
 use crate::problem::nearest;
 use datapath::program::Attachment;
 use datapath::service::choose::MOST_BACKENDS;
-use datapath::service::{MOST_FRONTS, MOST_FRONTS_OF_TARGET};
+use datapath::service::{MOST_FRONTS, MOST_FRONTS_OF_TARGET, OnFailure};
 use datapath::wire::protocol;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -81,7 +81,7 @@ pub(super) fn check_set(findings: &mut Findings, service: &Service, place: &Plac
         let message = format!("the service has {} backends", service.backends.len());
         findings.error(place.clone(), message, format!("at most {MOST_BACKENDS}"));
     }
-    if service.backends.iter().all(|backend| backend.weight == 0) {
+    if service.backends.iter().all(|backend| backend.weight_now() == 0) {
         let message = format!("service \"{}\" has no backend that takes connections", service.name);
         findings.warning(place.clone(), message, format!("add {table} with a weight"));
     }
@@ -97,6 +97,10 @@ fn check_service(findings: &mut Findings, switch: &Switch, tenant: &Tenant, serv
     if service.check.is_some() && service.addresses.iter().all(|address| address.0.protocol != protocol::TCP) {
         let message = "none of the service's addresses is of TCP: its backends cannot be checked";
         findings.error(place.key("check"), message, "leave `check` out: health is judged by what they answer");
+    }
+    if service.on_failure == OnFailure::Reset && service.check.is_none() {
+        let message = "without `check` no backend is found down, so `on_failure` says nothing";
+        findings.warning(place.key("on_failure"), message, "write `check = \"tcp\"` too");
     }
     for (b, backend) in service.backends.iter().enumerate() {
         check_backend(findings, switch, tenant, (service, backend), &backends.item(b));

@@ -55,7 +55,8 @@ fn compiled(
             // Only a wrong configuration has none, and that is not compiled.
             mac: backend.mac(own).unwrap_or_default(),
             port: backend.port,
-            weight: backend.weight,
+            weight: backend.weight_now(),
+            drain_ns: backend.drain_ns.unwrap_or(service.drain_ns),
             cores: backend.cores,
             max_connections: backend.max_connections.or(service.max_connections),
             endpoint: at.map(&endpoint),
@@ -72,7 +73,8 @@ fn compiled(
         report_period_ns: service.report_period_ns,
         slow_start_ns: service.slow_start_ns,
         check: service.check.clone(),
-        drain_ns: service.drain_ns,
+        on_failure: service.on_failure,
+        panic_ppm: service.panic_ppm,
         affinity_ns: if service.affinity { service.affinity_ns } else { 0 },
         hold_ns: service.hold_ns,
     }

@@ -3,7 +3,7 @@
 use super::{Endpoint, Tenant};
 use crate::names::ServiceAddress;
 use datapath::service::choose::Policy;
-use datapath::service::{Check, WhenDown};
+use datapath::service::{Check, DEFAULT_PANIC_PPM, OnFailure, WhenDown};
 use datapath::wire::Mac;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -39,8 +39,14 @@ pub struct Service {
     pub slow_start_ns: u64,
     /// How backends are asked whether they are well; `None` for not at all.
     pub check: Option<Check>,
-    /// For how long a backend that is drained keeps its connections; 0 for as long as they last.
+    /// For how long a backend that is drained keeps its connections, where it says no other; 0 for
+    /// as long as they last.
     pub drain_ns: u64,
+    /// What becomes of the connections of a backend that checks find down.
+    pub on_failure: OnFailure,
+    /// Health is ignored while less of the weight than this is well, in parts per million; 0 for
+    /// never.
+    pub panic_ppm: u32,
     /// Whether a client stays at its backend, and for how long after its last connection.
     pub affinity: bool,
     /// See `affinity`.
@@ -66,6 +72,8 @@ impl Default for Service {
             slow_start_ns: 0,
             check: None,
             drain_ns: 0,
+            on_failure: OnFailure::default(),
+            panic_ppm: DEFAULT_PANIC_PPM,
             affinity: false,
             affinity_ns: DEFAULT_AFFINITY_NS,
             max_connections: None,
@@ -91,6 +99,10 @@ pub struct Backend {
     pub port: Option<u16>,
     /// Its part of new connections; 0 drains it.
     pub weight: u32,
+    /// Whether it is drained whatever its weight is.
+    pub drain: bool,
+    /// For how long it keeps its connections then; `None` for what the service says.
+    pub drain_ns: Option<u64>,
     /// Its processors, by which a reported load is judged.
     pub cores: u32,
     /// Connections that it may have; `None` for what the service says.
@@ -100,11 +112,18 @@ pub struct Backend {
 impl Default for Backend {
     fn default() -> Self {
         let (name, endpoint, ips, mac, port) = (String::new(), None, Vec::new(), None, None);
-        Backend { name, endpoint, ips, mac, port, weight: 1, cores: 1, max_connections: None }
+        let (weight, cores, drain, drain_ns, max_connections) = (1, 1, false, None, None);
+        Backend { name, endpoint, ips, mac, port, weight, drain, drain_ns, cores, max_connections }
     }
 }
 
 impl Backend {
+    /// Its part of new connections as it is now.
+    #[must_use]
+    pub fn weight_now(&self) -> u32 {
+        if self.drain { 0 } else { self.weight }
+    }
+
     /// The place of the endpoint that it is, among its tenant's; `None` for a machine outside.
     #[must_use]
     pub fn endpoint_of(&self, tenant: &Tenant) -> Option<usize> {

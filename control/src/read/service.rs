@@ -18,6 +18,8 @@ pub(super) fn service(r: &mut Reader, mut t: Table<'_>) -> Service {
         slow_start_ns: r.get(&mut t, "slow_start", values::span).unwrap_or(default.slow_start_ns),
         check: super::health::check(r, &mut t),
         drain_ns: r.get(&mut t, "drain_time", values::span).unwrap_or(default.drain_ns),
+        on_failure: r.get(&mut t, "on_failure", values::on_failure).unwrap_or(default.on_failure),
+        panic_ppm: r.get(&mut t, "panic", values::panic_part).unwrap_or(default.panic_ppm),
         affinity: r.get(&mut t, "affinity", values::affinity).unwrap_or(default.affinity),
         affinity_ns: r.get(&mut t, "affinity_time", values::period).unwrap_or(default.affinity_ns),
         max_connections: r.get(&mut t, "max_connections", values::max_connections),
@@ -46,6 +48,8 @@ pub(super) fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
         mac: r.get(&mut t, "mac", values::mac),
         port: r.get(&mut t, "port", values::port),
         weight: r.get(&mut t, "weight", values::backend_weight).unwrap_or(default.weight),
+        drain: r.get(&mut t, "drain", values::flag).unwrap_or(default.drain),
+        drain_ns: r.get(&mut t, "drain_time", values::span),
         cores: r.get(&mut t, "cores", values::cores).unwrap_or(default.cores),
         max_connections: r.get(&mut t, "max_connections", values::max_connections),
     };

@@ -15,9 +15,9 @@ use datapath::bond::{self, HashPolicy};
 use datapath::encap::vxlan::MOST as MAX_VNI;
 use datapath::guard::Allow;
 use datapath::program::{Attachment, IngressMode, OrderKind};
-use datapath::service::WhenDown;
 use datapath::service::choose::Policy;
 use datapath::service::connections::{LEAST_CONNECTIONS, MOST_CONNECTIONS};
+use datapath::service::{OnFailure, WhenDown};
 use datapath::units::Rate;
 use datapath::vcc::Mode;
 use datapath::wire::Mac;
@@ -265,6 +265,11 @@ pub(super) fn policy(value: &DeValue<'_>) -> Result<Policy, Wrong> {
     choice(value, &names::POLICIES, "policy")
 }
 
+pub(super) fn on_failure(value: &DeValue<'_>) -> Result<OnFailure, Wrong> {
+    choice(value, &names::ON_FAILURE, "answer")
+}
+
+/// What a client gets when no backend is up.
 pub(super) fn when_down(value: &DeValue<'_>) -> Result<WhenDown, Wrong> {
     choice(value, &names::WHEN_DOWN, "answer")
 }
@@ -452,6 +457,11 @@ pub(super) fn samples(value: &DeValue<'_>) -> Result<u32, Wrong> {
 
 /// A part of something.
 pub(super) fn part(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    units::percent_ppm(text(value, "\"50 %\"")?, 100)
+}
+
+/// The part of a service's weight that is to be well.
+pub(super) fn panic_part(value: &DeValue<'_>) -> Result<u32, Wrong> {
     units::percent_ppm(text(value, "\"50 %\"")?, 100)
 }
 

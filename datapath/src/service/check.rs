@@ -333,8 +333,9 @@ impl Services {
             let Some(server) = running.servers.get_mut(usize::from(number)) else { continue };
             server.planned = None;
             let Some(mut prober) = server.prober else { continue };
-            if prober.stage != Stage::Idle && prober.due(&check) <= now {
-                server.ended(now, &check, &mut prober, false);
+            let is_over = prober.stage != Stage::Idle && prober.due(&check) <= now;
+            if is_over && server.ended(now, &check, &mut prober, false) {
+                self.recent.forget();
             }
             let is_tcp = |address: &&Address| address.protocol == protocol::TCP;
             let tcp = running.service.addresses.iter().filter(is_tcp);
@@ -418,8 +419,10 @@ impl Services {
         let mut prober = server.prober?;
         let request = check.http.as_ref().zip(prober.address).map_or(0, |(http, at)| http.request(at).len());
         let heard = prober.hear(&check, request, segment, payload);
-        if let Some(is_well) = heard.is_well {
-            server.ended(now, &check, &mut prober, is_well);
+        if let Some(is_well) = heard.is_well
+            && server.ended(now, &check, &mut prober, is_well)
+        {
+            self.recent.forget();
         }
         server.prober = Some(prober);
         self.probe(of, heard.says?)
@@ -427,8 +430,8 @@ impl Services {
 }
 
 impl super::Server {
-    /// A probe of it has ended.
-    fn ended(&mut self, now: Instant, check: &Check, prober: &mut Prober, is_well: bool) {
+    /// A probe of it has ended. Whether it is down now and was not, or the other way round.
+    fn ended(&mut self, now: Instant, check: &Check, prober: &mut Prober, is_well: bool) -> bool {
         let was_down = prober.is_down;
         prober.end(check, is_well);
         self.stats.checks += 1;
@@ -444,5 +447,6 @@ impl super::Server {
         if is_well {
             self.health.answered();
         }
+        prober.is_down != was_down
     }
 }

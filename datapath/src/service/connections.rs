@@ -203,6 +203,19 @@ impl Connections {
         self.table.seen(id)
     }
 
+    /// Entries' places are below this.
+    #[must_use]
+    pub fn places(&self) -> u32 {
+        self.table.places()
+    }
+
+    /// The entry at a place, if there is one, and whose it is.
+    #[must_use]
+    pub fn at(&self, id: Id) -> Option<(u32, &Key, &Entry)> {
+        let list = self.table.list(id)?;
+        Some((list / LISTS, self.table.key(id)?, self.table.get(id)?))
+    }
+
     /// Changes an entry, which was seen `now`. What it was before.
     #[inline]
     pub fn update(
@@ -216,6 +229,31 @@ impl Connections {
         let before = *entry;
         change(entry);
         let after = *entry;
+        self.saw(now, owner, id, (before, after));
+        Some((before, after))
+    }
+
+    /// The same of an entry that is still that of a connection, and as `is_it` wants it.
+    #[inline]
+    pub fn update_of(
+        &mut self,
+        now: Instant,
+        owner: u32,
+        (id, key): (Id, &Key),
+        is_it: impl FnOnce(&Entry) -> bool,
+        change: impl FnOnce(&mut Entry),
+    ) -> Option<(Entry, Entry)> {
+        let entry = self.table.get_mut_of(id, key).filter(|entry| is_it(entry))?;
+        let before = *entry;
+        change(entry);
+        let after = *entry;
+        self.saw(now, owner, id, (before, after));
+        Some((before, after))
+    }
+
+    /// An entry was seen: it is in the list of its class, and not among the oldest there.
+    #[inline]
+    fn saw(&mut self, now: Instant, owner: u32, id: Id, (before, after): (Entry, Entry)) {
         let is_due = || self.table.seen(id).is_some_and(|seen| now.since(seen) >= SEEN_NS);
         if before.state != after.state || is_due() {
             let holding = &mut self.holdings[owner as usize];
@@ -224,7 +262,6 @@ impl Connections {
             let bucket = self.bucket(id);
             self.table.touch(now, id, list(Opener { owner, bucket }, Class::of(after.state)));
         }
-        Some((before, after))
     }
 
     /// Adds a connection; what had to go for it, or for its age, is handed to `gone`. `seen` is

@@ -7,7 +7,7 @@ use super::entry::{Entry, Key, Segment, State};
 use super::fragments::FragmentKey;
 use super::inner::Quoted;
 use super::retry::Again;
-use super::{Role, Services, octets};
+use super::{OnFailure, Role, Services, octets};
 use crate::ids::EndpointId;
 use crate::network::Network;
 use crate::table::Id;
@@ -43,8 +43,8 @@ pub enum Decision {
     Deny(Known),
     /// A client's reset, as it does not know a connection that its backend was heard of.
     Disown(Known),
-    /// Of a connection whose backend was drained and is let go: both sides get a reset. It is from
-    /// the client (`true`), or from the backend.
+    /// Of a connection whose backend was drained, or is down, and is let go: both sides get a
+    /// reset. It is from the client (`true`), or from the backend.
     Cut(Known, bool),
     /// A later fragment of a packet whose first one was translated.
     Fragment(Id),
@@ -67,13 +67,16 @@ pub struct Known {
     pub key: Key,
     /// The backend.
     pub backend: u8,
+    /// Whether this follows from one address alone: whatever else is opened, the next such frame is
+    /// this connection's too.
+    pub is_plain: bool,
 }
 
 impl Known {
     /// A connection that is not in the table.
     #[must_use]
     pub const fn new(key: Key, backend: u8) -> Known {
-        Known { id: Id(u32::MAX), key, backend }
+        Known { id: Id(u32::MAX), key, backend, is_plain: false }
     }
 }
 
@@ -158,7 +161,8 @@ impl Services {
                 let (from_port, to_port) = (be16(bytes, at), be16(bytes, at + 2));
                 if let Some(by) = by {
                     let client = if to.is_some_and(|role| role.mac.is_some()) { source } else { destination };
-                    if let Some(known) = self.answered(by, number, from_port, (client, to_port)) {
+                    if let Some(mut known) = self.answered(by, number, from_port, (client, to_port)) {
+                        known.is_plain = to.is_none() && by.targets(number, from_port).nth(1).is_none();
                         return self.decide_back((now, outside), known, bytes, layout);
                     }
                     let is_tcp = layout.l4 == L4::Tcp && by.is_backend();
@@ -178,7 +182,7 @@ impl Services {
                 let Some(to) = to.filter(|role| role.mac.is_some()) else { return Decision::Pass };
                 let Some(front) = to.front(number, to_port) else { return self.closed_port(to, layout) };
                 let key = Key { client: octets(source), port: from_port, front };
-                self.decide_front((now, from), key, bytes, layout)
+                self.decide_front((now, from), (key, by.is_none()), bytes, layout)
             }
             L4::Icmp | L4::Icmpv6 => self.decide_icmp(network, (by, to), bytes, layout, spoofed),
             L4::Other if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::Unreachable),
@@ -189,14 +193,11 @@ impl Services {
     fn decide_front(
         &self,
         (now, from): (Instant, Option<EndpointId>),
-        key: Key,
+        (key, is_plain): (Key, bool),
         bytes: &[u8],
         layout: &Layout,
     ) -> Decision {
-        let known = self.connections.find(&key).and_then(|id| {
-            let entry = self.connections.get(id)?;
-            self.server(&key, entry).is_some().then_some((Known { id, key, backend: entry.backend }, entry))
-        });
+        let known = self.find(&key).map(|(id, entry)| (Known { id, key, backend: entry.backend, is_plain }, entry));
         let is_let_go = known.is_some_and(|(known, _)| self.is_let_go(now, &known));
         if layout.l4 == L4::Udp {
             let known = known.filter(|_| !is_let_go);
@@ -236,11 +237,13 @@ impl Services {
         }
     }
 
-    /// Whether the backend of a connection was drained, and its time for that is over.
+    /// Whether the backend of a connection was drained, and its time for that is over; or it is
+    /// down, where that ends connections.
     fn is_let_go(&self, now: Instant, known: &Known) -> bool {
         let Some((running, _)) = self.running(known.key.front) else { return false };
-        let drained_at = |server: &super::Server| server.drained_at(running.service.drain_ns);
-        running.servers.get(usize::from(known.backend)).and_then(drained_at).is_some_and(|at| at <= now)
+        let Some(server) = running.servers.get(usize::from(known.backend)) else { return false };
+        let is_lost = running.service.on_failure == OnFailure::Reset && server.is_down();
+        is_lost || server.drained_at().is_some_and(|at| at <= now)
     }
 
     /// A segment of a connection that is to end. Who goes on after that is told so again.
@@ -265,11 +268,9 @@ impl Services {
     fn answered(&self, by: &Role, number: u8, port: u16, (client, client_port): (IpAddr, u16)) -> Option<Known> {
         by.targets(number, port).find_map(|(front, backend)| {
             let key = Key { client: octets(client), port: client_port, front };
-            let id = self.connections.find(&key)?;
-            let entry = self.connections.get(id)?;
+            let (id, entry) = self.find(&key)?;
             let is_its = entry.backend == backend && entry.state != State::Direct;
-            self.server(&key, entry)?;
-            is_its.then_some(Known { id, key, backend })
+            is_its.then_some(Known { id, key, backend, is_plain: false })
         })
     }
 
@@ -314,10 +315,8 @@ impl Services {
             let known = to.front(number, port).and_then(|front| {
                 let (client, port) = quoted.destination;
                 let key = Key { client: octets(client), port, front };
-                let id = self.connections.find(&key)?;
-                let entry = self.connections.get(id)?;
-                self.server(&key, entry)?;
-                Some(Known { id, key, backend: entry.backend })
+                let (id, entry) = self.find(&key)?;
+                Some(Known { id, key, backend: entry.backend, is_plain: false })
             });
             return known.map_or(Decision::Drop(Reason::ServiceUnknown), |known| Decision::Error(known, true));
         }

@@ -24,16 +24,18 @@ pub struct Key {
     pub front: u16,
 }
 
-/// The words that tell two keys apart: one fewer for IPv4, whose first word is always 0.
+/// The words that tell two keys apart: one for IPv4, three for IPv6.
 impl Hash for Key {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         let client = u128::from_be_bytes(self.client);
-        if client >> 64 != 0 {
-            state.write_u64((client >> 64) as u64);
+        let rest = u64::from(self.port) << 16 | u64::from(self.front);
+        if client >> 32 == 0xffff {
+            return state.write_u64((client as u64) << 32 | rest);
         }
+        state.write_u64((client >> 64) as u64);
         state.write_u64(client as u64);
-        state.write_u64(u64::from(self.port) << 16 | u64::from(self.front));
+        state.write_u64(rest);
     }
 }
 
@@ -205,6 +207,12 @@ impl Entry {
     #[must_use]
     pub const fn is_hairpin(&self) -> bool {
         self.bits & HAIRPIN != 0
+    }
+
+    /// Whether it counts as busy or as idle; `None` where it is not counted.
+    #[inline]
+    pub(super) const fn kind(&self) -> Option<bool> {
+        if self.state.is_counted() { Some(self.is_busy()) } else { None }
     }
 
     /// The client sends a segment.

@@ -19,6 +19,15 @@ pub(super) struct Front {
     pub address: Address,
 }
 
+/// A front's number, and whose it is.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Free,
+    Used(Front),
+    /// Connections may still have it. Of the service that had it, where that is still there.
+    Leaving(Option<ServiceId>),
+}
+
 /// What an IP address is in its network.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Role {
@@ -60,9 +69,11 @@ impl Role {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Fronts {
-    all: Vec<Option<Front>>,
+    all: Vec<Number>,
     /// Numbers that are free again.
     free: BTreeSet<u16>,
+    /// Those that will be, when so many sweeps are over.
+    leaving: BTreeSet<(u64, u16)>,
     roles: Roles<Role>,
     /// Fronts by MAC address of their service and its network.
     macs: Macs<u32>,
@@ -75,6 +86,7 @@ impl Fronts {
         Fronts {
             all: Vec::new(),
             free: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             roles: Roles::default(),
             macs: Macs::default(),
             networks: Vec::new(),
@@ -90,7 +102,19 @@ impl Fronts {
     /// A front that is in use.
     #[inline]
     pub fn get(&self, number: u16) -> Option<Front> {
-        *self.all.get(usize::from(number))?
+        match self.all.get(usize::from(number))? {
+            Number::Used(front) => Some(*front),
+            Number::Free | Number::Leaving(_) => None,
+        }
+    }
+
+    /// The service whose connections have this front, in use or no longer.
+    pub fn service(&self, number: u16) -> Option<ServiceId> {
+        match self.all.get(usize::from(number))? {
+            Number::Used(front) => Some(front.service),
+            Number::Leaving(service) => *service,
+            Number::Free => None,
+        }
     }
 
     /// The number of a service's front.
@@ -99,7 +123,7 @@ impl Fronts {
         self.get(number).filter(|front| front.service == service).map(|_| number)
     }
 
-    /// How many are in use.
+    /// How many are in use, or not free yet.
     pub fn len(&self) -> usize {
         self.all.len() - self.free.len()
     }
@@ -166,11 +190,30 @@ impl Fronts {
         running.fronts.iter().copied().filter(is_gone).collect()
     }
 
-    /// Lets go of fronts: others may get their numbers.
-    pub fn release(&mut self, gone: &BTreeSet<u16>) {
+    /// Fronts of a service are no longer in use. Others may get their numbers when so many sweeps
+    /// are over.
+    pub fn leave(&mut self, gone: &BTreeSet<u16>, sweeps: u64) {
         for &number in gone {
-            self.all[usize::from(number)] = None;
-            self.free.insert(number);
+            self.all[usize::from(number)] = Number::Leaving(self.service(number));
+            self.leaving.insert((sweeps, number));
+        }
+    }
+
+    /// A service is gone: what counted its connections is, too.
+    pub fn forget(&mut self, service: ServiceId) {
+        for &(_, number) in &self.leaving {
+            if self.service(number) == Some(service) {
+                self.all[usize::from(number)] = Number::Leaving(None);
+            }
+        }
+    }
+
+    /// So many sweeps are over.
+    pub fn release(&mut self, sweeps: u64) {
+        while let Some(&first) = self.leaving.first().filter(|(wanted, _)| *wanted <= sweeps) {
+            self.leaving.remove(&first);
+            self.all[usize::from(first.1)] = Number::Free;
+            self.free.insert(first.1);
         }
     }
 
@@ -208,11 +251,11 @@ impl Fronts {
 
     fn take(&mut self, front: Front) -> Option<u16> {
         if let Some(number) = self.free.pop_first() {
-            self.all[usize::from(number)] = Some(front);
+            self.all[usize::from(number)] = Number::Used(front);
             return Some(number);
         }
         let number = u16::try_from(self.all.len()).ok().filter(|&number| usize::from(number) < MOST_FRONTS)?;
-        self.all.push(Some(front));
+        self.all.push(Number::Used(front));
         Some(number)
     }
 
@@ -222,8 +265,12 @@ impl Fronts {
         let key = At::new(network, ip);
         let role = self.roles.entry(key).or_default();
         change(role);
-        let last = role.fronts.last().and_then(|&(.., front)| *self.all.get(usize::from(front))?);
-        role.mac = role.mac.zip(last).map(|((mac, _), front)| (mac, front.service));
+        let last = role.fronts.last().map(|&(.., front)| usize::from(front));
+        let last = last.and_then(|last| match self.all.get(last)? {
+            Number::Used(front) => Some(front.service),
+            Number::Free | Number::Leaving(_) => None,
+        });
+        role.mac = role.mac.zip(last).map(|((mac, _), service)| (mac, service));
         if role.is_empty() {
             self.roles.remove(&key);
         }

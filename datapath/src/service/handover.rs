@@ -228,7 +228,7 @@ impl Services {
         let gone = |(key, entry)| super::leave(all, fronts, &key, &entry, true);
         let done = self.connections.insert((now, seen), Opener { owner, bucket }, key, entry, gone).is_ok();
         if done && let Some(server) = self.server_mut(&key, backend as u8) {
-            count(&mut server.stats, entry.state.is_counted().then_some(entry.is_busy()), true);
+            count(&mut server.stats, entry.kind(), true);
         }
         done
     }

@@ -105,7 +105,7 @@ impl Services {
         let opens = segment.flags & flags::SYN != 0;
         for (front, backend) in by.targets(number, port) {
             let key = Key { client: octets(client), port: client_port, front };
-            let entry = self.connections.find(&key).and_then(|id| self.connections.get(id));
+            let entry = self.find(&key).map(|(_, entry)| entry);
             let heard = |client_asks| Decision::Hear(Known::new(key, backend), client_asks);
             let is_middle = segment.flags & (flags::SYN | flags::RST | flags::ACK) == flags::ACK;
             match entry {
@@ -193,6 +193,6 @@ impl Services {
         let (all, fronts) = (&mut self.all, &self.fronts);
         let gone = |(key, entry)| super::leave(all, fronts, &key, &entry, true);
         let id = self.connections.insert((now, now), opener, key, entry, gone)?;
-        Ok(Known { id, key, backend: entry.backend })
+        Ok(Known { id, key, backend: entry.backend, is_plain: false })
     }
 }

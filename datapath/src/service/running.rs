@@ -10,6 +10,7 @@ use super::maglev::{Lookup, Seat};
 use super::octets;
 use super::recover::{MOST_ASKED, Order};
 use super::spec::{Backend, Service};
+use super::sweep::Sweeps;
 use crate::network::Network;
 use crate::random::Keyed;
 use crate::units::Instant;
@@ -90,6 +91,9 @@ pub struct BackendStats {
 pub(super) struct Server {
     pub(super) backend: Option<Backend>,
     pub(super) generation: u8,
+    /// Generations of its number that connections may have, and after how many sweeps none.
+    former: u8,
+    clean_after: u64,
     pub(super) stats: BackendStats,
     pub(super) health: Health,
     /// Where it is checked.
@@ -132,6 +136,8 @@ impl Server {
         Server {
             backend: Some(backend),
             generation: 0,
+            former: 0,
+            clean_after: 0,
             stats: BackendStats::default(),
             health: Health::default(),
             prober: None,
@@ -151,7 +157,8 @@ impl Server {
     }
 
     /// When its connections are ended, as its time to drain is over.
-    pub(super) fn drained_at(&self, drain_ns: u64) -> Option<Instant> {
+    pub(super) fn drained_at(&self) -> Option<Instant> {
+        let drain_ns = self.backend.as_ref().map_or(0, |backend| backend.drain_ns);
         self.drained.filter(|_| drain_ns > 0).map(|since| since.plus_ns(drain_ns))
     }
 
@@ -201,7 +208,14 @@ impl Running {
 
     /// Takes over what the operator says. Who stays keeps its number; who comes gets one that is
     /// free, under another generation. True where a backend is gone.
-    pub(super) fn change(&mut self, now: Instant, service: Service, network: Network, keyed: &Keyed) -> bool {
+    pub(super) fn change(
+        &mut self,
+        now: Instant,
+        service: Service,
+        network: Network,
+        keyed: &Keyed,
+        sweeps: Sweeps,
+    ) -> bool {
         let mut has_lost = false;
         // Where nobody was before, all start at once and share.
         let came = self.is_up().then_some(now);
@@ -211,6 +225,8 @@ impl Running {
             if after.is_none() && server.backend.is_some() {
                 has_lost = true;
                 server.generation = server.generation.wrapping_add(1);
+                server.former = if server.clean_after <= sweeps.done { 1 } else { server.former + 1 };
+                server.clean_after = sweeps.wanted;
                 (server.stats, server.health) = (BackendStats::default(), Health::default());
                 (server.report, server.sent_since_report, server.prober) = (None, 0, None);
             }
@@ -225,14 +241,16 @@ impl Running {
             if self.servers.iter().any(is_here) {
                 continue;
             }
-            match self.servers.iter().position(|server| server.backend.is_none()) {
+            let is_free = |server: &Server| server.backend.is_none();
+            let is_clean = |server: &Server| is_free(server) && server.clean_after <= sweeps.done;
+            let is_full = self.servers.len() >= MOST_BACKENDS;
+            let free = self.servers.iter().position(is_clean);
+            match free.or_else(|| self.servers.iter().position(|server| is_full && is_free(server))) {
                 Some(free) => {
                     let server = &mut self.servers[free];
                     (server.backend, server.came) = (Some(new.clone()), came);
                 }
-                None if self.servers.len() < MOST_BACKENDS => {
-                    self.servers.push(Server { came, ..Server::new(new.clone()) });
-                }
+                None if !is_full => self.servers.push(Server { came, ..Server::new(new.clone()) }),
                 None => {}
             }
         }
@@ -248,6 +266,12 @@ impl Running {
         self.service = service;
         self.network = network;
         has_lost
+    }
+
+    /// Whether a number has had so many generations since the last sweep that the next could be one
+    /// that connections have.
+    pub(super) fn is_worn_out(&self) -> bool {
+        self.servers.iter().any(|server| server.former == u8::MAX)
     }
 
     /// Works out anew whom a hash names.
@@ -286,14 +310,13 @@ impl Running {
         order
     }
 
-    /// Whether so little of the weight is healthy that health says nothing (Envoy's default:
-    /// less than half).
+    /// Whether so little of the weight is healthy that health says nothing.
     pub(super) fn is_in_panic(&self, now: Instant) -> bool {
         let weights = self.servers.iter().filter_map(|s| Some((s.backend.as_ref()?.weight, s.is_well(now))));
         let (all, healthy) = weights.fold((0, 0), |(all, healthy), (weight, is_well)| {
-            (all + weight, healthy + if is_well { weight } else { 0 })
+            (all + u64::from(weight), healthy + if is_well { u64::from(weight) } else { 0 })
         });
-        healthy * 2 < all
+        healthy * 1_000_000 < all * u64::from(self.service.panic_ppm)
     }
 
     /// What the policy is to know. A backend gets its own connection only where there is no other,
@@ -341,7 +364,8 @@ impl Running {
         }
         if !others {
             for (load, server) in loads.iter_mut().zip(&self.servers) {
-                load.takes = server.backend.as_ref().is_some_and(fits) && !server.is_full();
+                let is_well = ignores_health || server.is_well(now);
+                load.takes = is_well && server.backend.as_ref().is_some_and(fits) && !server.is_full();
             }
         }
         if let Some(avoid) = avoid {

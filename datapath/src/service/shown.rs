@@ -76,12 +76,11 @@ impl Services {
     /// What is counted of its backends, as they are numbered, and who they are.
     pub fn backends(&self, service: ServiceId) -> impl Iterator<Item = (usize, &Backend, BackendStats)> {
         let running = self.all.get(service.0);
-        let (slow_start_ns, drain_ns) =
-            running.map_or((0, 0), |running| (running.service.slow_start_ns, running.service.drain_ns));
+        let slow_start_ns = running.map_or(0, |running| running.service.slow_start_ns);
         let servers = running.map(|running| running.servers.as_slice()).unwrap_or_default();
         servers.iter().enumerate().filter_map(move |(at, server)| {
             let (ejected_until, slow_until) = (server.health.ejected_until(), server.slow_until(slow_start_ns));
-            let (is_down, drained_at) = (server.is_down(), server.drained_at(drain_ns));
+            let (is_down, drained_at) = (server.is_down(), server.drained_at());
             let stats = BackendStats { ejected_until, slow_until, is_down, drained_at, ..server.stats };
             Some((at, server.backend.as_ref()?, stats))
         })

@@ -17,6 +17,10 @@ pub const MOST_FRONTS: usize = 65_535;
 /// the backend takes at most.
 pub const MOST_FRONTS_OF_TARGET: usize = 8;
 
+/// The part of the weight that is to be well for health to count, in parts per million: half, as
+/// Envoy has it.
+pub const DEFAULT_PANIC_PPM: u32 = 500_000;
+
 /// What becomes of a new connection when no backend is up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WhenDown {
@@ -25,6 +29,16 @@ pub enum WhenDown {
     Reset,
     /// It is dropped.
     Drop,
+}
+
+/// What becomes of the connections of a backend that checks find down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnFailure {
+    /// They stay: it may come back.
+    #[default]
+    Keep,
+    /// Both sides get a reset, so that clients connect again.
+    Reset,
 }
 
 /// Where a service is reached.
@@ -39,7 +53,7 @@ pub struct Address {
 }
 
 /// A service.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
     /// Whose it is, and in whose network it is reached.
     pub tenant: TenantId,
@@ -61,15 +75,37 @@ pub struct Service {
     pub slow_start_ns: u64,
     /// How backends are asked whether they are well; `None` for not at all.
     pub check: Option<Check>,
-    /// For how long a backend that is drained (weight 0) keeps its connections, in nanoseconds; 0
-    /// for as long as they last.
-    pub drain_ns: u64,
+    /// What becomes of the connections of a backend that checks find down.
+    pub on_failure: OnFailure,
+    /// Health is ignored while less of the weight than this is well, in parts per million.
+    pub panic_ppm: u32,
     /// For how long a client stays at its backend after its last connection, in nanoseconds; 0 for
     /// not at all.
     pub affinity_ns: u64,
     /// For how long a new connection waits while all backends have as many as they may have, in
     /// nanoseconds.
     pub hold_ns: u64,
+}
+
+impl Default for Service {
+    fn default() -> Service {
+        Service {
+            tenant: TenantId::default(),
+            mac: Mac::default(),
+            addresses: Vec::new(),
+            policy: Policy::default(),
+            backends: Vec::new(),
+            when_down: WhenDown::default(),
+            ping: false,
+            report_period_ns: 0,
+            slow_start_ns: 0,
+            check: None,
+            on_failure: OnFailure::default(),
+            panic_ppm: DEFAULT_PANIC_PPM,
+            affinity_ns: 0,
+            hold_ns: 0,
+        }
+    }
 }
 
 /// Who answers for a service.
@@ -85,6 +121,9 @@ pub struct Backend {
     pub port: Option<u16>,
     /// Its part of new connections, 1 to 256; 0 for none, while those that are open stay.
     pub weight: u32,
+    /// For how long it keeps its connections when it is drained (weight 0), in nanoseconds; 0 for
+    /// as long as they last.
+    pub drain_ns: u64,
     /// Processors, for [`Policy::LoadavgCorrected`].
     pub cores: u32,
     /// Connections that it may have; `None` for any number.

@@ -73,11 +73,16 @@ pub fn set_end(bytes: &mut [u8], layout: &Layout, offload: &Offload, end: End, (
     correct(bytes, layout, offload, at, changed, of_port);
 }
 
+/// Whether the checksum at `at` is partial.
+#[inline]
+pub(super) fn is_partial(offload: &Offload, at: usize) -> bool {
+    offload.needs_csum && usize::from(offload.csum_start) + usize::from(offload.csum_offset) == at
+}
+
 /// Corrects the transport checksum at `at` by what was added to the sums of addresses and ports.
 fn correct(bytes: &mut [u8], layout: &Layout, offload: &Offload, at: usize, of_addresses: u16, of_port: u16) {
     let sum = be16(bytes, at);
-    let is_partial = offload.needs_csum && usize::from(offload.csum_start) + usize::from(offload.csum_offset) == at;
-    if is_partial {
+    if is_partial(offload, at) {
         // It holds the sum of the pseudo-header, which knows no ports, and is not complemented.
         return put16(bytes, at, checksum::add(sum, of_addresses));
     }

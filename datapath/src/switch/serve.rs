@@ -11,7 +11,7 @@ use crate::program::{Attachment, ChangeError, EndpointId, Slots};
 use crate::service::answer::{self, Answer};
 use crate::service::{
     Again, BackendStats, Checked, Decision, Key, Known, Probe, Released, Service, ServiceId, ServiceStats, Shown,
-    WhenDown, segment,
+    WhenDown, Words, segment,
 };
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
@@ -37,16 +37,43 @@ impl Switch {
         from: Option<EndpointId>,
         frame: Frame,
     ) -> Result<Served, Reason> {
-        let meta = *pool.meta(&frame);
-        let (layout, offload) = (&meta.layout, &meta.offload);
-        if self.is_served_elsewhere(network, from, layout) {
+        let (bytes, meta) = pool.parts_mut(&frame);
+        if self.is_served_elsewhere(network, from, &meta.layout) {
             return Ok(Served::On(frame, false));
         }
+        match self.services.pass_recent(now, network, from.is_none(), bytes, &meta.layout, &meta.offload) {
+            Ok(()) => Ok(Served::On(frame, false)),
+            Err(words) => self.serve_any(pool, now, (network, from), frame, words),
+        }
+    }
+
+    /// The same for frames that go the whole way; `words` are what the next ones may be recognized
+    /// by.
+    fn serve_any(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (network, from): (Network, Option<EndpointId>),
+        frame: Frame,
+        words: Option<Words>,
+    ) -> Result<Served, Reason> {
+        let meta = *pool.meta(&frame);
+        let (layout, offload) = (&meta.layout, &meta.offload);
         let decision = self.services.decide(now, network, from, pool.bytes(&frame), layout);
         let may_return = match decision {
             Decision::Pass => false,
-            Decision::Forward(known) => self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload),
-            Decision::Back(known) => self.services.back(now, &known, pool.bytes_mut(&frame), layout, offload),
+            Decision::Forward(known) | Decision::Back(known) => {
+                let is_client = matches!(decision, Decision::Forward(_));
+                let bytes = pool.bytes_mut(&frame);
+                let may_return = match is_client {
+                    true => self.services.forward(now, &known, bytes, layout, offload),
+                    false => self.services.back(now, &known, bytes, layout, offload),
+                };
+                if let Some(words) = words {
+                    self.services.note(&words, &known, is_client, bytes, layout);
+                }
+                may_return
+            }
             Decision::Choose(key, again) => return self.open(pool, now, (key, again), from, frame),
             Decision::Hold(key) => {
                 self.services.hold(now, key, from, pool.bytes(&frame), offload);
@@ -377,6 +404,19 @@ impl Switch {
         self.services.set(now, id, network, Some(service.clone()));
         self.program.services.set(id.0, Some(service));
         Ok(())
+    }
+
+    /// Whether connections of what was removed are yet to be forgotten: then the shell calls
+    /// [`Switch::sweep`] in turns of its own.
+    #[must_use]
+    pub fn is_sweeping(&self) -> bool {
+        self.services.is_sweeping()
+    }
+
+    /// Forgets some of them. How many places of the table were visited: at most
+    /// [`crate::service::SWEPT_PLACES`].
+    pub fn sweep(&mut self) -> u32 {
+        self.services.sweep()
     }
 
     /// The key that connections' candidates are drawn by, which is to be the same after a restart:

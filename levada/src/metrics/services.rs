@@ -75,7 +75,11 @@ fn backend(all: &mut Families, of: &[(&str, &str); 4], report: &BackendReport) {
         ("levada_service_backend_ejections", "How often it was ejected.", report.ejections),
         ("levada_service_backend_checks", "Health checks that have ended.", report.checks),
         ("levada_service_backend_failed_checks", "Health checks that failed.", report.failed_checks),
-        ("levada_service_backend_cut", "Connections that were ended as its time to drain was over.", report.cut),
+        (
+            "levada_service_backend_cut",
+            "Connections that were ended as its time to drain was over, or it was down.",
+            report.cut,
+        ),
         ("levada_service_backend_falls", "How often health checks found it down.", report.falls),
     ] {
         all.counter(name, help, &to, count);

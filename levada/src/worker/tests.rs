@@ -5,10 +5,11 @@ use super::*;
 use datapath::frame::PoolLimits;
 use datapath::guard::Identity;
 use datapath::offload::{Offload, OffloadSupport};
-use datapath::program::{Endpoint, PortFeatures, Program, Tenant, TenantId};
+use datapath::program::{Change, Endpoint, EndpointId, PortFeatures, Program, Tenant, TenantId};
+use datapath::service::{Address, Backend, SWEPT_PLACES, Service, ServiceId};
 use datapath::turns::TURN_NS;
 use datapath::verdict::Reason;
-use datapath::wire::{Mac, build};
+use datapath::wire::{Mac, build, protocol};
 use ports::Port;
 use ports::pair::{PairPort, pair};
 use std::sync::mpsc::sync_channel;
@@ -419,7 +420,7 @@ fn numbers_for_who_looks_cost_a_busy_neighbour_one_part_in_twenty() {
         if worker.counts.len() < 10 {
             worker.carry_out(Request::Snapshot { into: Box::default(), reply: reply.clone() });
         }
-        worker.seats.set_own(worker.has_edits() || worker.has_counts());
+        worker.seats.set_own(worker.has_own_work());
         worker.do_what_is_due();
         worker.take_a_turn();
         worker.pump();
@@ -428,6 +429,54 @@ fn numbers_for_who_looks_cost_a_busy_neighbour_one_part_in_twenty() {
     }
     let (own, all) = (worker.seats.own_spent().used_ns, worker.seats.all_ns());
     assert!(own <= all / 20 + 2 * MOST_OWN_NS, "{own} of {all}");
+}
+
+#[test]
+fn connections_of_a_service_that_went_are_forgotten_in_turns_of_the_workers_own() {
+    let (mut worker, _far, _chores) = by_hand();
+    let address = Address { ip: [10, 0, 0, 100].into(), protocol: protocol::UDP, port: 53 };
+    let backend = Backend {
+        ipv4: Some([10, 0, 0, 3].into()),
+        ipv6: None,
+        mac: mac(3),
+        port: None,
+        weight: 1,
+        drain_ns: 0,
+        cores: 1,
+        max_connections: None,
+        endpoint: Some(EndpointId(3)),
+    };
+    let tenant = TenantId(1);
+    let service =
+        Service { tenant, mac: mac(100), addresses: vec![address], backends: vec![backend], ..Service::default() };
+    let set = |worker: &mut Worker, service| {
+        let edit = Edit::Change(0, Change::Service(ServiceId(0), service));
+        worker.begin(vec![edit]).unwrap();
+    };
+    set(&mut worker, Some(service));
+    let Worker { switch_slots, pool, .. } = &mut worker;
+    let switch = &mut switch_slots[0].switch;
+    for port in 1000..1000 + SWEPT_PLACES as u16 * 4 {
+        let [client, service] = [2, 100].map(|n| std::net::Ipv4Addr::new(10, 0, 0, n));
+        let sent = build::eth(mac(2), mac(100)).ipv4(client, service).udp(port, 53).frame(pool).unwrap();
+        let _ = switch.rx(pool, datapath::units::Instant(1_000_000_000), PortId(2), sent);
+        while let Some((_, frame)) = switch.tx_due(pool, datapath::units::Instant(1_000_000_000)) {
+            pool.free(frame);
+        }
+    }
+    assert_eq!(worker.switch_slots[0].switch.connections().0, SWEPT_PLACES * 4);
+    set(&mut worker, None);
+    // The change visited the first ones; nothing else keeps the worker from sleeping.
+    for left in (0..3).rev() {
+        assert_eq!(worker.timeout(), Some(0));
+        worker.seats.set_own(worker.has_own_work());
+        let before = worker.seats.own_spent().used_ns;
+        assert!(worker.take_a_turn());
+        assert!(worker.seats.own_spent().used_ns > before);
+        assert_eq!(worker.switch_slots[0].switch.connections().0, SWEPT_PLACES * left);
+    }
+    worker.pump();
+    assert!(!worker.has_own_work());
 }
 
 /// A port whose receiver has a stack that takes long for one of some frames.

@@ -228,16 +228,20 @@ fn a_drained_backend_is_let_go_after_its_time() {
     let Some(_turn) = turn("a_drained_backend_is_let_go_after_its_time") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
     let text = with_service(NEIGHBOURS, "round-robin", ["b", "c"]);
-    let mut daemon = bed.start(&with_keys(&text, "drain_time = \"1 s\"\naffinity = \"client\""));
+    let mut daemon = bed.start(&with_keys(&text, "affinity = \"client\""));
     serve(&bed);
     let mut connections = connect(&bed);
     assert!(connections.iter().all(|(_, who)| *who == connections[0].1), "a client stays at its backend");
     let (at, name) = if connections[0].1 == b'b' { (0, "b") } else { (1, "c") };
     let path = daemon.show_part("services")["services"][0]["path"].as_str().unwrap().to_owned();
     let daemon_name = bed.name("");
-    let set = ["set", "backend", &format!("{path}/{name}"), "weight=0", "--name", daemon_name.trim_end_matches('-')];
-    let done = bed.run(&set);
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let set = |keys: &[&str]| {
+        let backend = format!("{path}/{name}");
+        let who = [&["set", "backend", &backend], keys, &["--name", daemon_name.trim_end_matches('-')]].concat();
+        let done = bed.run(&who);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    set(&["drain=true", "drain_time=1 s"]);
     go_on(&mut connections, 2);
     assert_eq!(state(&daemon, at), "drain");
     soon("it is let go", || state(&daemon, at) == "drained");
@@ -249,5 +253,7 @@ fn a_drained_backend_is_let_go_after_its_time() {
     let shown = daemon.show_part("services");
     assert_eq!(shown["services"][0]["backends"][at]["cut"], CONNECTIONS as u64);
     assert!(connect(&bed).iter().all(|(_, who)| [*who] != name.as_bytes()), "clients connect again");
+    set(&["drain=false"]);
+    assert_eq!(state(&daemon, at), "up", "it has the weight that it had");
     assert!(daemon.end(Signal::TERM).success());
 }

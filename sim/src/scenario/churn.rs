@@ -136,7 +136,17 @@ fn server_ends(n: u8) -> (Mac, Ipv4Addr) {
 fn backend(n: u8) -> Backend {
     let (mac, ip) = server_ends(n);
     let endpoint = Some(EndpointId(u32::from(n) + 1));
-    Backend { ipv4: Some(ip), ipv6: None, mac, port: Some(8080), weight: 1, cores: 1, max_connections: None, endpoint }
+    Backend {
+        ipv4: Some(ip),
+        ipv6: None,
+        mac,
+        port: Some(8080),
+        weight: 1,
+        drain_ns: 0,
+        cores: 1,
+        max_connections: None,
+        endpoint,
+    }
 }
 
 fn service(policy: Policy) -> Service {

@@ -12,8 +12,10 @@ mod drained;
 mod failed;
 mod held;
 mod lost;
+mod recent;
 mod slow;
 mod stays;
+mod swept;
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 100]);
 const FIRST: ServiceId = ServiceId(0);
@@ -34,6 +36,7 @@ fn backend(n: u8, endpoint: Option<u32>) -> Backend {
         mac: mac(n),
         port: Some(8080),
         weight: 1,
+        drain_ns: 0,
         cores: 1,
         max_connections: None,
         endpoint: endpoint.map(EndpointId),

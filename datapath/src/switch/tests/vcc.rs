@@ -147,6 +147,7 @@ fn a_backend_without_ecn_is_known_by_the_addresses_that_it_sees() {
                 mac: mac(2),
                 port: Some(8080),
                 weight: 1,
+                drain_ns: 0,
                 cores: 1,
                 max_connections: None,
                 endpoint: Some(EndpointId(1)),

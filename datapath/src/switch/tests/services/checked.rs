@@ -1,7 +1,7 @@
 //! Health checks: the switch asks backends, and who is not well gets no new connections.
 
 use super::*;
-use crate::service::{Check, Http};
+use crate::service::{Check, Http, OnFailure};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -292,4 +292,63 @@ fn a_request_names_whom_it_is_for() {
     assert_eq!(first(&http, v6(100).into(), 8080), "GET / HTTP/1.1 Host: [fd00::64]:8080");
     let named = Http { host: Some("www.example.com".to_owned()), ..http };
     assert_eq!(first(&named, ip(100).into(), 80), "GET / HTTP/1.1 Host: www.example.com");
+}
+
+/// The same, of backends of which one answers no check any more.
+fn one_down(rig: &mut Rig, change: impl FnOnce(&mut Service)) {
+    let two = vec![backend(2, Some(1)), backend(3, Some(2))];
+    let mut service = Service { check: Some(Check::default()), ..service(Policy::RoundRobin, two) };
+    change(&mut service);
+    rig.change_service(service);
+    let until = after(rig, 10);
+    run(rig, until, |to, bytes| if to == 2 { None } else { open(bytes, "") });
+}
+
+#[test]
+fn with_on_failure_reset_connections_of_a_backend_that_is_down_end() {
+    let mut rig = checked(None);
+    let until = after(&rig, 3);
+    run(&mut rig, until, |_, bytes| open(bytes, ""));
+    assert_eq!([connect(&mut rig, 1), connect(&mut rig, 2), connect(&mut rig, 3)], [2, 3, 2]);
+    // Frames that are passed on without being looked up.
+    (0..4).for_each(|_| assert_eq!(at_once(&mut rig, 1, &ask(1, ACK, (100, 500))), 2));
+    one_down(&mut rig, |service| service.on_failure = OnFailure::Reset);
+    assert_eq!(down(&rig), [true, false]);
+    let send = |rig: &mut Rig, port, frame: &build::Build<'_>| {
+        let (_, out) = rig.send_for_bytes(port, frame);
+        let flags = |bytes: &[u8]| Tcp::of(bytes, &parse(bytes).unwrap()).map(|tcp| tcp.flags());
+        let mut told: Vec<_> = out.iter().map(|(to, bytes)| (*to, flags(bytes))).collect();
+        // Beside the checks of this moment.
+        told.retain(|(_, flags)| flags.is_none_or(|flags| flags & RST != 0));
+        told.sort_unstable();
+        told
+    };
+    assert_eq!(send(&mut rig, 1, &ask(1, ACK, (100, 500))), [(1, Some(RST)), (2, Some(RST | ACK))]);
+    assert_eq!(send(&mut rig, 2, &answer(2, 3, ACK, (500, 100))), [(1, Some(RST | ACK)), (2, Some(RST))]);
+    assert_eq!(send(&mut rig, 1, &ask(2, ACK, (100, 500))), [], "the other one's stay");
+    let cut: Vec<u64> = rig.switch.service_backends(FIRST).map(|(_, _, stats)| stats.cut).collect();
+    assert_eq!(cut, [2, 0]);
+    assert_eq!(connect(&mut rig, 1), 3, "its client connects again");
+}
+
+#[test]
+fn panic_says_how_much_must_be_well_for_health_to_count() {
+    for (panic_ppm, ignored) in [(0, false), (500_000, false), (510_000, true), (1_000_000, true)] {
+        let mut rig = rig(Policy::RoundRobin);
+        one_down(&mut rig, |service| service.panic_ppm = panic_ppm);
+        assert_eq!(down(&rig), [true, false]);
+        let got: Vec<u8> = (1..5).map(|port| connect(&mut rig, port)).collect();
+        assert_eq!(got.contains(&2), ignored, "{panic_ppm}: {got:?}");
+    }
+    // With none that is well: all the same, or nobody.
+    for (panic_ppm, ignored) in [(0, false), (500_000, true)] {
+        let mut rig = rig(Policy::RoundRobin);
+        one_down(&mut rig, |service| {
+            service.panic_ppm = panic_ppm;
+            service.backends.truncate(1);
+        });
+        let (_, out) = rig.send_for_bytes(1, &ask(1, SYN, (99, 0)));
+        let to: Vec<u32> = out.iter().filter(|(to, _)| *to < 3).map(|(to, _)| *to).collect();
+        assert_eq!(to[0], if ignored { 2 } else { 1 }, "{panic_ppm}: it or a reset");
+    }
 }

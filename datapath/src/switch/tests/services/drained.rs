@@ -6,7 +6,7 @@ const SECOND: u64 = 1_000_000_000;
 
 fn drained(seconds: u64, weight: u32) -> Service {
     let mut two = service(Policy::RoundRobin, vec![backend(2, Some(1)), backend(3, Some(2))]);
-    two.drain_ns = seconds * SECOND;
+    two.backends.iter_mut().for_each(|backend| backend.drain_ns = seconds * SECOND);
     two.backends[0].weight = weight;
     two
 }
@@ -97,4 +97,16 @@ fn a_client_outside_is_told_in_its_vlan() {
     assert_eq!(out.iter().map(|(port, _)| *port).collect::<Vec<_>>(), [0, 2]);
     assert_eq!(out[0].1, far(tcp((100, 80), (77, 5), RST, (500, 0)).ack(0, 0).flags(RST)).bytes());
     assert_eq!(out[1].1, tcp((77, 5), (2, 8080), ACK, (100, 500)).ack(500, 0).flags(RST | ACK).bytes());
+}
+
+#[test]
+fn each_backend_has_a_time_of_its_own() {
+    let mut rig = rig(Policy::RoundRobin);
+    assert_eq!([rig.open(1), rig.open(2)], [2, 3]);
+    let mut service = drained(10, 0);
+    (service.backends[1].weight, service.backends[1].drain_ns) = (0, SECOND);
+    rig.change_service(service);
+    rig.now = rig.now.plus_ns(2 * SECOND);
+    assert_eq!(rig.one(1, &ask(1, ACK, (100, 500))).0, 2);
+    assert_eq!(all(&mut rig, 1, &ask(2, ACK, (100, 500))).len(), 2, "both sides are told");
 }

@@ -1,0 +1,99 @@
+//! A frame of a connection that sent lately is passed on as if it went the whole way.
+
+use super::*;
+use proptest::prelude::*;
+
+/// What may happen: who sends, from which of a few ports, what, and after how long; or a change.
+type Step = (u8, u8, u8, (u8, u8), u8);
+
+fn frame((who, port, kind, (sequence, ack), _): Step) -> (u32, build::Build<'static>) {
+    let port = 4000 + u16::from(port % 3);
+    let numbers = (100 + u32::from(sequence % 4) * 50, 500 + u32::from(ack % 4) * 50);
+    let flags = [ACK, ACK, ACK, ACK, ACK, SYN, SYN_ACK, FIN_ACK, RST, RST | ACK][usize::from(kind % 10)];
+    let payload = vec![kind; usize::from(kind / 10 % 3) * 50];
+    // A client, two backends, and the same client behind the uplink.
+    let (at, from, to) = match who % 8 {
+        0 | 1 => (1, (1, port), (100, 80)),
+        2 | 3 => (2, (2, 8080), (1, port)),
+        4 | 5 => (3, (3, 8080), (1, port)),
+        6 => (0, (77, port), (100, 80)),
+        _ => (2 + u32::from(port % 2), (2 + (port % 2) as u8, 8080), (77, port)),
+    };
+    let mut build = tcp(from, to, flags, numbers).payload(payload);
+    if at == 0 {
+        build = build.vlan(10);
+    }
+    match kind % 16 {
+        3 => build = build.partial(),
+        5 => build = build.payload(vec![9; 3000]).gso(1000),
+        7 => build = build.tcp_options(2),
+        _ => {}
+    }
+    (at, build)
+}
+
+fn changed(step: Step) -> Service {
+    let mut backends = vec![backend(2, Some(1)), backend(3, Some(2))];
+    backends[0].weight = u32::from(step.1 % 2);
+    backends[0].mac = mac(2 + step.2 % 2 * 40);
+    backends.truncate(1 + usize::from(step.3.0 % 4).min(1));
+    backends.iter_mut().for_each(|backend| backend.drain_ns = u64::from(step.3.1 % 2) * 1_000_000_000);
+    service(Policy::RoundRobin, backends)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn is_as_if_it_went_the_whole_way(steps in prop::collection::vec(any::<Step>(), 100..400)) {
+        let mut quick = rig(Policy::RoundRobin);
+        let mut whole = rig(Policy::RoundRobin);
+        whole.switch.services.remember_none();
+        for port in 4000..4003 {
+            prop_assert_eq!(quick.open(port), whole.open(port));
+        }
+        for step in steps {
+            for rig in [&mut quick, &mut whole] {
+                rig.now = rig.now.plus_ns(u64::from(step.4) * 3_000_000);
+            }
+            if step.0 > 250 {
+                quick.change_service(changed(step));
+                whole.change_service(changed(step));
+                continue;
+            }
+            let (at, frame) = frame(step);
+            prop_assert_eq!(quick.send_for_bytes(at, &frame), whole.send_for_bytes(at, &frame));
+            let known = |rig: &Rig| {
+                let shown = rig.switch.service_connections(rig.now, FIRST).map(|shown| format!("{shown:?}"));
+                (rig.switch.service_stats(FIRST), format!("{:?}", rig.in_flight()), shown.collect::<Vec<_>>())
+            };
+            prop_assert_eq!(known(&quick), known(&whole));
+            let numbers = |rig: &Rig| rig.switch.export(rig.now).services;
+            prop_assert_eq!(numbers(&quick), numbers(&whole));
+        }
+        prop_assert_eq!(whole.switch.services.passed_recent(), 0);
+    }
+}
+
+#[test]
+fn all_frames_but_the_first_two_of_each_direction_are_quick_and_not_the_first_after_a_change() {
+    let mut rig = rig(Policy::RoundRobin);
+    let backend = rig.open(5);
+    let quick = |rig: &mut Rig| {
+        for _ in 0..10 {
+            rig.one(1, &ask(5, ACK, (100, 500)).payload(vec![1; 50]));
+            rig.one(backend.into(), &answer(backend, 5, ACK, (500, 150)).payload(vec![2; 70]));
+        }
+        rig.switch.services.passed_recent()
+    };
+    assert_eq!(quick(&mut rig), 17, "the acknowledgement of the SYN was the first");
+    rig.change_service(service(Policy::P2c, vec![super::backend(2, Some(1)), super::backend(3, Some(2))]));
+    assert_eq!(quick(&mut rig), 35);
+    // What it says is counted: the answer's end is acknowledged, and both sides finish.
+    rig.one(1, &ask(5, ACK, (150, 570)));
+    assert_eq!(rig.in_flight().iter().map(|(_, busy, idle)| (busy + idle, *idle)).max(), Some((1, 1)));
+    rig.one(1, &ask(5, FIN_ACK, (150, 570)));
+    rig.one(backend.into(), &answer(backend, 5, FIN_ACK, (570, 151)));
+    assert_eq!(rig.switch.services.passed_recent(), 37, "what closes goes the whole way");
+    rig.one(1, &ask(5, ACK, (151, 571)));
+    assert_eq!(rig.in_flight().iter().map(|(_, busy, idle)| busy + idle).sum::<u32>(), 0);
+}
