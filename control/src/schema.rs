@@ -190,6 +190,13 @@ const BOND: &[Key] = &[
     ("lacp_active", Form::Word(&["on", "off"]), false, "802.3ad: off to speak only when spoken to"),
     ("min_links", Form::Number(0, MOST_MEMBERS as u32), false, "802.3ad: with fewer members no frame is carried"),
     ("ad_select", Form::AdSelect, false, "802.3ad: which of several aggregators is used"),
+    (
+        "coupled_control",
+        Form::Word(&["on", "off"]),
+        false,
+        "802.3ad: off to send by a member only once the other end receives from it",
+    ),
+    ("lacp_strict", Form::Word(&["on", "off"]), false, "802.3ad: on to carry no frame where the other end has no LACP"),
     ("ad_actor_sys_prio", Form::Number(1, 65_535), false, "802.3ad: this system's priority"),
     ("ad_actor_system", Form::Text(MAC), false, "802.3ad: this system's address"),
     ("ad_user_port_key", Form::Number(0, MOST_USER_KEY as u32), false, "802.3ad: the operator's part of the key"),

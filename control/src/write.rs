@@ -265,8 +265,10 @@ fn lacp(w: &mut Writer, bond: &Bond) {
     let (lacp, usual) = (&bond.settings.lacp, &LacpSettings::default());
     let rate = |&v: &bool| if v { "fast" } else { "slow" }.into();
     w.put_unless_default("lacp_rate", &lacp.is_fast, &usual.is_fast, rate);
-    let active = |&v: &bool| if v { "on" } else { "off" }.into();
-    w.put_unless_default("lacp_active", &lacp.is_active, &usual.is_active, active);
+    let on = |&v: &bool| if v { "on" } else { "off" }.into();
+    w.put_unless_default("lacp_active", &lacp.is_active, &usual.is_active, on);
+    w.put_unless_default("coupled_control", &lacp.is_coupled, &usual.is_coupled, on);
+    w.put_unless_default("lacp_strict", &lacp.is_strict, &usual.is_strict, on);
     w.put_unless_default("min_links", &lacp.min_links, &usual.min_links, |&v| v.into());
     w.put_unless_default("ad_select", &lacp.select, &usual.select, |v| v.name().into());
     w.put_unless_default("ad_actor_sys_prio", &lacp.system_priority, &usual.system_priority, |&v| v.into());

@@ -52,6 +52,8 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
         ("lacp_active", !lacp.is_active, LACP),
         ("min_links", lacp.min_links != 0, LACP),
         ("ad_select", lacp.select != usual.lacp.select, LACP),
+        ("coupled_control", !lacp.is_coupled, LACP),
+        ("lacp_strict", lacp.is_strict, LACP),
         ("ad_actor_sys_prio", lacp.system_priority != usual.lacp.system_priority, LACP),
         ("ad_actor_system", bond.system.is_some(), LACP),
         ("ad_user_port_key", lacp.user_key != 0, LACP),

@@ -10,7 +10,7 @@ use datapath::bond::{BondSettings, MOST_MEMBERS};
 
 /// Keys of Linux and of ours that there is no code for yet: to be silent about them would be to
 /// promise what they say.
-const NOT_YET: [&str; 22] = [
+const NOT_YET: [&str; 20] = [
     "arp_all_targets",
     "arp_interval",
     "arp_ip_target",
@@ -18,11 +18,9 @@ const NOT_YET: [&str; 22] = [
     "arp_source",
     "arp_validate",
     "broadcast_neighbor",
-    "coupled_control",
     "damping",
     "ethertype",
     "fail_over_mac",
-    "lacp_strict",
     "lp_interval",
     "ns_ip6_target",
     "peer_notif_delay",
@@ -90,6 +88,8 @@ fn lacp(r: &mut Reader, t: &mut Table<'_>) -> LacpSettings {
         min_links: r.get(t, "min_links", values::min_links).unwrap_or(default.min_links),
         select: r.get(t, "ad_select", values::ad_select).unwrap_or(default.select),
         system_priority: r.get(t, "ad_actor_sys_prio", values::lacp_priority).unwrap_or(default.system_priority),
+        is_coupled: r.get(t, "coupled_control", values::on_or_off).unwrap_or(default.is_coupled),
+        is_strict: r.get(t, "lacp_strict", values::on_or_off).unwrap_or(default.is_strict),
         user_key: r.get(t, "ad_user_port_key", values::user_key).unwrap_or(default.user_key),
         ..default
     }

@@ -4,6 +4,7 @@ mod lacp;
 
 pub use lacp::{EndReport, LacpReport, PortReport};
 
+use super::{Report, SwitchReport};
 use crate::worker::SwitchNumbers;
 use control::plan::SwitchPlan;
 use datapath::bond::{Mode, PeerView};
@@ -11,6 +12,32 @@ use datapath::program::PortId;
 use datapath::stats::Traffic;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// `GET /v1/bonds`.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
+pub struct BondsReply {
+    /// 1.
+    pub version: u32,
+    /// In the order of the configuration; none where no uplink has several ports.
+    pub bonds: Vec<SwitchBond>,
+}
+
+/// The bond of a switch.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
+pub struct SwitchBond {
+    /// Name of the switch.
+    pub switch: String,
+    /// What it is like.
+    #[serde(flatten)]
+    pub bond: BondReport,
+}
+
+impl From<Report> for BondsReply {
+    fn from(report: Report) -> BondsReply {
+        let bond = |switch: SwitchReport| Some(SwitchBond { switch: switch.name, bond: switch.uplink?.bond? });
+        BondsReply { version: report.version, bonds: report.switches.into_iter().filter_map(bond).collect() }
+    }
+}
 
 /// How an uplink uses its ports.
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
@@ -133,7 +160,7 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
         device: state_of(member.port),
         rate_bps: member.rate.0,
         peer: numbers.bond_peer.as_ref().and_then(|peer| other_end(peer, n)).map(str::to_owned),
-        lacp: numbers.lacp.get(n).map(|view| lacp::port(view, member.state)),
+        lacp: numbers.lacp.get(n).map(|view| lacp::port(view, member.state, &settings.lacp)),
         failures: member.counts.failures,
         sent: member.counts.traffic.egress.into(),
         received: member.counts.traffic.ingress.into(),

@@ -1,6 +1,7 @@
 //! Two daemons with two cables between them, each uplink a bond: frames have numbers, arrive in
 //! order, and survive a cable and a process.
 
+use crate::management::described;
 use crate::testbed::{Bed, Daemon, soon, turn};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -100,6 +101,12 @@ fn frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process() {
             assert!(bond(daemon)["members"][member]["sent"]["segments"].as_u64().unwrap() > 50, "{}", bond(daemon));
         }
     }
+
+    // The API has the same, each bond with its switch.
+    let answer = described(&beds[1], "/v1/bonds");
+    assert_eq!((&answer["bonds"][0]["switch"], &answer["bonds"][0]["order"]["numbered"]), (&"s1".into(), &true.into()));
+    let shown = two.show_part("bonds");
+    assert_eq!(shown["bonds"][0]["members"][1]["name"], answer["bonds"][0]["members"][1]["name"]);
 
     // A cable is pulled under a connection, and put back.
     transfer(&beds, || {
