@@ -90,6 +90,7 @@ fn one(switch: &mut Switch, pool: &mut Pool, now: Instant, step: &[u8; STEP], by
                 receives: u16::from(step[2]),
                 is_numbered: step[1] & 4 != 0,
                 has_pieces: step[2] & 1 != 0,
+                asks: step[2] & 4 != 0,
                 below: word(3) % MODULUS,
                 next: Some(word(4) % MODULUS),
                 sent: 0,

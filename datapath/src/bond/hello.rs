@@ -23,6 +23,7 @@ pub const HELLO_BYTES: usize = HEADERS + 46;
 const NUMBERED: u8 = 1;
 const PIECES: u8 = 1 << 1;
 const KNOWS_NEXT: u8 = 1 << 2;
+const ASKS: u8 = 1 << 3;
 
 /// What a bond says on a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,6 +42,8 @@ pub struct Hello {
     pub is_numbered: bool,
     /// Whether one number came with several frames that were one.
     pub has_pieces: bool,
+    /// Whether it wants to be told of each member now.
+    pub asks: bool,
     /// Numbers before this one it sends over this member no more.
     pub below: u16,
     /// The number that it waits for.
@@ -65,8 +68,10 @@ impl Hello {
         bytes[14..16].copy_from_slice(&shown.tci().to_be_bytes());
         bytes[16..18].copy_from_slice(&ETHERTYPE.to_be_bytes());
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let flags =
-            flag(self.is_numbered, NUMBERED) | flag(self.has_pieces, PIECES) | flag(self.next.is_some(), KNOWS_NEXT);
+        let flags = flag(self.is_numbered, NUMBERED)
+            | flag(self.has_pieces, PIECES)
+            | flag(self.next.is_some(), KNOWS_NEXT)
+            | flag(self.asks, ASKS);
         let said = &mut bytes[HEADERS..];
         said[..4].copy_from_slice(&MAGIC);
         (said[4], said[5]) = (flags, self.member);
@@ -102,6 +107,7 @@ impl Hello {
             receives: be16(said, 6),
             is_numbered: said[4] & NUMBERED != 0,
             has_pieces: said[4] & PIECES != 0,
+            asks: said[4] & ASKS != 0,
             below: be16(said, 28) % MODULUS,
             next: (said[4] & KNOWS_NEXT != 0).then(|| be16(said, 30) % MODULUS),
             sent: be32(said, 32),
@@ -124,6 +130,7 @@ mod tests {
             receives: 0x8001,
             is_numbered: true,
             has_pieces: true,
+            asks: true,
             below: 4093,
             next: Some(17),
             sent: u32::MAX,

@@ -10,7 +10,9 @@
 //! A member on which the other's numbers have not come for [`SILENCE_NS`], while they came over
 //! others, is silent: the other end is told by the next hello, sends over it no more, and sends
 //! again what it has kept of what went there. Where everything is silent nothing is inferred: the
-//! other host, or this one, stands still.
+//! other host, or this one, stands still. Whoever has no more to send is silent too; so while a
+//! member is behind the other end is asked for hellos, and only what comes over another member
+//! meanwhile shows that this one is silent.
 
 use super::hello::Hello;
 use super::number::{MODULUS, Number};
@@ -185,6 +187,10 @@ pub(super) struct Peer {
     mark_due: Option<Instant>,
     report_due: Option<Instant>,
     look_due: Option<Instant>,
+    /// The last look for silence, and the furthest number then.
+    looked: (Instant, u64),
+    /// A member is behind: the next hellos ask for some.
+    asks: bool,
     /// What another process knew of members that are yet to come up.
     pub(super) restored: Option<Box<Restored>>,
     /// Another process goes on for this one.
@@ -212,6 +218,8 @@ impl Peer {
             mark_due: None,
             report_due: None,
             look_due: None,
+            looked: (Instant::ZERO, 0),
+            asks: false,
             restored: None,
             is_leaving: false,
         }
@@ -453,8 +461,8 @@ impl Peer {
                 self.acked = self.acked.max(below(self.left, next));
             }
         }
-        // Whoever does not know yet that it is heard is told at once.
-        if has_news || hello.heard != self.epoch {
+        // Whoever does not know yet that it is heard is told at once, and so is who asks.
+        if has_news || hello.heard != self.epoch || hello.asks {
             self.say(now);
         }
     }
@@ -502,10 +510,15 @@ impl Peer {
         self.mark_due = behind.then(|| now.plus_ns(MARK_NS));
     }
 
-    /// Who has not come as far as others had at the last look.
+    /// Who has not come as far as others had at the last look, while others came further or said
+    /// hello.
     fn look(&mut self, pool: &mut Pool, now: Instant) {
         let furthest = self.order.furthest();
+        let (looked_at, was_furthest) = std::mem::replace(&mut self.looked, (now, furthest));
+        let came_further = furthest > was_furthest;
+        let said_hello: u16 = self.mask(|line| line.is_live() && line.heard_at >= looked_at);
         let (mut is_behind, mut has_changed) = (false, false);
+        self.asks = false;
         for (member, line) in (0..).map(MemberId).zip(&mut self.lines) {
             if !line.is_live() {
                 continue;
@@ -514,7 +527,8 @@ impl Peer {
             if passed >= line.target {
                 (line.missed, line.target) = (0, furthest);
             } else {
-                line.missed += 1;
+                self.asks = true;
+                line.missed += u8::from(came_further || said_hello & !(1 << member.0) != 0);
             }
             if line.missed >= LOOKS {
                 (line.is_silent, line.back_at, has_changed) = (true, None, true);
@@ -524,10 +538,15 @@ impl Peer {
             }
         }
         self.look_due = is_behind.then(|| now.plus_ns(LOOK_NS));
-        if has_changed {
+        if has_changed || self.asks {
             self.say(now);
         }
         self.order.look(pool, now);
+    }
+
+    /// The members of which something is so, a bit each.
+    fn mask(&self, is_so: impl Fn(&Line) -> bool) -> u16 {
+        (0..).zip(&self.lines).map(|(n, line)| u16::from(is_so(line)) << n).fold(0, |all, one| all | one)
     }
 
     /// Members and peers that have said nothing for long.
@@ -573,7 +592,7 @@ impl Peer {
             return None;
         }
         let at = self.lines.iter().position(|line| line.is_up && line.hello_due <= now)?;
-        let receives = (0..).zip(&self.lines).map(|(n, line)| u16::from(line.is_live()) << n).fold(0, |a, b| a | b);
+        let receives = self.mask(Line::is_live);
         let below = waits(at).map_or(self.next, |kept| self.full(kept));
         self.count = self.count.wrapping_add(1);
         let line = &mut self.lines[at];
@@ -593,6 +612,7 @@ impl Peer {
             receives,
             is_numbered: self.plain.is_none(),
             has_pieces: self.order.stats().pieces > 0,
+            asks: self.asks,
             below: (below % u64::from(MODULUS)) as u16,
             next: self.order.next(),
             sent: line.sent,

@@ -40,6 +40,8 @@ pub(super) struct Pair {
     members: usize,
     /// The first switch has sent without numbers since [`Pair::agreed`].
     was_plain: bool,
+    /// By side: until then its process does not run.
+    stalls_until: [Instant; 2],
 }
 
 pub(super) fn program(mode: Mode, order: bool, rates: &[u64], max_frame: u32, address: u8) -> Program {
@@ -90,6 +92,7 @@ impl Pair {
             sent: 0,
             members: rates.len(),
             was_plain: false,
+            stalls_until: [Instant::ZERO; 2],
         };
         for member in 0..rates.len() {
             for side in 0..2 {
@@ -128,9 +131,13 @@ impl Pair {
         loop {
             self.work();
             self.was_plain |= self.switches[0].bond_peer().is_none_or(|peer| peer.plain.is_some());
-            let arrivals = self.wires.iter().flatten().filter_map(|wire| wire.arriving.front().map(|&(at, _)| at));
-            let due = self.switches.iter().filter_map(Switch::poll_timeout);
-            match arrivals.chain(due).min() {
+            // What comes to who stalls waits for him.
+            let due = [0, 1].into_iter().filter_map(|side| {
+                let arriving = self.wires[1 - side].iter().filter_map(|wire| Some(wire.arriving.front()?.0));
+                let due = arriving.chain(self.switches[side].poll_timeout()).min()?;
+                Some(due.max(self.stalls_until[side]))
+            });
+            match due.min() {
                 Some(at) if at <= end => self.now = self.now.max(at),
                 _ => break,
             }
@@ -141,6 +148,9 @@ impl Pair {
     /// All that is to be done now.
     fn work(&mut self) {
         for side in 0..2 {
+            if self.stalls_until[side] > self.now {
+                continue;
+            }
             for member in 0..self.members {
                 while let Some(&(at, _)) = self.wires[1 - side][member].arriving.front() {
                     if at > self.now {
@@ -311,6 +321,37 @@ fn a_silent_cable_loses_nothing() {
         pair.send(1400, 10_000, 5 * MS);
         assert!(carried(&pair) > was + 100, "seed {seed}");
         assert!(pair.finish().is_sorted(), "seed {seed}");
+        pair.clear();
+    }
+}
+
+/// A process that stands still, at either end and at any moment, for longer than a silent cable
+/// takes to be noticed: no cable is taken for silent, nothing is lost or comes twice.
+#[test]
+fn who_stalls_is_not_taken_for_a_silent_cable() {
+    for (side, seed) in (0..2).flat_map(|side| (0..24).map(move |seed| (side, seed))) {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT, GBIT / 2, GBIT], seed).agreed();
+        for member in 0..3 {
+            pair.wires[0][member].delay_ns = 5_000 + pair.random(300_000);
+        }
+        for stall_ms in [11, 30, 200] {
+            pair.send(1400, 8_000, 2 * MS + seed * 77_777);
+            pair.stalls_until[side] = pair.now.plus_ns(stall_ms * MS);
+            pair.run(stall_ms * MS);
+            for n in 0..2 {
+                let peer = pair.switches[n].bond_peer().expect("it is asked for");
+                let are_heard = peer.members[..3].iter().all(|&(is_there, is_heard, _)| is_there && is_heard);
+                assert!(are_heard, "side {side}, seed {seed}, {stall_ms} ms: {:?}", &peer.members[..3]);
+            }
+            pair.run(MS);
+            for n in 0..2 {
+                let peer = pair.switches[n].bond_peer().expect("it is asked for");
+                assert!(peer.members[..3].iter().all(|&member| member == (true, true, true)), "seed {seed}: {peer:?}");
+            }
+        }
+        pair.finish();
+        let replayed: u64 = pair.switches[0].members().map(|view| view.counts.replayed).sum();
+        assert_eq!((pair.lost(), replayed, pair.order().duplicates), (0, 0, 0), "side {side}, seed {seed}");
         pair.clear();
     }
 }
@@ -540,6 +581,7 @@ mod random {
                     receives,
                     is_numbered: flags & 1 != 0,
                     has_pieces: flags & 2 != 0,
+                    asks: receives & 64 != 0,
                     below: below % 4094,
                     next: (flags & 4 != 0).then_some(next % 4094),
                     sent: 0,
