@@ -17,6 +17,7 @@ use crate::plan::{BondPlan, HostPlan, PacketPlan, Plan, PortKind, PortPlan, Swit
 use datapath::aqm::Discipline;
 use datapath::bond::BondSettings;
 use datapath::bond::lacp::LacpMember;
+use datapath::encap::udp_gso;
 use datapath::flood::FloodLimits;
 use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
@@ -24,7 +25,6 @@ use datapath::offload::OffloadSupport;
 use datapath::program::{
     self, Attachment, Member, MemberId, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink,
 };
-use datapath::udp_gso;
 use datapath::units::{Both, Direction, Rate};
 use datapath::wire::Mac;
 use std::borrow::Cow;

@@ -12,12 +12,12 @@ mod service;
 pub use crate::names::EtcdUrl;
 use crate::names::{Locator, name};
 use datapath::aqm::Discipline;
+use datapath::encap::vxlan;
 use datapath::guard::Identity;
 use datapath::program::{Attachment, IngressMode, OrderKind, Outside};
 use datapath::units::{Both, Rate};
 use datapath::vcc;
 use datapath::wire::Mac;
-use datapath::wire::vxlan;
 use std::net::IpAddr;
 
 pub use bond::{Bond, BondMember, MAX_BOND_TIME_NS, MAX_HOLD_NS, MIN_HOLD_NS};

@@ -12,9 +12,9 @@ use crate::names::{
 use agent::settings::MOST_SAMPLES;
 use datapath::bond::lacp::{MOST_USER_KEY, Select};
 use datapath::bond::{self, HashPolicy, MOST_MEMBERS};
+use datapath::encap::vxlan::MOST as MAX_VNI;
 use datapath::service::connections::{LEAST_CONNECTIONS, MOST_CONNECTIONS};
 use datapath::vcc::Mode;
-use datapath::wire::vxlan::MOST as MAX_VNI;
 use serde_json::{Map, Value, json};
 
 /// What a value looks like.

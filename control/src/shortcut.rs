@@ -10,7 +10,7 @@
 //! no part in it, so neither have guarantees, weights, headroom, and the ingress mode.
 
 use crate::plan::{PortKind, SwitchPlan};
-use datapath::fdb::{Network, network_of};
+use datapath::network::{Network, network_of};
 use datapath::program::{Endpoint, TenantId};
 use datapath::units::{Both, Direction};
 use datapath::vcc::Mode;

@@ -13,6 +13,7 @@ pub mod codel;
 pub mod red;
 
 use crate::frame::{Fifo, Frame, Meta, Pool};
+use crate::random::dice;
 use crate::segment;
 use crate::units::{Instant, Rate};
 use crate::wire::transport::TCP_FLAGS;
@@ -463,17 +464,6 @@ pub(crate) fn is_alone(pool: &Pool, frame: &Frame, odd: bool) -> bool {
 fn begins(bytes: &[u8], layout: &Layout) -> bool {
     let flags = || bytes.get(usize::from(layout.l4_offset) + TCP_FLAGS);
     layout.l4 == L4::Tcp && !layout.fragment && flags().is_some_and(|flags| flags & tcp_flags::SYN != 0)
-}
-
-/// Throws the dice: splitmix64 (Steele, Lea and Flood, OOPSLA 2014), which is enough for
-/// independent losses and marks.
-pub(crate) fn dice(state: &mut u64) -> u32 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^= z >> 31;
-    (z >> 32) as u32
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@
 //! A sample costs what has arrived in it, not what is in the table: sources with bytes are kept in
 //! a list, and silent ones are looked for in a part of the table each time.
 
-use crate::fdb::Keyed;
 use crate::program::EndpointId;
+use crate::random::Keyed;
 use crate::table::{Id, Table};
 use crate::units::Instant;
 use crate::wire::Mac;

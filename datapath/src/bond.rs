@@ -20,17 +20,15 @@ pub mod order;
 mod peer;
 mod saved;
 
-pub use crate::program::MemberId;
+pub use crate::ids::MemberId;
 pub use hash::HashPolicy;
-pub use member::{MemberCounts, MemberState};
+pub use member::{BURST_NS, MemberCounts, MemberState};
 pub use numbered::PeerView;
 pub use peer::{Plain, SILENCE_NS};
 pub use saved::{LineState, PeerState};
 
 use crate::frame::{Fifo, Frame, Pool};
-use crate::program::Uplink;
-use crate::sched::earlier;
-use crate::units::{Instant, Rate};
+use crate::units::{Instant, Rate, earlier};
 use crate::verdict::Reason;
 use crate::wire::{Icmp, Ipv4, L4, destination, icmpv6, protocol};
 use lacp::{Lacp, LacpSettings};
@@ -38,7 +36,7 @@ use member::Member;
 use peer::Peer;
 
 /// Most members of a bond.
-pub const MOST_MEMBERS: usize = Uplink::MOST_MEMBERS;
+pub const MOST_MEMBERS: usize = MemberId::MOST;
 /// Longest time that a frame may wait for its member, in nanoseconds: what two members may differ
 /// by in modes that balance by hash, without a queue that delays others by more than the egress
 /// queues' own target.

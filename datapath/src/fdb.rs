@@ -11,14 +11,13 @@
 //! it has aged there. That holds both ways. Keys are hashed with SipHash under a key from the seed,
 //! because strangers choose them.
 
+use crate::ids::{EndpointId, TenantId};
+use crate::network::{Network, slot};
 use crate::outside::Outside;
-use crate::owners::slot;
-use crate::program::{Attachment, EndpointId, TenantId};
+use crate::random::Keyed;
 use crate::units::Instant;
 use crate::wire::Mac;
-use siphasher::sip::SipHasher13;
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 
 /// An address that moved may not move again for so long.
 const HOLD_NS: u64 = 1_000_000_000;
@@ -29,35 +28,6 @@ const SWEEP: usize = 4;
 const LEAST_AGE: u64 = 1;
 /// No entry.
 const NONE: u32 = u32::MAX;
-
-/// One layer-2 domain: a tenant's own, or the untagged one that tenants share.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Network(pub u32);
-
-impl Network {
-    /// The untagged network of the uplink.
-    pub const UNTAGGED: Network = Network(u32::MAX);
-}
-
-/// Builds hashers under one secret key.
-#[derive(Clone, Copy, Debug)]
-pub struct Keyed(u64, u64);
-
-impl Keyed {
-    /// One that follows from `seed`.
-    #[must_use]
-    pub fn new(seed: u64) -> Keyed {
-        Keyed(seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15)
-    }
-}
-
-impl BuildHasher for Keyed {
-    type Hasher = SipHasher13;
-
-    fn build_hasher(&self) -> SipHasher13 {
-        SipHasher13::new_with_keys(self.0, self.1)
-    }
-}
 
 /// An address in its network and, behind trunks, its VLAN, in one word each: one hash of 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -544,14 +514,5 @@ impl Fdb {
         if next != NONE {
             self.entries[next as usize].prev = prev;
         }
-    }
-}
-
-/// The network that endpoints of a tenant are in.
-#[must_use]
-pub fn network_of(tenant: TenantId, attachment: Attachment) -> Network {
-    match attachment {
-        Attachment::Untagged => Network::UNTAGGED,
-        Attachment::Isolated | Attachment::Vlan(_) | Attachment::Vxlan(_) => Network(tenant.0),
     }
 }

@@ -1,7 +1,7 @@
 //! Forwarding: where a frame goes, by the tables of its network.
 
-use crate::fdb::{Fdb, Network};
-use crate::owners::slot;
+use crate::fdb::Fdb;
+use crate::network::{Network, slot};
 use crate::program::{Attachment, EndpointId, TenantId};
 use crate::units::Instant;
 use crate::wire::Mac;

@@ -7,11 +7,11 @@
 //! own. Buffers are made on first use and kept; the pool never holds more than its limits.
 
 mod accounts;
+mod build;
 mod chain;
 
+use crate::ids::{EndpointId, MemberId, PeerId, PortId};
 use crate::offload::Offload;
-use crate::overlay::PeerId;
-use crate::program::{EndpointId, MemberId, PortId};
 use crate::units::Instant;
 use crate::wire::Layout;
 use accounts::Accounts;

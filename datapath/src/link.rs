@@ -11,8 +11,9 @@
 //! segments, since a queue in a real network would have met the segments one by one. (One
 //! difference stays: an offloaded frame arrives as a whole, with its last bit.)
 
-use crate::aqm::{Aqm, Discipline, QueueState, dice};
+use crate::aqm::{Aqm, Discipline, QueueState};
 use crate::frame::{Fifo, Frame, Meta, Pool};
+use crate::random::dice;
 use crate::segment;
 use crate::units::{Instant, Rate};
 

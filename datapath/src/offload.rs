@@ -94,3 +94,18 @@ impl OffloadSupport {
         gso && ecn && (self.csum || !offload.needs_csum)
     }
 }
+
+/// What the switch must know of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortFeatures {
+    /// Offloads it can be handed.
+    pub offload: OffloadSupport,
+    /// Longest frame after segmentation, Ethernet header included (VLAN tag not).
+    pub max_frame: u32,
+}
+
+impl Default for PortFeatures {
+    fn default() -> Self {
+        PortFeatures { offload: OffloadSupport::ALL, max_frame: 1514 }
+    }
+}

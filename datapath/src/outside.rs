@@ -7,7 +7,7 @@
 //! forgotten, which would let a neighbour take them: where there are more than fit, the network is
 //! *crowded* until its table could have aged, and an address in it that nobody has may be outside.
 
-use crate::fdb::Keyed;
+use crate::random::Keyed;
 use crate::table::{Id, Table};
 use crate::units::Instant;
 use std::hash::Hash;

@@ -11,10 +11,14 @@
 //!
 //! The table is believed: what comes out of a tunnel must come from a host that has the tenant.
 
-use crate::fdb::Keyed;
-use crate::program::{Attachment, ChangeError, Slots, TenantId};
+use crate::change_error::ChangeError;
+use crate::encap::vxlan;
+use crate::encap::vxlan::Tunnel;
+use crate::ids::{PeerId, TenantId};
+use crate::network::Attachment;
+use crate::random::Keyed;
+use crate::slots::Slots;
 use crate::units::Instant;
-use crate::wire::vxlan::{self, Tunnel};
 use crate::wire::{ETHERNET_HEADER, Layout, Mac};
 use core::net::IpAddr;
 use std::collections::{BTreeMap, HashMap};
@@ -103,11 +107,6 @@ impl Overlay {
         changes
     }
 }
-
-/// Another host, for as long as it is in the table. In `Meta::out` of a frame that waits to go
-/// there.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct PeerId(pub u32);
 
 /// A tenant's address, in one word each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

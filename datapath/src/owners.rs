@@ -26,10 +26,12 @@
 //! one that it used longest ago, and nobody else loses anything. Those outside are bounded by
 //! [`crate::outside`].
 
-use crate::fdb::{Fdb, Keyed, Network};
+use crate::fdb::Fdb;
 use crate::guard::{Claim, Identity, Kind, Right, link_local_of};
+use crate::ids::{EndpointId, TenantId};
+use crate::network::{Network, slot};
 use crate::outside::Outside;
-use crate::program::{EndpointId, TenantId};
+use crate::random::Keyed;
 use crate::table::{Id, Table};
 use crate::units::Instant;
 use crate::wire::Mac;
@@ -508,9 +510,4 @@ impl Owners {
 
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
-}
-
-/// A network's place among all: the untagged one is the first.
-pub(crate) fn slot(network: Network) -> usize {
-    network.0.wrapping_add(1) as usize
 }

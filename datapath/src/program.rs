@@ -8,11 +8,10 @@
 //! those between two programs.
 
 use crate::aqm::Discipline;
-use crate::bond::{BondSettings, Mode};
-use crate::fdb::{Network, network_of};
+use crate::bond::{self, BondSettings, Mode};
 use crate::flood::FloodLimits;
 use crate::guard::Identity;
-use crate::offload::OffloadSupport;
+use crate::network::{Network, network_of};
 use crate::overlay::{Overlay, OverlayChange};
 use crate::service::connections::DEFAULT_CONNECTIONS;
 use crate::service::{Service, ServiceId};
@@ -20,22 +19,13 @@ use crate::units::{Both, Direction, Rate};
 use crate::vcc;
 use crate::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
-use std::fmt;
 use std::net::IpAddr;
-use std::ops::{Index, IndexMut};
 
-/// A port, by its slot in [`Program::ports`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct PortId(pub u32);
-
-/// A tenant, by its slot in [`Program::tenants`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct TenantId(pub u32);
-
-/// An endpoint, by its slot in [`Program::endpoints`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct EndpointId(pub u32);
+pub use crate::change_error::ChangeError;
+pub use crate::ids::{EndpointId, MemberId, PortId, TenantId};
+pub use crate::network::Attachment;
+pub use crate::offload::PortFeatures;
+pub use crate::slots::Slots;
 
 /// The three knobs, for one direction: at least, at most, and the share of what is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,21 +68,6 @@ pub enum IngressMode {
     Police,
     /// FS-VDE's token buckets exactly as published, banked idle time included.
     PolicePublished,
-}
-
-/// How a tenant reaches the uplink.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Attachment {
-    /// Not at all: its network ends at this switch.
-    #[default]
-    Isolated,
-    /// As VLAN 1 to 4094 of its own.
-    Vlan(u16),
-    /// In the untagged network, which all such tenants share, here and outside.
-    Untagged,
-    /// Through tunnels to the hosts that [`Program::overlay`] says have it, with VXLAN network
-    /// identifier 1 to 16777215.
-    Vxlan(u32),
 }
 
 /// Where the congestion agents of this host speak with those of others, on an endpoint that is the
@@ -191,25 +166,6 @@ impl Endpoint {
     }
 }
 
-/// What the switch must know of a port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PortFeatures {
-    /// Offloads it can be handed.
-    pub offload: OffloadSupport,
-    /// Longest frame after segmentation, Ethernet header included (VLAN tag not).
-    pub max_frame: u32,
-}
-
-impl Default for PortFeatures {
-    fn default() -> Self {
-        PortFeatures { offload: OffloadSupport::ALL, max_frame: 1514 }
-    }
-}
-
-/// One port of the uplink, by its place in [`Uplink::members`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct MemberId(pub u8);
-
 /// A port of the uplink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
@@ -236,10 +192,10 @@ pub struct Uplink {
 
 impl Uplink {
     /// Most ports, which is what a frame's metadata can number and what Linux's bonds may have.
-    pub const MOST_MEMBERS: usize = 16;
+    pub const MOST_MEMBERS: usize = MemberId::MOST;
     /// The usual burst: on a machine of its own the loop is late by 10 us in the median, by 40 in
     /// one case of a hundred.
-    pub const BURST_NS: u64 = 100_000;
+    pub const BURST_NS: u64 = bond::BURST_NS;
 
     /// An uplink of one port, without headroom and with the usual burst.
     #[must_use]
@@ -295,120 +251,6 @@ impl Uplink {
     #[inline]
     pub fn port_of(&self, member: MemberId) -> PortId {
         self.members.get(usize::from(member.0)).map_or_else(|| self.port(), |member| member.port)
-    }
-}
-
-/// Things that are numbered, some numbers being vacant.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Slots<T>(Vec<Option<T>>);
-
-impl<T> Slots<T> {
-    /// Most slots: what is kept for each, vacant or not, must not be what fills the memory.
-    pub const MOST: u32 = 1 << 20;
-
-    /// What has number `id`; `None` where the slot is vacant or was never used.
-    #[must_use]
-    #[inline]
-    pub fn get(&self, id: u32) -> Option<&T> {
-        self.0.get(id as usize)?.as_ref()
-    }
-
-    /// The same, to change it.
-    #[must_use]
-    pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
-        self.0.get_mut(id as usize)?.as_mut()
-    }
-
-    /// Gives slot `id` to `owner`, or makes it vacant. Slots up to it come into being; vacant ones
-    /// at the end go.
-    pub fn set(&mut self, id: u32, owner: Option<T>) {
-        if self.0.len() <= id as usize && owner.is_some() {
-            self.0.resize_with(id as usize + 1, || None);
-        }
-        if let Some(slot) = self.0.get_mut(id as usize) {
-            *slot = owner;
-        }
-        while let Some(None) = self.0.last() {
-            self.0.pop();
-        }
-    }
-
-    /// Makes slot `id` vacant; what it had. Its number and those behind it stay in use.
-    pub fn take(&mut self, id: u32) -> Option<T> {
-        self.0.get_mut(id as usize)?.take()
-    }
-
-    /// Makes room for slots up to `slots`, so that they come into being without what is there being
-    /// moved.
-    pub fn reserve(&mut self, slots: usize) {
-        self.0.reserve(slots.saturating_sub(self.0.len()));
-    }
-
-    /// Gives the slot behind the last to `owner`; its number.
-    pub fn push(&mut self, owner: T) -> u32 {
-        self.0.push(Some(owner));
-        self.0.len() as u32 - 1
-    }
-
-    /// Slots, vacant ones included: all numbers in use are below this.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether no slot is in use.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// All that are not vacant, with their numbers.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, &T)> {
-        self.0.iter().enumerate().filter_map(|(id, slot)| Some((id as u32, slot.as_ref()?)))
-    }
-
-    /// All that are not vacant, to change them.
-    pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut T> {
-        self.0.iter_mut().flatten()
-    }
-
-    /// All that are not vacant.
-    pub fn values(&self) -> impl DoubleEndedIterator<Item = &T> {
-        self.0.iter().flatten()
-    }
-}
-
-/// Panics where the slot is vacant, as a slice does behind its end.
-impl<T> Index<usize> for Slots<T> {
-    type Output = T;
-
-    fn index(&self, id: usize) -> &T {
-        self.0[id].as_ref().unwrap_or_else(|| panic!("slot {id} is vacant"))
-    }
-}
-
-/// Panics where the slot is vacant, as a slice does behind its end.
-impl<T> IndexMut<usize> for Slots<T> {
-    fn index_mut(&mut self, id: usize) -> &mut T {
-        self.0[id].as_mut().unwrap_or_else(|| panic!("slot {id} is vacant"))
-    }
-}
-
-impl<T> Default for Slots<T> {
-    fn default() -> Self {
-        Slots(Vec::new())
-    }
-}
-
-impl<T> FromIterator<T> for Slots<T> {
-    fn from_iter<I: IntoIterator<Item = T>>(owners: I) -> Self {
-        Slots(owners.into_iter().map(Some).collect())
-    }
-}
-
-impl<T> From<Vec<T>> for Slots<T> {
-    fn from(owners: Vec<T>) -> Self {
-        owners.into_iter().collect()
     }
 }
 
@@ -568,78 +410,3 @@ pub enum Change {
     /// How many connections to services are kept.
     Connections(u32),
 }
-
-/// Why a change was refused. Nothing of it was done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ChangeError {
-    /// The number is not below [`Slots::MOST`].
-    NoSuchSlot(u32),
-    /// What is to be removed is not there.
-    Vacant(u32),
-    /// The endpoint's tenant is vacant.
-    UnknownTenant(TenantId),
-    /// The endpoint or the uplink is to be on a port that is vacant.
-    UnknownPort(PortId),
-    /// Another endpoint, or the uplink, is on the port.
-    PortInUse(PortId),
-    /// The uplink has this many members: not one to [`Uplink::MOST_MEMBERS`].
-    BadMembers(usize),
-    /// The tenant has endpoints or services; remove them before it is removed or attached
-    /// otherwise.
-    TenantInUse(TenantId),
-    /// An endpoint cannot move to another tenant; remove it, then add it there.
-    OtherTenant(EndpointId),
-    /// Not a VLAN that a tenant may have: 1 to 4094.
-    BadVlan(u16),
-    /// The VLAN is this other tenant's.
-    VlanInUse(u16, TenantId),
-    /// Not a VXLAN network identifier that a tenant may have: 1 to 16777215.
-    BadVni(u32),
-    /// The VXLAN network identifier is this other tenant's.
-    VniInUse(u32, TenantId),
-    /// There is no host with this address.
-    UnknownPeer(IpAddr),
-    /// Addresses are at the host: remove them first.
-    PeerInUse(IpAddr),
-    /// There are [`crate::overlay::MOST_PEERS`] hosts or [`crate::overlay::MOST_REMOTES`] addresses
-    /// on them already.
-    OverlayFull,
-    /// Services have more addresses, backends, or fronts with the same target, than there may be.
-    ServicesFull,
-    /// Another service of the same network has this address.
-    ServiceInUse(IpAddr, u16),
-    /// This other endpoint of the same network has declared the address.
-    AddressInUse(Mac, EndpointId),
-}
-
-impl fmt::Display for ChangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use ChangeError::{
-            AddressInUse, BadMembers, BadVlan, BadVni, NoSuchSlot, OtherTenant, OverlayFull, PeerInUse, PortInUse,
-            ServiceInUse, ServicesFull, TenantInUse, UnknownPeer, UnknownPort, UnknownTenant, Vacant, VlanInUse,
-            VniInUse,
-        };
-        match self {
-            NoSuchSlot(id) => write!(f, "number {id} is too large: {} is the most", Slots::<()>::MOST - 1),
-            Vacant(id) => write!(f, "number {id} is not in use"),
-            UnknownTenant(id) => write!(f, "tenant {} is not in use: add it first", id.0),
-            UnknownPort(id) => write!(f, "port {} is not in use: add it first", id.0),
-            PortInUse(id) => write!(f, "port {} is in use: remove what is on it first", id.0),
-            BadMembers(count) => write!(f, "an uplink has 1 to {} members, not {count}", Uplink::MOST_MEMBERS),
-            TenantInUse(id) => write!(f, "tenant {} has endpoints or services: remove them first", id.0),
-            OtherTenant(id) => write!(f, "endpoint {} belongs to another tenant: remove it first", id.0),
-            BadVlan(vlan) => write!(f, "VLAN {vlan} is not in 1 to 4094"),
-            VlanInUse(vlan, id) => write!(f, "VLAN {vlan} is tenant {}'s", id.0),
-            BadVni(vni) => write!(f, "VXLAN network {vni} is not in 1 to 16777215"),
-            VniInUse(vni, id) => write!(f, "VXLAN network {vni} is tenant {}'s", id.0),
-            UnknownPeer(address) => write!(f, "host {address} is not known: add it first"),
-            PeerInUse(address) => write!(f, "addresses are at host {address}: remove them first"),
-            OverlayFull => write!(f, "too many hosts, or too many addresses on them"),
-            ServicesFull => write!(f, "too many services, or too many backends of one"),
-            ServiceInUse(ip, port) => write!(f, "another service has {ip}, port {port}"),
-            AddressInUse(mac, id) => write!(f, "address {mac} is endpoint {}'s", id.0),
-        }
-    }
-}
-
-impl Error for ChangeError {}

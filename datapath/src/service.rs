@@ -32,9 +32,12 @@ mod shown;
 mod spec;
 pub mod translate;
 
-use crate::fdb::{Keyed, Network};
+use crate::change_error::ChangeError;
+use crate::ids::EndpointId;
+use crate::network::Network;
 use crate::offload::Offload;
-use crate::program::{ChangeError, EndpointId, Slots};
+use crate::random::Keyed;
+use crate::slots::Slots;
 use crate::table::Id;
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;

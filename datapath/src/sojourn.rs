@@ -8,7 +8,7 @@
 //! whom nothing limits, policed ingress), is not counted. Counts never age; who wants a window
 //! takes the difference of two.
 
-use crate::stats::count_on;
+use crate::count::count_on;
 
 /// Number of buckets: all but the last one have an end.
 const BUCKETS: usize = 16;

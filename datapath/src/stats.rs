@@ -1,16 +1,9 @@
 //! Counters that the switch keeps, as plain numbers to be read at any time.
 
+use crate::count::count_on;
 use crate::sojourn::Sojourn;
 use crate::units::Both;
 use crate::verdict::DropCounters;
-
-/// The most that a counter continues from: whatever is claimed, there is room to count on.
-const MOST_COUNTED: u64 = 1 << 62;
-
-/// Lets a counter continue from what another has counted.
-pub(crate) fn count_on(count: &mut u64, from: u64) {
-    *count = count.saturating_add(from).min(MOST_COUNTED);
-}
 
 /// Traffic of one endpoint, tenant or uplink in one direction, counted where it leaves its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

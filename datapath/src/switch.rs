@@ -9,25 +9,28 @@
 
 use crate::arrivals::Arrivals;
 use crate::bond::Bond;
-use crate::fdb::{Fdb, Network};
+use crate::encap;
+use crate::encap::vxlan;
+use crate::fdb::Fdb;
 use crate::flood::{CopyBudget, FloodBudget};
 use crate::forward::{Forward, Target};
 use crate::frame::{Frame, Out, Pool, PoolLimits};
 use crate::guard;
+use crate::network::Network;
 use crate::overlay::Tunnels;
 use crate::owners::Owners;
 use crate::pair::Pairs;
 use crate::police::Policer;
 use crate::program::{ChangeError, EndpointId, IngressMode, MemberId, PortId, Program, Slots, TenantId, Uplink};
+use crate::sched::Scheduler;
 use crate::sched::limits::Plane;
-use crate::sched::{Scheduler, earlier};
 use crate::segment;
 use crate::service::Services;
 use crate::stats::Traffic;
-use crate::units::{Both, Direction, Instant};
+use crate::units::{Both, Direction, Instant, earlier};
 use crate::vcc::Vcc;
 use crate::verdict::{DropCounters, Reason, Verdict};
-use crate::wire::{L4, Mac, vlan, vxlan};
+use crate::wire::{L4, Mac};
 use backlog::Backlogs;
 use change::Gone;
 use control::Control;
@@ -612,7 +615,7 @@ impl Switch {
         let Some(endpoint) = self.program.endpoints.get(to.0) else { return pool.free(frame) };
         let port = endpoint.port;
         if !endpoint.trunk && pool.meta(&frame).layout.vlan.is_some() {
-            vlan::pop(pool, &frame);
+            encap::vlan::pop(pool, &frame);
         }
         if pool.meta(&frame).outer != 0 {
             pool.meta_mut(&frame).outer = 0;

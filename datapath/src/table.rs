@@ -14,7 +14,7 @@
 //! and quotas all take the same time whatever the table holds. Nothing is allocated after
 //! [`Table::reserve`].
 
-use crate::fdb::Keyed;
+use crate::random::Keyed;
 use crate::units::Instant;
 use index::Index;
 use std::hash::{BuildHasher, Hash};

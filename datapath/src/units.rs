@@ -28,6 +28,16 @@ impl Instant {
     }
 }
 
+/// The earlier of two deadlines, where there are any.
+#[must_use]
+#[inline]
+pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
 /// A rate in bits a second of wire bytes (headers, preamble, FCS and gap included).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Rate(pub u64);

@@ -18,7 +18,7 @@
 //! endpoint's mode is `off`.
 
 use crate::frame::{self, Frame, Pool};
-use crate::program::{EndpointId, TenantId};
+use crate::ids::{EndpointId, TenantId};
 use crate::table::Id;
 use crate::units::Instant;
 use crate::verdict::Reason;

@@ -166,7 +166,7 @@ impl DropCounters {
     /// Lets the counters continue from others.
     pub(crate) fn count_on(&mut self, from: &DropCounters) {
         for (count, &from) in self.0.iter_mut().zip(&from.0) {
-            crate::stats::count_on(count, from);
+            crate::count::count_on(count, from);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Any bytes as a frame: no panic, offsets in the frame and in order, tags that come off as they
 //! went on.
 
+use datapath::encap::vlan;
 use datapath::frame::{Pool, PoolLimits};
-use datapath::wire::{Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Tcp, Udp, parse, vlan};
+use datapath::wire::{Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Tcp, Udp, parse};
 
 /// `data` is a frame.
 pub fn run(data: &[u8]) {

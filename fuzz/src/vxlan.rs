@@ -3,12 +3,12 @@
 //! be cut again; and what is put into a tunnel comes out as it was.
 
 use datapath::checksum;
+use datapath::encap::vxlan::Tunnel;
+use datapath::encap::{too_big, udp_gso, vxlan};
 use datapath::frame::{MAX_FRAME, Pool, PoolLimits};
 use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::segment;
-use datapath::udp_gso;
-use datapath::wire::vxlan::{self, Tunnel};
-use datapath::wire::{Mac, parse, too_big};
+use datapath::wire::{Mac, parse};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Whom datagrams are for, and from whom those are that are made here.

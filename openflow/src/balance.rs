@@ -7,7 +7,7 @@
 
 use crate::rules::{Client, Rules};
 use control::config::openflow::OpenFlow;
-use datapath::fdb::Keyed;
+use datapath::random::Keyed;
 use datapath::service::choose::{Chooser, Load, Policy, REPORT_PERIODS, Report};
 use datapath::service::maglev::{Lookup, Seat};
 use datapath::table::{Id, Table};

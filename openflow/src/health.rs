@@ -5,7 +5,7 @@
 
 use crate::rules::{Client, Rules, normal};
 use crate::wire::{PacketOut, port};
-use datapath::fdb::Keyed;
+use datapath::random::Keyed;
 use datapath::wire::build::eth;
 use datapath::wire::{Mac, Tcp, parse, protocol, tcp_flags};
 use std::collections::BTreeMap;

@@ -21,7 +21,7 @@ use crate::wire::{
 };
 use control::config::openflow::{Mode, OpenFlow};
 use control::config::{Backend, Service};
-use datapath::fdb::Keyed;
+use datapath::random::Keyed;
 use datapath::wire::{Mac, ethertype, protocol};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hash};

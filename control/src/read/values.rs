@@ -12,6 +12,7 @@ use agent::settings::{ControllerKind, MOST_SAMPLES};
 use datapath::aqm::{At, Discipline, Red};
 use datapath::bond::lacp::{MOST_USER_KEY, Select};
 use datapath::bond::{self, HashPolicy};
+use datapath::encap::vxlan::MOST as MAX_VNI;
 use datapath::guard::Allow;
 use datapath::program::{Attachment, IngressMode, OrderKind};
 use datapath::service::WhenDown;
@@ -20,7 +21,6 @@ use datapath::service::connections::{LEAST_CONNECTIONS, MOST_CONNECTIONS};
 use datapath::units::Rate;
 use datapath::vcc::Mode;
 use datapath::wire::Mac;
-use datapath::wire::vxlan::MOST as MAX_VNI;
 use std::net::{IpAddr, SocketAddr};
 use toml::de::DeValue;
 

@@ -6,6 +6,7 @@
 //! leaves with a tag of that priority ([`yield_priority`]): what a receiver takes for a number is
 //! one, whoever sends what in its own network.
 
+use crate::encap;
 use crate::frame::{Frame, Pool};
 use crate::segment::tunnelled_wire_bytes;
 use crate::wire::vlan::{self, TAG};
@@ -64,7 +65,7 @@ pub fn read(bytes: &[u8]) -> Option<Number> {
 /// no headroom.
 #[must_use = "the frame may be as it was"]
 pub fn put_on(pool: &mut Pool, frame: &Frame, number: Number) -> bool {
-    if !vlan::push(pool, frame, number.tci()) {
+    if !encap::vlan::push(pool, frame, number.tci()) {
         return false;
     }
     let (bytes, meta) = pool.parts_mut(frame);

@@ -14,8 +14,7 @@
 use super::number::{MODULUS, Number};
 use super::{MOST_MEMBERS, MemberId};
 use crate::frame::{Fifo, Frame, Owner, Pool};
-use crate::sched::earlier;
-use crate::units::Instant;
+use crate::units::{Instant, earlier};
 use crate::verdict::Reason;
 use std::collections::VecDeque;
 

@@ -16,7 +16,6 @@ pub mod priority;
 pub mod tag;
 pub mod tree;
 mod unmet;
-pub mod wheel;
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +23,7 @@ mod tests;
 use crate::frame::{Frame, Owner, Pool};
 use crate::program::{Endpoint, EndpointId, Program, Share, Tenant, TenantId, Uplink};
 use crate::sojourn::Sojourn;
-use crate::units::{Direction, Instant, Rate};
+use crate::units::{Direction, Instant, Rate, earlier};
 use crate::verdict::Reason;
 use limits::{Limit, Limits, Plane};
 use tree::{Capacity, Leaf, Tree};
@@ -308,14 +307,4 @@ impl Leaf {
 /// The share that counts between endpoints of one switch: a guarantee concerns the uplink only.
 fn between_neighbours(share: &Share) -> Share {
     Share { guarantee: Rate(0), ..*share }
-}
-
-/// The earlier of two deadlines, where there are any.
-#[must_use]
-#[inline]
-pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
 }

@@ -11,7 +11,6 @@
 
 mod node;
 
-use super::earlier;
 use super::flows::Flows;
 use super::lane::{Admission, Among, Lane, Offer, Served};
 use super::level::{Level, Pick};
@@ -20,14 +19,15 @@ use super::losses::Losses;
 use super::priority::{Priorities, Priority};
 use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use super::unmet::Unmet;
-use super::wheel::Wheel;
 use crate::aqm::{Aqm, Discipline};
+use crate::count::count_on;
 use crate::frame::{Frame, Owner, Pool};
 use crate::program::{AgentTraffic, EndpointId, OrderKind, Share, TenantId};
 use crate::sojourn::Sojourn;
-use crate::stats::{LaneStats, count_on};
-use crate::units::{Direction, Instant, Rate};
+use crate::stats::LaneStats;
+use crate::units::{Direction, Instant, Rate, earlier};
 use crate::verdict::Reason;
+use crate::wheel::Wheel;
 use node::{NOBODY, Node, Tenant};
 
 /// Wire time that one frame may take before it is split: what a neighbour's frame has to wait at

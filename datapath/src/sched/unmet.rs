@@ -13,8 +13,8 @@
 //! The datapath does it because only it knows whether frames waited throughout; a frame costs a
 //! comparison, and a division comes every 0.1 s.
 
+use crate::count::count_on;
 use crate::program::Share;
-use crate::stats::count_on;
 use crate::units::{Instant, Rate};
 
 /// The shortest stretch that is looked at, as a power of two of nanoseconds: 0.13 s, many round

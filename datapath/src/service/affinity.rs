@@ -4,7 +4,7 @@
 //! to go is the tenant's own: who was longest away. So no tenant makes another's clients move.
 
 use super::{ServiceId, Services};
-use crate::fdb::Keyed;
+use crate::random::Keyed;
 use crate::table::Table;
 use crate::units::Instant;
 

@@ -14,7 +14,7 @@
 use super::entry::Segment;
 use super::running::Running;
 use super::{Address, Decision, Role, ServiceId, Services};
-use crate::program::EndpointId;
+use crate::ids::EndpointId;
 use crate::units::Instant;
 use crate::wire::build::{Build, eth};
 use crate::wire::{Layout, Mac, protocol, tcp_flags};
@@ -284,7 +284,7 @@ impl Services {
     /// When there is something to do, if nothing comes before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        crate::sched::earlier(self.checks_due(), self.held_due())
+        crate::units::earlier(self.checks_due(), self.held_due())
     }
 
     /// When a check is due, if there is any.

@@ -12,7 +12,7 @@
 //! first: a flood evicts what is its own. One bucket has at most half of what its tenant may have.
 
 use super::entry::{Entry, Key, SECOND, State};
-use crate::fdb::Keyed;
+use crate::random::Keyed;
 use crate::table::{Id, Table};
 use crate::units::Instant;
 

@@ -3,8 +3,9 @@
 
 use super::octets;
 use super::translate::{End, set_end, set_mac};
-use crate::fdb::{Keyed, Network};
+use crate::network::Network;
 use crate::offload::Offload;
+use crate::random::Keyed;
 use crate::table::{Id, Table};
 use crate::units::Instant;
 use crate::wire::{L3, Layout, Mac, be16, be32, destination, ipv4, source};

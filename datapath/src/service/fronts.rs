@@ -4,8 +4,7 @@
 use super::roles::{At, MacAt, Macs, Roles};
 use super::running::Running;
 use super::spec::{Address, MOST_FRONTS, MOST_FRONTS_OF_TARGET, ServiceId};
-use crate::fdb::Network;
-use crate::owners::slot;
+use crate::network::{Network, slot};
 use crate::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

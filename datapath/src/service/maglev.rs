@@ -116,7 +116,7 @@ fn another(seats: &[Seat], first: u8, place: usize, keyed: &impl BuildHasher) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fdb::Keyed;
+    use crate::random::Keyed;
 
     fn seats(weights: &[u32]) -> Vec<Seat> {
         let keyed = Keyed::new(99);

@@ -13,7 +13,7 @@ use super::connections::{NoRoom, Opener};
 use super::decide::segment;
 use super::entry::{Entry, Key, OPEN_NS, Segment, State};
 use super::{Decision, Front, Known, Role, Services, octets};
-use crate::program::EndpointId;
+use crate::ids::EndpointId;
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::{Layout, tcp_flags as flags};

@@ -4,7 +4,7 @@
 //! Only the operator puts something in. So a hash does that is quick and that strangers can work
 //! out: whoever asks for what hashes alike finds nothing, after as few steps.
 
-use crate::fdb::Network;
+use crate::network::Network;
 use crate::wire::Mac;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};

@@ -2,7 +2,7 @@
 
 use super::check::Check;
 use super::choose::Policy;
-use crate::program::{EndpointId, TenantId};
+use crate::ids::{EndpointId, TenantId};
 use crate::wire::Mac;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -12,9 +12,8 @@
 //! backlog is short: what one turn has read.
 
 use super::{OUT, Role, Switch};
-use crate::fdb::Network;
 use crate::frame::{Fifo, Frame, Out, Owner, Pool};
-use crate::owners::slot;
+use crate::network::{Network, slot};
 use crate::program::{EndpointId, MemberId, PortId};
 use crate::segment;
 use crate::switch::parse::{longest_segment, segments};

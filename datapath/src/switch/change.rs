@@ -20,11 +20,10 @@
 //! goes: whoever set them lifts them.
 
 use super::{Event, Role, Switch, Tally};
-use crate::fdb::{Network, network_of};
 use crate::flood::{CopyBudget, FloodBudget, FloodLimits};
 use crate::frame::Pool;
+use crate::network::{Network, network_of, slot};
 use crate::overlay::{MOST_REMOTES, OverlayChange};
-use crate::owners::slot;
 use crate::program::{
     Attachment, Change, ChangeError, Endpoint, EndpointId, Member, MemberId, PortFeatures, PortId, Slots, Tenant,
     TenantId, Uplink,

@@ -1,6 +1,7 @@
 //! For tests: small switches to change, and one under random changes and traffic whose owners are
 //! all known.
 
+use crate::encap::vxlan;
 use crate::frame::{Pool, PoolLimits};
 use crate::guard::Identity;
 use crate::offload::OffloadSupport;
@@ -13,8 +14,8 @@ use crate::program::{
 use crate::switch::Switch;
 use crate::units::{Both, Instant, Rate};
 use crate::verdict::{Reason, Verdict};
+use crate::wire::Mac;
 use crate::wire::build::{Build, eth};
-use crate::wire::{Mac, vxlan};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 

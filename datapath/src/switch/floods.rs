@@ -2,10 +2,9 @@
 //! uplink, its network's. All have enough, or nothing is taken.
 
 use super::Switch;
-use crate::fdb::Network;
 use crate::flood::Flooded;
 use crate::frame::{Frame, Pool};
-use crate::owners::slot;
+use crate::network::{Network, slot};
 use crate::program::{EndpointId, TenantId};
 use crate::units::Instant;
 use crate::wire::{Icmp, L3, L4, Layout, icmpv6};

@@ -10,10 +10,9 @@
 use super::Switch;
 use crate::bond::lacp::Record;
 use crate::bond::{MemberId, PeerState};
-use crate::fdb::Network;
 use crate::flood::Saved;
 use crate::frame::Pool;
-use crate::owners::slot;
+use crate::network::{Network, slot};
 use crate::pair::{PairStats, Toward};
 use crate::police::Tokens;
 use crate::program::{EndpointId, TenantId};

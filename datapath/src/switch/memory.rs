@@ -7,8 +7,8 @@
 //! go on ([`Switch::settle_memory`]).
 
 use super::Switch;
-use crate::fdb::Network;
 use crate::frame::{Owner, Part, Pool, PoolLimits};
+use crate::network::Network;
 use crate::program::{Endpoint, EndpointId, Share, Tenant, TenantId};
 use crate::units::{Both, Direction, Rate};
 

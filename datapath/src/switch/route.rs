@@ -6,15 +6,16 @@ use super::floods::asks;
 use super::parse::{destination, drop_for, longest_of};
 use super::tunnel::tenant_of;
 use super::{Switch, count_wire_bytes};
-use crate::fdb::Network;
+use crate::encap;
 use crate::forward::{Outside, Target};
 use crate::frame::{Frame, Out, Pool};
+use crate::ids::PeerId;
+use crate::network::Network;
 use crate::offload::Offload;
-use crate::overlay::PeerId;
 use crate::program::EndpointId;
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::{Layout, vlan};
+use crate::wire::Layout;
 
 /// Where a frame of an endpoint goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -239,7 +240,7 @@ impl Switch {
     /// destination lets it wait first.
     fn send_wire(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) -> Result<(), Reason> {
         if let Some(vlan) = self.tag_of(from) {
-            if !vlan::push(pool, &frame, vlan) {
+            if !encap::vlan::push(pool, &frame, vlan) {
                 return drop_for(pool, frame, Reason::NoBuffer);
             }
             count_wire_bytes(pool, &frame);

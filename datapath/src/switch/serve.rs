@@ -3,9 +3,9 @@
 
 use super::parse::{drop_for, parse};
 use super::{OUT, Switch};
-use crate::fdb::{Network, network_of};
 use crate::forward::Outside;
 use crate::frame::{Frame, Out, Pool};
+use crate::network::{Network, network_of};
 use crate::offload::Offload;
 use crate::program::{Attachment, ChangeError, EndpointId, Slots};
 use crate::service::answer::{self, Answer};

@@ -3,9 +3,10 @@
 
 use super::parse::source;
 use super::{Event, Switch};
-use crate::fdb::{Fdb, Learning, Network};
+use crate::fdb::{Fdb, Learning};
 use crate::frame::{Frame, Pool};
 use crate::guard::{self, Claim, Kind, Right, claims};
+use crate::network::Network;
 use crate::owners::{By, Owner, Role};
 use crate::program::{Attachment, Endpoint, EndpointId};
 use crate::units::Instant;

@@ -15,18 +15,18 @@
 
 use super::parse::{count_wire_bytes, drop_for, longest_segment, parse, segments, source};
 use super::{OUT, Switch};
-use crate::fdb::Network;
+use crate::encap::vxlan::{Received, Tunnel};
+use crate::encap::{too_big, udp_gso, vxlan};
 use crate::frame::{Frame, Out, Pool};
 use crate::guard;
+use crate::ids::PeerId;
+use crate::network::Network;
 use crate::offload::OffloadSupport;
-use crate::overlay::PeerId;
 use crate::program::{EndpointId, PortId, TenantId};
 use crate::segment;
-use crate::udp_gso;
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::vxlan::{self, Received, Tunnel};
-use crate::wire::{ETHERNET_HEADER, too_big};
+use crate::wire::ETHERNET_HEADER;
 use core::net::IpAddr;
 
 impl Switch {

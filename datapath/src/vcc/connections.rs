@@ -10,9 +10,8 @@
 
 use super::Owner;
 use super::connection::{Connection, Treatment, bit};
-use crate::aqm::dice;
-use crate::fdb::Keyed;
-use crate::program::{EndpointId, TenantId};
+use crate::ids::{EndpointId, TenantId};
+use crate::random::{Keyed, dice};
 use crate::table::{Id, Table};
 use crate::units::Instant;
 use crate::wire::FlowKey;

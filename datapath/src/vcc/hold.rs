@@ -15,10 +15,10 @@
 
 use super::Owner;
 use crate::frame::{self, Fifo, Frame, Pool};
-use crate::program::EndpointId;
-use crate::sched::wheel::Wheel;
+use crate::ids::EndpointId;
 use crate::table::Id;
 use crate::units::Instant;
+use crate::wheel::Wheel;
 
 /// Acknowledgements that wait, at most. With one each 20 ms for two segments, so many connections
 /// have 5 Gbit/s.
@@ -226,7 +226,7 @@ pub(super) fn least_window(srtt_us: u32, two: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::frame::PoolLimits;
-    use crate::program::TenantId;
+    use crate::ids::TenantId;
     use crate::wire::build::eth;
     use crate::wire::{Mac, parse};
 

@@ -9,7 +9,7 @@ use super::connection::{Connection, Treatment, Wire, bit};
 use super::connections::{Class, Key};
 use super::segment::Options;
 use super::{Owner, Vcc, control};
-use crate::program::EndpointId;
+use crate::ids::EndpointId;
 use crate::units::Instant;
 use crate::wire::{FlowKey, be16, be32};
 

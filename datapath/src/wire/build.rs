@@ -10,8 +10,7 @@ mod messages;
 
 pub use messages::*;
 
-use super::{Mac, ethertype, parse, protocol, tcp_flags};
-use crate::frame::{Frame, Pool};
+use super::{Mac, ethertype, protocol, tcp_flags};
 use crate::offload::{Gso, GsoEcn, Offload};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::borrow::Cow;
@@ -255,20 +254,6 @@ impl<'a> Build<'a> {
         let mut out = Vec::new();
         self.write(&mut out);
         out
-    }
-
-    /// The frame in a pool, with layout and offload metadata. `None` where the pool has no buffer.
-    ///
-    /// # Panics
-    /// Where what was built does not parse.
-    pub fn frame(&self, pool: &mut Pool) -> Option<Frame> {
-        let mut bytes = Vec::new();
-        let offload = self.write(&mut bytes);
-        let frame = pool.alloc_from(&bytes)?;
-        let meta = pool.meta_mut(&frame);
-        meta.offload = offload;
-        meta.layout = parse(&bytes).expect("a well-formed frame");
-        Some(frame)
     }
 
     /// Writes the frame over what `out` had; returns the work that is left.

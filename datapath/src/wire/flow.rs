@@ -7,7 +7,7 @@
 //! nothing is parsed again.
 
 use super::{Icmp, L3, L4, Layout, be16, be32, header, ipv4, ipv6, protocol};
-use crate::aqm::dice;
+use crate::random::dice;
 use core::net::{IpAddr, Ipv6Addr};
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -258,7 +258,7 @@ fn folded(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fdb::Keyed;
+    use crate::random::Keyed;
     use crate::wire::build::{Build, eth};
     use crate::wire::{Mac, parse};
     use core::net::Ipv4Addr;

@@ -16,10 +16,8 @@ mod icmp;
 pub(crate) mod ipv4;
 pub(crate) mod ipv6;
 mod mac;
-pub mod too_big;
 pub(crate) mod transport;
 pub mod vlan;
-pub mod vxlan;
 
 pub use arp::Arp;
 pub use ethernet::{ETHERNET_HEADER, destination, ethertype, source};

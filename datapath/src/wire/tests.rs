@@ -2,6 +2,7 @@
 
 use super::build::{self, Build, eth};
 use super::*;
+use crate::encap;
 use crate::frame::{Pool, PoolLimits};
 use crate::offload::{Gso, GsoEcn};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -271,24 +272,24 @@ fn tags_are_pushed_and_popped() {
     for build in [v4().tcp(1, 2, 3).payload(&[5; 3000]).gso(1448), v6().udp(1, 2).payload(&[5; 99]).partial()] {
         let frame = build.frame(&mut pool).unwrap();
         let (plain, before) = (pool.bytes(&frame).to_vec(), *pool.meta(&frame));
-        assert!(vlan::push(&mut pool, &frame, 0x6005));
+        assert!(encap::vlan::push(&mut pool, &frame, 0x6005));
         let mut tagged = Vec::new();
         let offload = build.clone().vlan(0x6005).write(&mut tagged);
         assert_eq!(pool.bytes(&frame), tagged);
         assert_eq!(pool.meta(&frame).offload, offload);
         assert_eq!(pool.meta(&frame).layout, parse(&tagged).unwrap());
         // A second tag: what is known of the inside stays known.
-        assert!(vlan::push(&mut pool, &frame, 7));
+        assert!(encap::vlan::push(&mut pool, &frame, 7));
         assert_eq!(pool.meta(&frame).layout.vlan, Some(7));
         assert_eq!(usize::from(pool.meta(&frame).layout.l3_offset), 22);
         assert_eq!(pool.meta(&frame).offload.csum_start, offload.csum_start + 4);
-        assert_eq!(vlan::pop(&mut pool, &frame), Some(7));
+        assert_eq!(encap::vlan::pop(&mut pool, &frame), Some(7));
         assert_eq!(pool.bytes(&frame), tagged);
         assert_eq!(pool.meta(&frame).layout, parse(&tagged).unwrap());
-        assert_eq!(vlan::pop(&mut pool, &frame), Some(0x6005));
+        assert_eq!(encap::vlan::pop(&mut pool, &frame), Some(0x6005));
         assert_eq!(pool.bytes(&frame), plain);
         assert_eq!((pool.meta(&frame).layout, pool.meta(&frame).offload), (before.layout, before.offload));
-        assert_eq!(vlan::pop(&mut pool, &frame), None);
+        assert_eq!(encap::vlan::pop(&mut pool, &frame), None);
         pool.free(frame);
     }
     // Two tags from outside: the first hides what the second has.
@@ -296,7 +297,7 @@ fn tags_are_pushed_and_popped() {
     let outer = eth(A, B).vlan(9).ethertype(ethertype::VLAN).payload(&inner[14..]);
     let frame = outer.frame(&mut pool).unwrap();
     assert_eq!(pool.meta(&frame).layout.l3, L3::Other);
-    assert_eq!(vlan::pop(&mut pool, &frame), Some(9));
+    assert_eq!(encap::vlan::pop(&mut pool, &frame), Some(9));
     assert_eq!(pool.bytes(&frame), inner);
     assert_eq!(pool.meta(&frame).layout, parse(&inner).unwrap());
     pool.free(frame);

@@ -1,55 +1,6 @@
-//! Putting an 802.1Q tag on a frame and taking it off, inside the frame's headroom.
-//!
-//! Layout and offload metadata move along. `Meta::wire_bytes` does not: whoever counts the frame
-//! afterwards works it out again.
-
-use super::{be16, ethertype, parse, put16};
-use crate::frame::{Frame, Meta, Pool};
+//! The 802.1Q tag.
 
 /// Bytes of a tag.
 pub const TAG: usize = 4;
 /// The largest VLAN id that a tag can hold.
 pub const MOST: u16 = 0x0fff;
-/// Both addresses: what lies before the tag.
-const ADDRESSES: usize = 12;
-
-/// Puts a tag with `tci` (priority, drop eligibility and VLAN id, as on the wire) before the tags
-/// that the frame may have. False, and nothing changed, where there is no headroom left.
-#[must_use = "the frame may be as it was"]
-pub fn push(pool: &mut Pool, frame: &Frame, tci: u16) -> bool {
-    if !pool.push_front(frame, TAG) {
-        return false;
-    }
-    let (bytes, meta) = pool.parts_mut(frame);
-    bytes.copy_within(TAG..TAG + ADDRESSES, 0);
-    put16(bytes, ADDRESSES, ethertype::VLAN);
-    put16(bytes, ADDRESSES + 2, tci);
-    shift(meta, TAG as i16);
-    meta.layout.vlan = Some(tci & MOST);
-    true
-}
-
-/// Takes the outermost tag off; returns its `tci`. `None`, and nothing changed, where the frame has
-/// none. What lies behind a second tag is then known, where it was not before; if it is malformed
-/// it stays unknown.
-pub fn pop(pool: &mut Pool, frame: &Frame) -> Option<u16> {
-    pool.meta(frame).layout.vlan?;
-    let (bytes, meta) = pool.parts_mut(frame);
-    let tci = be16(bytes, ADDRESSES + 2);
-    bytes.copy_within(..ADDRESSES, TAG);
-    let bytes = &bytes[TAG..];
-    shift(meta, -(TAG as i16));
-    meta.layout.vlan = None;
-    if be16(bytes, ADDRESSES) == ethertype::VLAN {
-        meta.layout = parse(bytes).unwrap_or(meta.layout);
-    }
-    pool.pull_front(frame, TAG);
-    Some(tci)
-}
-
-fn shift(meta: &mut Meta, by: i16) {
-    meta.layout.shift(by);
-    if meta.offload.needs_csum {
-        meta.offload.csum_start = meta.offload.csum_start.wrapping_add_signed(by);
-    }
-}

@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use datapath::wire::vxlan::OUTER_V4;
+use datapath::encap::vxlan::OUTER_V4;
 
 use super::bpf::{
     self, BEFORE, CALL, DROP, EXIT, Hook, Instruction, JUMP_EQUAL, Kind, LOAD_WORD, NEXT, SKB_MARK, STORE_WORD, op, set,

@@ -4,6 +4,8 @@
 use crate::testbed::{AnyPort, Space, options, turn};
 use crate::traffic::bulk;
 use datapath::checksum;
+use datapath::encap::vxlan;
+use datapath::encap::vxlan::Tunnel;
 use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::offload::{Gso, GsoEcn, Offload, OffloadSupport};
@@ -15,7 +17,6 @@ use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
 use datapath::verdict::{DropCounters, Reason};
 use datapath::wire::build::{self, Build};
-use datapath::wire::vxlan::{self, Tunnel};
 use datapath::wire::{Mac, parse};
 use ports::Port;
 use ports::packet::{Packet, PacketOptions, probe};

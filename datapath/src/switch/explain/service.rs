@@ -1,8 +1,8 @@
 //! What the services' stage would do with a frame.
 
 use super::{Traveller, refuse};
-use crate::fdb::Network;
 use crate::frame_trace::{self, Step};
+use crate::network::Network;
 use crate::offload::Offload;
 use crate::program::EndpointId;
 use crate::service::answer::{self, Answer};

@@ -1,10 +1,11 @@
 //! What the switch would do with a frame that goes into a tunnel or comes out of one.
 
 use super::{Memory, Switch, Traveller, headers, refuse};
+use crate::encap::vxlan;
 use crate::frame::{Frame, HEADROOM, Pool};
 use crate::frame_trace::{Emit, Step};
 use crate::guard;
-use crate::overlay::PeerId;
+use crate::ids::PeerId;
 use crate::program::EndpointId;
 use crate::segment;
 use crate::switch::OUT;
@@ -13,7 +14,6 @@ use crate::switch::tunnel::tenant_of;
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire;
-use crate::wire::vxlan;
 
 impl Switch {
     /// Copies for neighbours, and one for each host.

@@ -2,6 +2,8 @@
 //! other as it was.
 
 use super::*;
+use crate::encap::too_big;
+use crate::encap::vxlan::OUTER_V4;
 use crate::offload::{Gso, Offload};
 use crate::overlay::{Overlay, OverlayChange, Peer, Vtep};
 use crate::program::{Attachment, Change, PortFeatures, Program, Share, Tenant};
@@ -10,8 +12,7 @@ use crate::switch::destination;
 use crate::units::Rate;
 use crate::verdict::Verdict;
 use crate::wire::build::{Build, arp_request, eth};
-use crate::wire::vxlan::OUTER_V4;
-use crate::wire::{Ipv4, Mac, Udp, be16, parse, too_big};
+use crate::wire::{Ipv4, Mac, Udp, be16, parse};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const VNI: u32 = 5001;

@@ -1,11 +1,11 @@
 //! Tests of VXLAN's headers.
 
-use super::super::build::{Build, arp_request, eth};
-use super::super::{Ipv4, Ipv6, Udp};
 use super::*;
-use crate::fdb::Keyed;
 use crate::frame::{MAX_FRAME, PoolLimits};
+use crate::random::Keyed;
 use crate::segment;
+use crate::wire::build::{Build, arp_request, eth};
+use crate::wire::{Ipv4, Ipv6, Udp};
 use core::net::Ipv4Addr;
 use proptest::prelude::*;
 
@@ -61,7 +61,7 @@ fn the_outer_headers_are_those_of_the_standard() {
     assert_eq!(bytes[OUTER_V4..], inner.bytes());
     let layout = parse(bytes).expect("sound");
     assert_eq!(layout, pool.meta(&frame).layout, "the layout is the outer headers'");
-    assert_eq!((super::super::destination(bytes), super::super::source(bytes)), (TUNNEL.to.1, TUNNEL.from.1));
+    assert_eq!((crate::wire::destination(bytes), crate::wire::source(bytes)), (TUNNEL.to.1, TUNNEL.from.1));
     let ip = Ipv4::of(bytes, &layout).expect("IPv4");
     assert_eq!((IpAddr::V4(ip.source()), IpAddr::V4(ip.destination())), (TUNNEL.from.0, TUNNEL.to.0));
     assert_eq!((ip.ttl(), ip.ecn(), ip.protocol()), (64, 2, protocol::UDP));

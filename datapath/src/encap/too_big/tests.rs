@@ -1,9 +1,9 @@
 //! Tests of the answers to packets that are too long.
 
-use super::super::build::{Build, eth};
-use super::super::{Ipv4, Ipv6, Mac, parse};
 use super::*;
 use crate::frame::PoolLimits;
+use crate::wire::build::{Build, eth};
+use crate::wire::{Ipv4, Ipv6, Mac, parse};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 const A: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
@@ -38,7 +38,7 @@ fn fragmentation_is_needed() {
     let layout = parse(&bytes).expect("sound");
     let ip = Ipv4::of(&bytes, &layout).expect("IPv4");
     assert_eq!((ip.source(), ip.destination(), bytes.len()), (B4, A4, 14 + 576));
-    assert_eq!((super::super::source(&bytes), super::super::destination(&bytes)), (B, A));
+    assert_eq!((crate::wire::source(&bytes), crate::wire::destination(&bytes)), (B, A));
     assert_eq!(checksum::sum(&bytes[14..34]), 0xffff);
     assert_eq!(checksum::sum(&bytes[34..]), 0xffff);
     assert_eq!((bytes[34], bytes[35], be16(&bytes, 40)), (3, 4, 1450));
@@ -55,7 +55,7 @@ fn a_packet_is_too_big() {
     let ip = Ipv6::of(&bytes, &layout).expect("IPv6");
     assert_eq!((ip.source(), ip.destination(), bytes.len()), (B6, A6, 14 + 1280));
     assert_eq!((layout.l4, bytes[54], bytes[55]), (L4::Icmpv6, 2, 0));
-    assert_eq!(super::super::be32(&bytes, 58), 1450);
+    assert_eq!(crate::wire::be32(&bytes, 58), 1450);
     // The builder's own checksum of the same message.
     let same = eth(B, A).ipv6(B6, A6).icmp(2, 0, 1450).payload(bytes[62..].to_vec());
     assert_eq!(bytes, same.bytes());

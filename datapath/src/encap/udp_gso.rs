@@ -16,13 +16,15 @@
 //! that is wrong, which would be lost in it, keeps a frame by itself.
 
 use crate::checksum::{self, pseudo};
+use crate::encap::vxlan;
+use crate::encap::vxlan::{Received, Tunnel, VXLAN};
 use crate::frame::{Frame, Meta, Pool};
 use crate::offload::{Gso, Offload};
 use crate::segment::{self, replace_ipv4};
 use crate::verdict::Reason;
-use crate::wire::vxlan::{self, Received, Tunnel, VXLAN};
-use crate::wire::{ETHERNET_HEADER, L3, L4, Layout, Udp, be16, be32, ipv4, ipv6, parse, protocol, put16};
-use crate::wire::{tcp_flags, transport};
+use crate::wire::{
+    ETHERNET_HEADER, L3, L4, Layout, Udp, be16, be32, ipv4, ipv6, parse, protocol, put16, tcp_flags, transport,
+};
 use core::net::IpAddr;
 use core::ops::Range;
 

@@ -17,14 +17,14 @@
 //! one are taken: their addresses are checked, as RFC 6936 (section 5) asks, since both must be
 //! known ends.
 
-use super::{
-    ETHERNET_HEADER, FlowKey, L3, L4, Layout, Mac, be16, be32, ethertype, ipv4, ipv6, parse, protocol, put16, put32,
-    transport,
-};
 use crate::checksum;
 use crate::frame::{Frame, Pool};
 use crate::offload::{Gso, Offload};
 use crate::verdict::Reason;
+use crate::wire::{
+    ETHERNET_HEADER, FlowKey, L3, L4, Layout, Mac, be16, be32, ethertype, ipv4, ipv6, parse, protocol, put16, put32,
+    transport,
+};
 use core::net::{IpAddr, Ipv6Addr};
 use std::hash::BuildHasher;
 

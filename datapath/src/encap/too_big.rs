@@ -8,9 +8,10 @@
 //! flag away, by a group as source or destination, or with a packet that is an ICMP error itself
 //! (RFC 1122, section 3.2.2).
 
-use super::{ETHERNET_HEADER, Icmp, L3, L4, Layout, Mac, be16, be32, ethertype, protocol, put16, put32, vxlan};
+use super::vxlan;
 use crate::checksum;
 use crate::frame::{Frame, Pool};
+use crate::wire::{ETHERNET_HEADER, Icmp, L3, L4, Layout, Mac, be16, be32, ethertype, protocol, put16, put32};
 use core::net::IpAddr;
 
 /// Bytes of the headers before the quoted packet: IPv4 or IPv6, then ICMP.
