@@ -179,6 +179,7 @@ const BOND: &[Key] = &[
         "balance-rr, broadcast: whether frames are numbered where the other end is Levada",
     ),
     ("hold", Form::Text(TIME), false, "how long a frame may wait for an earlier one"),
+    ("secret_file", Form::Text(PATH), false, "file with the secret of both ends, under which they say hello"),
     ("miimon", Form::BondTime, false, "how often links are asked, beside the kernel's events"),
     ("updelay", Form::BondTime, false, "how long a link must be up before its member is used"),
     ("downdelay", Form::BondTime, false, "how long a link must be down before its member is given up"),

@@ -250,6 +250,7 @@ fn bond(bond: &Bond) -> Keys {
     let order = |&v: &bool| if v { "auto" } else { "off" }.into();
     w.put_unless_default("order", &settings.order, &usual.order, order);
     w.put_unless_default("hold", &settings.hold_ns, &usual.hold_ns, time);
+    w.put_some("secret_file", bond.secret_file.as_deref(), Into::into);
     w.put_unless_default("miimon", &bond.miimon_ns, &default.miimon_ns, time);
     w.put_unless_default("updelay", &bond.updelay_ns, &default.updelay_ns, time);
     w.put_unless_default("downdelay", &bond.downdelay_ns, &default.downdelay_ns, time);

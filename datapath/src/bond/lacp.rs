@@ -373,6 +373,13 @@ impl Lacp {
         })
     }
 
+    /// Members at whose other end is this very system, a bit each.
+    #[must_use]
+    pub fn looped(&self) -> u16 {
+        let bit = |(n, line): (usize, &Line)| u16::from(line.port.loop_until.is_some()) << n;
+        self.members.iter().enumerate().map(bit).fold(0, |all, one| all | one)
+    }
+
     /// Another process goes on for this one, or does so no more: one that leaves says nothing.
     pub fn set_leaving(&mut self, is_leaving: bool) {
         self.is_leaving = is_leaving;

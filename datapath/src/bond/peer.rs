@@ -14,10 +14,11 @@
 //! member is behind the other end is asked for hellos, and only what comes over another member
 //! meanwhile shows that this one is silent.
 
-use super::hello::Hello;
+use super::hello::{Challenge, Hello, HelloFrame, HelloKey, is_hello};
 use super::number::{MODULUS, Number};
 use super::order::Order;
 use super::saved::LineState;
+use super::secret::challenge;
 use super::{MOST_MEMBERS, MemberId};
 use crate::frame::{Frame, Pool};
 use crate::units::Instant;
@@ -42,10 +43,10 @@ const HELLO_SOON_NS: u64 = 100_000_000;
 const SOON_NS: u64 = 3_000_000_000;
 /// Between two hellos on a member, whatever there is to say, in nanoseconds: so that answers to
 /// answers end.
-const HELLO_LEAST_NS: u64 = 200_000;
+pub(super) const HELLO_LEAST_NS: u64 = 200_000;
 /// A member's other end is somebody else, or nobody, where no hello has come for so long after it
 /// came up, in nanoseconds: five hellos.
-const UNKNOWN_NS: u64 = 500_000_000;
+pub(super) const UNKNOWN_NS: u64 = 500_000_000;
 /// A peer that says nothing for so long is gone, in nanoseconds: three hellos and a half.
 const GONE_NS: u64 = 3_500_000_000;
 /// A silent member is used again when hellos have come over it for so long, in nanoseconds.
@@ -55,15 +56,15 @@ const MISWIRED_NS: u64 = 3_000_000_000;
 /// What the peer before has sent may still come for so long after the first hello of another, in
 /// nanoseconds: less than hellos of two that both live are apart.
 const ON_THE_WAY_NS: u64 = 50_000_000;
-/// Hellos of a member that are read in a second.
-const HELLOS_MOST: u32 = 4000;
+/// Hellos of a member that are read in a second: as many as may be said.
+const HELLOS_MOST: u32 = 5100;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Numbers beside frames that wait are kept in 31 bits ([`crate::frame::FlowIndex`]).
 pub(super) const KEPT_BITS: u64 = (1 << 31) - 1;
 
 /// Who is at the other end of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
+pub(super) enum End {
     /// Not known until then.
     Unknown(Instant),
     /// Nobody who says hello.
@@ -76,7 +77,7 @@ enum End {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     is_up: bool,
-    end: End,
+    pub(super) end: End,
     up_at: Instant,
     heard_at: Instant,
     /// The number that the other end gives the member.
@@ -85,13 +86,13 @@ pub(super) struct Line {
     pub(super) max_frame: u16,
     /// The other end has said that it receives from it.
     pub(super) is_received: bool,
-    is_silent: bool,
+    pub(super) is_silent: bool,
     back_at: Option<Instant>,
     /// The furthest number at the last look, and how many looks have found this member before it.
     target: u64,
     missed: u8,
-    hello_at: Instant,
-    hello_due: Instant,
+    pub(super) hello_at: Instant,
+    pub(super) hello_due: Instant,
     /// Numbers below this have been sent over it, or will not be; and since when that is so.
     shown: u64,
     shown_at: Instant,
@@ -99,6 +100,14 @@ pub(super) struct Line {
     /// Hellos read in this second.
     second: u64,
     hellos: u32,
+    /// With a secret: what the other end has to answer, what this end answers, and, once, who asked
+    /// without knowing.
+    pub(super) challenge: u64,
+    pub(super) answer: u64,
+    pub(super) greets: Option<u64>,
+    has_greeted: bool,
+    /// The last hello that was heard, by the other end's count.
+    pub(super) last: Option<u32>,
 }
 
 impl Line {
@@ -121,6 +130,11 @@ impl Line {
         sent: 0,
         second: 0,
         hellos: 0,
+        challenge: 0,
+        answer: 0,
+        greets: None,
+        has_greeted: false,
+        last: None,
     };
 
     pub(super) fn is_live(&self) -> bool {
@@ -144,6 +158,11 @@ pub enum Plain {
     Miswired,
     /// Behind a member somebody else is, or nobody is known yet.
     Mixed,
+    /// Nobody answers, but somebody says hello under another secret, or with one where there is
+    /// none here, or the other way round.
+    Secret,
+    /// There is to be a secret, and it is not known yet.
+    NoSecret,
     /// With a number, the longest frames are too long for a member.
     TooLong,
 }
@@ -156,6 +175,8 @@ impl Plain {
             Plain::NoPeer => "no Levada bond answers",
             Plain::Miswired => "members lead to different bonds",
             Plain::Mixed => "a member's other end does not answer",
+            Plain::Secret => "the other end's hellos are refused: it has another secret, or only one end has one",
+            Plain::NoSecret => "the secret is not known yet",
             Plain::TooLong => "the members' MTU leaves no room for a number: it must be 4 bytes more",
         }
     }
@@ -187,6 +208,14 @@ pub(super) struct Peer {
     mark_due: Option<Instant>,
     report_due: Option<Instant>,
     look_due: Option<Instant>,
+    /// A secret is wanted; and the secret.
+    pub(super) is_keyed: bool,
+    pub(super) key: Option<HelloKey>,
+    /// How many challenges there were.
+    pub(super) challenges: u64,
+    /// Hellos that were refused for their hash or their answer, and when the last was for its hash.
+    pub(super) refused: u64,
+    pub(super) refused_at: Option<Instant>,
     /// The last look for silence, and the furthest number then.
     looked: (Instant, u64),
     /// A member is behind: the next hellos ask for some.
@@ -218,6 +247,11 @@ impl Peer {
             mark_due: None,
             report_due: None,
             look_due: None,
+            is_keyed: false,
+            key: None,
+            challenges: 0,
+            refused: 0,
+            refused_at: None,
             looked: (Instant::ZERO, 0),
             asks: false,
             restored: None,
@@ -263,6 +297,8 @@ impl Peer {
         *line = Line { is_up, up_at: now, second, hellos, sent, ..Line::NEW };
         line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
         line.hello_due = now;
+        self.challenges += 1;
+        line.challenge = challenge(self.epoch, self.challenges);
         let known = self.restored.as_mut().filter(|restored| is_up && now < restored.until);
         if let Some(known) = known.and_then(|restored| restored.lines[member].take()) {
             let LineState { theirs, max_frame, is_received, sent } = known;
@@ -310,8 +346,13 @@ impl Peer {
     }
 
     fn reason(&self, now: Instant, sending: u16, longest: u32, room: u32) -> Option<Plain> {
+        if !self.may_speak() {
+            return Some(Plain::NoSecret);
+        }
+        let is_refused = self.refused_at.is_some_and(|at| now.since(at) < GONE_NS);
+        let nobody = |plain: Plain| Some(if is_refused { Plain::Secret } else { plain });
         if self.is_leaving || self.agreed_at.is_none_or(|at| now.since(at) >= GONE_NS) {
-            return Some(Plain::NoPeer);
+            return nobody(Plain::NoPeer);
         }
         if now < self.miswired_until {
             return Some(Plain::Miswired);
@@ -319,7 +360,7 @@ impl Peer {
         let lines = || (0..).zip(&self.lines).filter(|(member, _)| sending & 1 << member != 0).map(|(_, line)| line);
         if lines().any(|line| line.end == End::Other) || !lines().any(|line| line.end == End::Peer && line.is_received)
         {
-            return Some(Plain::Mixed);
+            return nobody(Plain::Mixed);
         }
         let theirs = lines().filter(|line| line.max_frame > 0).map(|line| u32::from(line.max_frame)).min();
         (longest > room.min(theirs.unwrap_or(u32::MAX))).then_some(Plain::TooLong)
@@ -336,13 +377,17 @@ impl Peer {
         self.next.saturating_sub(self.next.wrapping_sub(u64::from(kept)) & KEPT_BITS)
     }
 
-    /// A frame with a number has left over a member.
-    pub fn has_left(&mut self, now: Instant, member: usize, full: u64, is_shared: bool) {
+    /// A frame with a number has left over a member. `is_last`: the member has nothing more to send
+    /// now; where others may have the number, that is said at once, since they are waited for.
+    pub fn has_left(&mut self, now: Instant, member: usize, full: u64, is_shared: bool, is_last: bool) {
         let Some(line) = self.lines.get_mut(member) else { return };
         line.shown = line.shown.max(full + u64::from(!is_shared));
         line.shown_at = now;
         line.sent = line.sent.wrapping_add(1);
         self.left = self.left.max(full + 1);
+        if is_shared && is_last {
+            line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
+        }
         self.mark_due.get_or_insert(now.plus_ns(MARK_NS));
     }
 
@@ -373,18 +418,40 @@ impl Peer {
         self.order.rx(pool, now, member, number, frame)
     }
 
-    /// A hello came over a member that is received from.
+    /// A frame came over a member that is received from. `None` where it is no hello.
     ///
     /// # Errors
-    /// [`Reason::BondControl`]: too many, or from this very bond.
-    pub fn hear(&mut self, pool: &mut Pool, now: Instant, member: MemberId, hello: &Hello) -> Result<(), Reason> {
+    /// [`Reason::BondControl`]: too many, or not under the secret, or from this very bond.
+    pub fn hear(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        frame: &Frame,
+    ) -> Option<Result<(), Reason>> {
+        is_hello(pool.bytes(frame)).then(|| self.hear_hello(pool, now, member, frame))
+    }
+
+    fn hear_hello(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: &Frame) -> Result<(), Reason> {
         let at = usize::from(member.0);
         let Some(line) = self.lines.get_mut(at).filter(|line| line.is_up) else { return Err(Reason::BondControl) };
         let second = now.0 / SECOND_NS;
         line.hellos = if line.second == second { line.hellos + 1 } else { 1 };
         line.second = second;
-        if line.hellos > HELLOS_MOST || hello.epoch == 0 {
+        if line.hellos > HELLOS_MOST || self.is_keyed && self.key.is_none() {
             return Err(Reason::BondControl);
+        }
+        let Some((hello, challenge)) = Hello::read(pool.bytes(frame), self.key.as_ref()) else {
+            self.refused += 1;
+            self.refused_at = Some(now);
+            return Err(Reason::BondControl);
+        };
+        let hello = &hello;
+        if hello.epoch == 0 {
+            return Err(Reason::BondControl);
+        }
+        if self.key.is_some() && !self.is_answered(now, at, hello, challenge)? {
+            return Ok(());
         }
         if hello.epoch == self.epoch {
             self.miswired_until = now.plus_ns(MISWIRED_NS);
@@ -424,6 +491,8 @@ impl Peer {
             self.order.set_live(now, MemberId(member), false);
         }
         self.order.expect_no_replay();
+        // What the one before has answered is worth nothing any more.
+        self.challenge_all();
     }
 
     /// What a hello says of the peer, of the member it came over, and of the others.
@@ -468,7 +537,7 @@ impl Peer {
     }
 
     /// A hello is due on every member.
-    fn say(&mut self, now: Instant) {
+    pub(super) fn say(&mut self, now: Instant) {
         for line in &mut self.lines {
             line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
         }
@@ -587,8 +656,8 @@ impl Peer {
         now: Instant,
         waits: impl Fn(usize) -> Option<u32>,
         max_frame: impl Fn(usize) -> u32,
-    ) -> Option<(MemberId, Hello)> {
-        if self.is_leaving {
+    ) -> Option<(MemberId, HelloFrame)> {
+        if self.is_leaving || !self.may_speak() {
             return None;
         }
         let at = self.lines.iter().position(|line| line.is_up && line.hello_due <= now)?;
@@ -618,12 +687,19 @@ impl Peer {
             sent: line.sent,
             max_frame: max_frame(at).min(u32::from(u16::MAX)) as u16,
         };
-        Some((MemberId(at as u8), hello))
+        // Each other hello is for the peer, whoever greets meanwhile.
+        let greeted = if line.has_greeted { None } else { line.greets.take() };
+        line.has_greeted = greeted.is_some();
+        if line.greets.is_some() {
+            line.hello_due = line.hello_due.min(now.plus_ns(HELLO_LEAST_NS));
+        }
+        let challenge = Challenge { own: line.challenge, answer: greeted.unwrap_or(line.answer) };
+        Some((MemberId(at as u8), hello.frame(self.key.as_ref().map(|key| (key, challenge)))))
     }
 
     /// When [`Peer::advance`] will have something to do, if nothing comes before.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.is_leaving {
+        if self.is_leaving || !self.may_speak() {
             return self.order.poll_timeout();
         }
         let hellos = self.lines.iter().filter(|line| line.is_up).map(|line| line.hello_due);

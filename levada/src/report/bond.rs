@@ -7,7 +7,7 @@ pub use lacp::{EndReport, LacpReport, PortReport};
 use super::{Report, SwitchReport};
 use crate::worker::SwitchNumbers;
 use control::plan::SwitchPlan;
-use datapath::bond::{Mode, PeerView};
+use datapath::bond::{BondSettings, Mode, PeerView};
 use datapath::program::PortId;
 use datapath::stats::Traffic;
 use schemars::JsonSchema;
@@ -78,6 +78,12 @@ pub struct OrderReport {
     /// Why they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
+    /// Whether hellos are under a secret.
+    #[serde(default)]
+    pub keyed: bool,
+    /// Hellos that were refused: not under the secret, or said before.
+    #[serde(default)]
+    pub refused: u64,
     /// How long a frame may wait for an earlier one, in microseconds.
     pub hold_us: u64,
     /// Frames received with a number.
@@ -177,18 +183,20 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
         miimon_ms: bond.miimon_ns / NS_PER_MS,
         updelay_ms: bond.policy.updelay_ns / NS_PER_MS,
         downdelay_ms: bond.policy.downdelay_ns / NS_PER_MS,
-        order: numbers.bond_peer.as_ref().map(|peer| order(peer, settings.hold_ns)),
+        order: numbers.bond_peer.as_ref().map(|peer| order(peer, settings)),
         lacp: (settings.mode == Mode::Lacp).then(|| lacp::whole(&settings.lacp, &numbers.lacp)),
         members: all.collect(),
     })
 }
 
-fn order(peer: &PeerView, hold_ns: u64) -> OrderReport {
+fn order(peer: &PeerView, settings: &BondSettings) -> OrderReport {
     const NS_PER_US: u64 = 1000;
     OrderReport {
         numbered: peer.plain.is_none(),
         why_not: peer.plain.map(|plain| plain.name().to_owned()),
-        hold_us: hold_ns / NS_PER_US,
+        keyed: settings.is_keyed,
+        refused: peer.refused,
+        hold_us: settings.hold_ns / NS_PER_US,
         received: peer.order.received,
         held: peer.order.held,
         waiting: peer.order.waiting,

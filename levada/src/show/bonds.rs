@@ -113,6 +113,11 @@ fn order_text(order: &OrderReport) -> String {
         }
     }
     let _ = writeln!(out, " (hold {hold_us} us)");
+    if order.keyed {
+        let _ = writeln!(out, "  hellos are under a secret; {} were refused", order.refused);
+    } else if order.refused > 0 {
+        let _ = writeln!(out, "  {} hellos were under a secret, and refused", order.refused);
+    }
     if *received > 0 {
         let _ = writeln!(
             out,

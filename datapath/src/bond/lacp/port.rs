@@ -3,8 +3,8 @@
 //!
 //! Each machine is a function of its state and of what it looks at, called until none moves. What
 //! they need of other ports, and which aggregator is selected, is told from outside
-//! ([`super::Lacp`]). The mux machine is that of coupled control, where who is received from is sent
-//! to, or of independent control, where a port is sent to once its partner receives from it.
+//! ([`super::Lacp`]). The mux machine is that of coupled control, where who is received from is
+//! sent to, or of independent control, where a port is sent to once its partner receives from it.
 
 use super::pdu::{Information, Lacpdu, State};
 use crate::units::Instant;

@@ -109,7 +109,8 @@ impl Lacp {
     }
 
     /// Which aggregator is better: one that has a partner, is not one port that may not aggregate,
-    /// carries more, has more ports; or as the settings say. Of equals the used one, then the first.
+    /// carries more, has more ports; or as the settings say. Of equals the used one, then the
+    /// first.
     fn rank(&self, group: Group) -> (bool, bool, [u64; 3]) {
         let ports = || self.ports(group).map(|at| &self.members[at]);
         let rate = ports().map(|line| line.rate.0).sum();

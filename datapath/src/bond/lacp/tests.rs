@@ -417,10 +417,12 @@ fn a_cable_back_to_the_same_system_is_not_used() {
     world.run(10_000 * MS);
     assert_eq!(world.states[0], [Standby; 2]);
     assert!(world.ends[0].views().all(|view| view.is_loop));
+    assert_eq!(world.ends[0].looped(), 0b11);
     // Until nobody says so any more.
     world.cables[0].carries = false;
     world.run(10_000 * MS);
     assert!(world.ends[0].views().all(|view| !view.is_loop));
+    assert_eq!(world.ends[0].looped(), 0);
 }
 
 #[test]

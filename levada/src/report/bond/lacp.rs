@@ -55,6 +55,9 @@ pub struct PortReport {
     /// Why it is not sent to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
+    /// Whether the other end says that it is this system: a cable leads back.
+    #[serde(default)]
+    pub looped: bool,
     /// State of the receive machine.
     pub receive: String,
     /// State of the mux machine.
@@ -125,6 +128,7 @@ pub(super) fn port(view: &LacpView, state: MemberState, settings: &LacpSettings)
         aggregator: view.aggregator,
         selected: view.selected.name().to_owned(),
         why_not: why_not(view, state, settings).map(str::to_owned),
+        looped: view.is_loop,
         receive: view.receive.name().to_owned(),
         mux: view.mux.name(settings.is_coupled).to_owned(),
         actor: end(&view.actor),
