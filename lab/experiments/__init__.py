@@ -7,6 +7,7 @@ Adding one is adding a line here.
 
 EXPERIMENTS = {
     "attacks": "lab.experiments.attacks",
+    "bond-cost": "lab.experiments.bond_cost",
     "bonding": "lab.experiments.bonding",
     "bystander": "lab.experiments.bystander",
     "convergence": "lab.experiments.convergence",

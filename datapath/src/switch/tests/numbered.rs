@@ -507,14 +507,14 @@ fn a_number_never_becomes_a_tag() {
 /// Both ends want a secret, and have these.
 fn with_secrets(keys: [Option<HelloKey>; 2]) -> Pair {
     let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 21);
-    for side in 0..2 {
+    for (side, key) in keys.into_iter().enumerate() {
         let mut program = program(Mode::BalanceRr, true, &[GBIT; 2], 1518, side as u8 + 1);
         if let Some(settings) = program.uplink.as_mut().and_then(|uplink| uplink.bond.as_mut()) {
             settings.is_keyed = true;
         }
         pair.switches[side].clear(&mut pair.pool);
         pair.switches[side] = Switch::new(&program, 40 + side as u64).expect("sound");
-        pair.switches[side].set_bond_key(&mut pair.pool, NOW, keys[side]);
+        pair.switches[side].set_bond_key(&mut pair.pool, NOW, key);
         (0..2).for_each(|member| pair.set(side, member, MemberState::Distributing));
     }
     pair
