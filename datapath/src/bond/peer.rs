@@ -21,7 +21,7 @@ use super::saved::LineState;
 use super::secret::challenge;
 use super::{MOST_MEMBERS, MemberId};
 use crate::frame::{Frame, Pool};
-use crate::units::Instant;
+use crate::units::{Instant, earlier};
 use crate::verdict::Reason;
 
 /// How long a member may show nothing while others do, in nanoseconds.
@@ -56,6 +56,7 @@ const MISWIRED_NS: u64 = 3_000_000_000;
 /// What the peer before has sent may still come for so long after the first hello of another, in
 /// nanoseconds: less than hellos of two that both live are apart.
 const ON_THE_WAY_NS: u64 = 50_000_000;
+const NEVER: Instant = Instant(u64::MAX);
 /// Hellos of a member that are read in a second: as many as may be said.
 const HELLOS_MOST: u32 = 5100;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -205,6 +206,8 @@ pub(super) struct Peer {
     pub(super) heard_count: u32,
     pub(super) agreed_at: Option<Instant>,
     pub(super) count: u32,
+    /// No hello is due before: asked for with each frame, and found anew after each hello.
+    pub(super) hellos_due: Instant,
     mark_due: Option<Instant>,
     report_due: Option<Instant>,
     look_due: Option<Instant>,
@@ -244,6 +247,7 @@ impl Peer {
             heard_count: 0,
             agreed_at: None,
             count: 0,
+            hellos_due: NEVER,
             mark_due: None,
             report_due: None,
             look_due: None,
@@ -341,6 +345,7 @@ impl Peer {
         if plain.is_none() != self.plain.is_none() {
             // Before the first number, whatever was said a moment ago.
             self.lines.iter_mut().for_each(|line| line.hello_due = line.hello_due.min(now));
+            self.hellos_due = now;
         }
         self.plain = plain;
     }
@@ -387,6 +392,7 @@ impl Peer {
         self.left = self.left.max(full + 1);
         if is_shared && is_last {
             line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
+            self.hellos_due = self.hellos_due.min(line.hello_due);
         }
         self.mark_due.get_or_insert(now.plus_ns(MARK_NS));
     }
@@ -540,6 +546,7 @@ impl Peer {
     pub(super) fn say(&mut self, now: Instant) {
         for line in &mut self.lines {
             line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
+            self.hellos_due = self.hellos_due.min(line.hello_due);
         }
     }
 
@@ -559,7 +566,7 @@ impl Peer {
         if self.mark_due.is_some_and(|due| due <= now) {
             self.mark(now);
         }
-        let is_due = self.lines.iter().any(|line| line.is_up && line.hello_due <= now);
+        let is_due = self.hellos_due <= now && self.lines.iter().any(|line| line.is_up && line.hello_due <= now);
         if is_due {
             self.look_for_the_gone(pool, now);
         }
@@ -574,6 +581,7 @@ impl Peer {
             behind = true;
             if now.since(line.shown_at) >= MARK_NS {
                 line.hello_due = line.hello_due.min(now);
+                self.hellos_due = self.hellos_due.min(now);
             }
         }
         self.mark_due = behind.then(|| now.plus_ns(MARK_NS));
@@ -660,7 +668,14 @@ impl Peer {
         if self.is_leaving || !self.may_speak() {
             return None;
         }
-        let at = self.lines.iter().position(|line| line.is_up && line.hello_due <= now)?;
+        if self.hellos_due > now {
+            return None;
+        }
+        let Some(at) = self.lines.iter().position(|line| line.is_up && line.hello_due <= now) else {
+            let dues = self.lines.iter().filter(|line| line.is_up).map(|line| line.hello_due);
+            self.hellos_due = dues.min().unwrap_or(NEVER);
+            return None;
+        };
         let receives = self.mask(Line::is_live);
         let below = waits(at).map_or(self.next, |kept| self.full(kept));
         self.count = self.count.wrapping_add(1);
@@ -702,9 +717,9 @@ impl Peer {
         if self.is_leaving || !self.may_speak() {
             return self.order.poll_timeout();
         }
-        let hellos = self.lines.iter().filter(|line| line.is_up).map(|line| line.hello_due);
         let dues = [self.mark_due, self.report_due, self.look_due, self.order.poll_timeout()];
-        dues.into_iter().flatten().chain(hellos).min()
+        let hellos = (self.hellos_due < NEVER).then_some(self.hellos_due);
+        dues.into_iter().fold(hellos, earlier)
     }
 }
 

@@ -87,6 +87,7 @@ impl Peer {
         }
         line.greets = Some(challenge.own);
         line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
+        self.hellos_due = self.hellos_due.min(line.hello_due);
         Ok(false)
     }
 }

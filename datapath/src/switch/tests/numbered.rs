@@ -697,8 +697,8 @@ mod neighbours {
     }
 
     impl Pair {
-        /// The first tenant sends a frame each `gap_ns`; the second one of the shortest each `every`
-        /// nanoseconds.
+        /// The first tenant sends a frame each `gap_ns`; the second one of the shortest each
+        /// `every` nanoseconds.
         fn send_among(&mut self, gap_ns: u64, for_ns: u64) {
             let end = self.now.plus_ns(for_ns);
             let mut due = self.now;
