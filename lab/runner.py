@@ -1,4 +1,5 @@
-"""`lab/run EXPERIMENT [--quick] [--out DIR]`: plays an experiment and judges its claims.
+"""`lab/run EXPERIMENT [--quick] [--only PART] [--out DIR]`: plays an experiment and judges its
+claims.
 
 Exit status: 0 when all claims hold, 1 when one does not, 2 when the experiment could not be
 played. `lab/run --clean` removes what a killed run has left.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lab.experiments import EXPERIMENTS
@@ -30,9 +32,15 @@ def main() -> int:
         return 2
     out = args.out or Path("out") / args.experiment
     module = importlib.import_module(EXPERIMENTS[args.experiment])
+    parts: Sequence[str] = getattr(module, "PARTS", ())
+    if args.only is not None and args.only not in parts:
+        what = f"its parts are {', '.join(parts)}" if parts else "it has no parts"
+        print(f"lab/run {args.experiment}: no part {args.only}: {what}", file=sys.stderr)
+        return 2
+    only = {} if args.only is None else {"only": args.only}
     try:
         with Lab() as lab:
-            report: Report = module.run(lab, args.quick, out)
+            report: Report = module.run(lab, args.quick, out, **only)
     except (Failed, Missing) as error:
         print(f"lab/run {args.experiment}: {error}", file=sys.stderr)
         return 2
@@ -58,6 +66,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("experiment", nargs="?", choices=list(EXPERIMENTS))
     parser.add_argument("--quick", action="store_true", help="one short run a cell")
+    parser.add_argument("--only", metavar="PART", help="one part of an experiment that has several")
     parser.add_argument("--out", type=Path, help="folder of the result; default out/EXPERIMENT")
     parser.add_argument("--clean", action="store_true", help="remove what a killed run left")
     return parser.parse_args()

@@ -91,7 +91,7 @@ def rate(first: tuple[float, Received], last: tuple[float, Received]) -> float:
 
 def play(lab: Lab, order: str, bars: Bars) -> Phase:
     """One phase, shown while it runs."""
-    switch = LevadaBond(lab, TOPOLOGY, LINKS, options={"order": order})
+    switch = LevadaBond(lab, TOPOLOGY, [LINK_BPS] * LINKS, options={"order": order})
     with switch.running(), ThreadPoolExecutor(1) as beside:
         switch.introduce()
         src, dst = switch.guests["a0"], switch.guests["a1"]

@@ -170,6 +170,8 @@ class UdpFlow(Flow):
         got = _iperf_report(self, self._report(self._receiver, GRACE_S))
         total = got["end"]["sum"]
         detail = {key: total.get(key) for key in ("packets", "lost_packets", "jitter_ms")}
+        streams = [stream["udp"] for stream in got["end"]["streams"]]
+        detail["out_of_order"] = sum(stream.get("out_of_order", 0) for stream in streams)
         return FlowResult(self.name, _iperf_rows(got), detail)
 
 

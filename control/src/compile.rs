@@ -213,6 +213,7 @@ fn bond_plan(bond: &config::Bond) -> BondPlan {
         },
         miimon_ns: bond.miimon_ns,
         notices: bond.notices,
+        secret_file: bond.secret_file.clone(),
         names,
     }
 }

@@ -157,6 +157,8 @@ pub struct BondPlan {
     pub miimon_ns: u64,
     /// How often it is announced after a failover where addresses are now.
     pub notices: u32,
+    /// File with the secret of its hellos.
+    pub secret_file: Option<String>,
     /// What they are called, in the order of [`datapath::program::Uplink::members`].
     pub names: Vec<String>,
 }

@@ -250,6 +250,7 @@ fn bond(bond: &Bond) -> Keys {
     let order = |&v: &bool| if v { "auto" } else { "off" }.into();
     w.put_unless_default("order", &settings.order, &usual.order, order);
     w.put_unless_default("hold", &settings.hold_ns, &usual.hold_ns, time);
+    w.put_some("secret_file", bond.secret_file.as_deref(), Into::into);
     w.put_unless_default("miimon", &bond.miimon_ns, &default.miimon_ns, time);
     w.put_unless_default("updelay", &bond.updelay_ns, &default.updelay_ns, time);
     w.put_unless_default("downdelay", &bond.downdelay_ns, &default.downdelay_ns, time);
@@ -265,8 +266,10 @@ fn lacp(w: &mut Writer, bond: &Bond) {
     let (lacp, usual) = (&bond.settings.lacp, &LacpSettings::default());
     let rate = |&v: &bool| if v { "fast" } else { "slow" }.into();
     w.put_unless_default("lacp_rate", &lacp.is_fast, &usual.is_fast, rate);
-    let active = |&v: &bool| if v { "on" } else { "off" }.into();
-    w.put_unless_default("lacp_active", &lacp.is_active, &usual.is_active, active);
+    let on = |&v: &bool| if v { "on" } else { "off" }.into();
+    w.put_unless_default("lacp_active", &lacp.is_active, &usual.is_active, on);
+    w.put_unless_default("coupled_control", &lacp.is_coupled, &usual.is_coupled, on);
+    w.put_unless_default("lacp_strict", &lacp.is_strict, &usual.is_strict, on);
     w.put_unless_default("min_links", &lacp.min_links, &usual.min_links, |&v| v.into());
     w.put_unless_default("ad_select", &lacp.select, &usual.select, |v| v.name().into());
     w.put_unless_default("ad_actor_sys_prio", &lacp.system_priority, &usual.system_priority, |&v| v.into());

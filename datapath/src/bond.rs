@@ -19,6 +19,7 @@ mod numbered;
 pub mod order;
 mod peer;
 mod saved;
+mod secret;
 
 pub use crate::ids::MemberId;
 pub use hash::HashPolicy;
@@ -101,6 +102,8 @@ pub struct BondSettings {
     pub order: bool,
     /// How long a frame may wait for an earlier one, in nanoseconds.
     pub hold_ns: u64,
+    /// Whether hellos are under a secret ([`Bond::set_key`]); without it none are said or heard.
+    pub is_keyed: bool,
     /// `802.3ad`: what the protocol is told.
     pub lacp: LacpSettings,
 }
@@ -114,6 +117,7 @@ impl Default for BondSettings {
             all_members_active: false,
             order: false,
             hold_ns: order::DEFAULT_HOLD_NS,
+            is_keyed: false,
             lacp: LacpSettings::default(),
         }
     }
@@ -506,10 +510,15 @@ impl Bond {
     /// [`Reason::MemberInactive`] where it is not.
     #[inline]
     pub fn may_receive(&self, member: MemberId) -> Result<(), Reason> {
-        let is_backup = self.settings.mode == Mode::ActiveBackup
-            && !self.settings.all_members_active
-            && self.active != Some(member);
-        if self.state(member).receives() && !is_backup { Ok(()) } else { Err(Reason::MemberInactive) }
+        let may = match self.settings.mode {
+            // Whoever sends knows that the link is up, which this end may not know yet, or waits to
+            // be sure of.
+            Mode::BalanceRr | Mode::BalanceXor | Mode::Broadcast => true,
+            Mode::ActiveBackup if self.settings.all_members_active => self.state(member).receives(),
+            Mode::ActiveBackup => self.state(member).receives() && self.active == Some(member),
+            Mode::Lacp => self.state(member).receives(),
+        };
+        if may { Ok(()) } else { Err(Reason::MemberInactive) }
     }
 
     /// Whether a frame for a reserved address is for the bond itself.
@@ -517,7 +526,7 @@ impl Bond {
     pub fn is_addressed(&self, bytes: &[u8]) -> bool {
         match &self.lacp {
             Some(_) => lacp::pdu::is_slow(bytes),
-            None => self.peer.is_some() && hello::Hello::read(bytes).is_some(),
+            None => self.peer.is_some() && hello::is_hello(bytes),
         }
     }
 

@@ -90,6 +90,7 @@ fn one(switch: &mut Switch, pool: &mut Pool, now: Instant, step: &[u8; STEP], by
                 receives: u16::from(step[2]),
                 is_numbered: step[1] & 4 != 0,
                 has_pieces: step[2] & 1 != 0,
+                asks: step[2] & 4 != 0,
                 below: word(3) % MODULUS,
                 next: Some(word(4) % MODULUS),
                 sent: 0,
@@ -134,7 +135,7 @@ fn one(switch: &mut Switch, pool: &mut Pool, now: Instant, step: &[u8; STEP], by
 /// Sends what is due; says what the bond calls itself.
 fn drain(switch: &mut Switch, pool: &mut Pool, now: Instant, epoch: &mut u64) {
     while let Some((_, frame)) = switch.tx(pool, now) {
-        if let Some(hello) = Hello::read(pool.bytes(&frame)) {
+        if let Some((hello, _)) = Hello::read(pool.bytes(&frame), None) {
             *epoch = hello.epoch;
         }
         pool.free(frame);

@@ -60,6 +60,8 @@ fn settings(side: u8, options: u8) -> LacpSettings {
         is_active: options & 2 == 0 || side == 0,
         min_links: options >> 2 & 3,
         select: Select::ALL[usize::from(options >> 4) % Select::ALL.len()].1,
+        is_coupled: options & 64 == 0,
+        is_strict: options & 128 != 0,
         ..LacpSettings::default()
     }
 }
@@ -171,6 +173,11 @@ fn look(end: &End, now: Instant) {
     for (n, view) in (0..).zip(end.lacp.views()) {
         let in_sync = [view.actor, view.partner].iter().all(|end| end.state.has(State::SYNCHRONIZATION));
         let state = end.lacp.state(MemberId(n));
+        if state.receives() {
+            let says = |bit| view.actor.state.has(bit);
+            assert!(says(State::COLLECTING), "{view:?}");
+            assert_eq!(says(State::DISTRIBUTING), state == MemberState::Distributing, "{view:?}");
+        }
         if state == MemberState::Distributing {
             assert!(in_sync && view.mux == Mux::Distributing, "{view:?}");
             assert!(!view.is_loop && view.receive != Receive::PortDisabled, "{view:?}");

@@ -1,11 +1,13 @@
 """The experiments that `lab/run` knows: name on the command line, and module.
 
 A module has `SUMMARY`, a line, and `run(lab, quick, out) -> Report`, which may leave plots in
-`out`. Adding one is adding a line here.
+`out`. One with several parts names them in `PARTS`; its `run` takes `only`, one of them, too.
+Adding one is adding a line here.
 """
 
 EXPERIMENTS = {
     "attacks": "lab.experiments.attacks",
+    "bond-cost": "lab.experiments.bond_cost",
     "bonding": "lab.experiments.bonding",
     "bystander": "lab.experiments.bystander",
     "convergence": "lab.experiments.convergence",

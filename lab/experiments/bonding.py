@@ -7,7 +7,9 @@ nothing by congestion: what the kernels count of it, out of order and sent again
 a cable is pulled under a TCP connection and a thousand datagrams a second. The links run at a
 stated fraction of 1 Gbit/s, as fast as the lab's machine carries with time to spare.
 
-Nothing is claimed of message sizes beside each other.
+Nothing is claimed of message sizes beside each other. That is the part `two`, which a quick run
+plays where `--only` names no other; the parts `links`, `unequal` and `loss` are in
+`lab.experiments.bonding_links`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import machine, netpipe
+from lab.experiments import bonding_links
 from lab.net import Lab, missing_tools
 from lab.netpipe import Point
 from lab.programs import Missing, program
@@ -30,7 +33,9 @@ from lab.switches.levada_bond import LevadaBond
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import FIRST_PORT, Guest, Stream, TcpFlow, UdpFlow
 
-SUMMARY = "one TCP connection over two links, next to one link, and a cable pulled"
+SUMMARY = "one TCP connection over several links, next to one link, and a cable pulled"
+#: What `--only` takes; each takes 3 minutes at most in a quick run.
+PARTS = ("two", *bonding_links.PARTS)
 
 MBIT = 1_000_000
 #: A tenth of the published links.
@@ -129,22 +134,34 @@ def topology() -> Topology:
     return Topology((Tenant("a"),), ends, (Host("h0", LINK_BPS), Host("h1", LINK_BPS)))
 
 
-def run(lab: Lab, quick: bool, out: Path) -> Report:
-    """One link, two links, a cable pulled."""
-    missing = missing_tools(["NPtcp", "ss"])
+def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
+    """The part that `only` names; else all, but in a quick run the first."""
+    missing = missing_tools(["NPtcp", "ss", "ethtool"])
     if missing:
-        raise Missing(f"bonding needs {', '.join(missing)}: apt install netpipe-tcp iproute2")
+        what = "netpipe-tcp iproute2 ethtool"
+        raise Missing(f"bonding needs {', '.join(missing)}: apt install {what}")
     out.mkdir(parents=True, exist_ok=True)
-    times = 1 if quick else 5
-    report = Report("bonding", quick, parameters=_parameters(times))
+    report = Report("bonding", quick)
     report.machine = machine.describe(["iperf3", "ip", str(program())])
+    for part in PARTS[: 1 if quick else None] if only is None else [only]:
+        if part == "two":
+            _play_two(lab, quick, out, report)
+        else:
+            bonding_links.play(lab, bonding_links.PARTS[part], quick, report)
+    return report
+
+
+def _play_two(lab: Lab, quick: bool, out: Path, report: Report) -> None:
+    """One link, two links, a cable pulled."""
+    times = 1 if quick else 5
+    report.parameters["two"] = _parameters(times)
     curves: list[Curve] = []
     carried: dict[Setup, float] = {}
     connections: list[Connection] = []
     pulled: dict[Setup, Pulled] = {}
     for setup in SETUPS:
         links, order = setup
-        switch = LevadaBond(lab, topology(), links, options={"order": order})
+        switch = LevadaBond(lab, topology(), [LINK_BPS] * links, options={"order": order})
         with switch.running():
             # A curve takes most of the time.
             for turn in range(0 if quick and setup == PLAIN else times):
@@ -154,19 +171,18 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
             connections += [_connection(switch, setup, is_paced) for is_paced in (False, True)]
             if links == LINKS:
                 pulled[setup] = _pull(switch, setup)
-    report.cells = [
+    report.cells += [
         *_rows(curves),
         *_carried_rows(carried),
         *({"labels": {"tcp": name_of(c.setup)}, "valid": True, **asdict(c)} for c in connections),
         *(_pulled_row(setup, found) for setup, found in pulled.items()),
     ]
-    report.tables = [
+    report.tables += [
         curves_table(curves),
         connections_table(connections),
         summary_table(curves, carried, pulled),
     ]
-    report.claims = claims(curves, connections, pulled[NUMBERED])
-    return report
+    report.claims += claims(curves, connections, pulled[NUMBERED])
 
 
 def _parameters(times: int) -> dict[str, Any]:

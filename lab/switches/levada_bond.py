@@ -6,11 +6,14 @@ sets the far port down, so that the host's interface loses its carrier. With one
 that link's port and no bond: the baseline.
 
 The bridges stand for cables: they forward the address of the bonds' hellos, and their ports take
-two tags.
+two tags. Cables that lose frames do so at random, by a program of some instructions where frames
+come into the fabric (tc-bpf(8), clsact); the hosts then hand over the wire's frames, so that what
+is lost is one of these and not an offloaded chunk.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lab.net import Lab, Namespace, bridge, veth
@@ -24,9 +27,16 @@ TAG_BYTES = 4
 HELLO_MASK = 1 << 0xE
 
 
+#: Of the offset from which a classic program reads what is no byte of the frame, the one that is a
+#: random number (SKF_AD_OFF + SKF_AD_RANDOM of linux/filter.h).
+RANDOM_AT = 0x1_0000_0000 - 0x1000 + 56
+#: Verdicts of a program that acts itself: TC_ACT_UNSPEC and TC_ACT_SHOT.
+GO_ON, DROP = 0xFFFF_FFFF, 2
+
+
 class LevadaBond(Levada):
-    """`links` links of the hosts' `link_bps` each, used as `mode` says (docs/howto/bonding.md);
-    `options` are the bond's other keys."""
+    """Links of these `rates` in bit/s, used as `mode` says (docs/howto/bonding.md); `options` are
+    the bond's other keys. Each direction of a link loses one frame of `loses_one_of`; 0: none."""
 
     name = "levada"
     tools: ClassVar[tuple[str, ...]] = ("tc",)
@@ -35,12 +45,15 @@ class LevadaBond(Levada):
         self,
         lab: Lab,
         topology: Topology,
-        links: int,
+        rates: Sequence[int],
         mode: str = "balance-rr",
         options: dict[str, object] | None = None,
+        loses_one_of: int = 0,
     ) -> None:
         super().__init__(lab, topology, burst_ns=BURST_NS)
-        self.links = links
+        self.rates = tuple(rates)
+        self.links = len(self.rates)
+        self.loses_one_of = loses_one_of
         self.mode = mode
         self.options = options or {}
         self._fabric: Namespace | None = None
@@ -64,14 +77,17 @@ class LevadaBond(Levada):
     def _cable(self, spaces: dict[str, Namespace]) -> None:
         """Gives each host its interfaces `up0`, `up1` and so on."""
         fabric = self._fabric = self.lab.namespace("fabric")
-        for link in range(self.links):
+        for link, rate in enumerate(self.rates):
             bridge(fabric, f"br{link}")
             fabric.ip(f"link set br{link} type bridge group_fwd_mask {HELLO_MASK}")
             for host in self.topology.hosts:
                 port = _port(host, link)
                 veth(spaces[host.name], f"up{link}", fabric, port, self._mtu())
                 fabric.ip(f"link set {port} master br{link}")
-                hold_rate(fabric, port, host.link_bps, self.topology.fabric_queue_bytes)
+                hold_rate(fabric, port, rate, self.topology.fabric_queue_bytes)
+                if self.loses_one_of:
+                    spaces[host.name].run("ethtool", "-K", f"up{link}", "tso", "off", "gso", "off")
+                    lose(fabric, port, self.loses_one_of)
 
     def _mtu(self) -> int:
         return self.topology.mtu + (TAG_BYTES if self.links > 1 else 0)
@@ -99,13 +115,14 @@ class LevadaBond(Levada):
 
     def _uplink_table(self, host: Host, uplink: dict[str, str]) -> str:
         burst = f"{self.burst_ns} ns"
-        rate = rate_text(host.link_bps)
+        rates = [rate_text(rate) for rate in self.rates]
         mtu = self._mtu()
         if self.links == 1:
-            return toml_table("switch.uplink", port="packet://up0", rate=rate, burst=burst, mtu=mtu)
+            options = {"rate": rates[0], "burst": burst, "mtu": mtu}
+            return toml_table("switch.uplink", port="packet://up0", **options)
         members = [
             toml_table("[switch.uplink.bond.member]", port=f"packet://up{n}", rate=rate, mtu=mtu)
-            for n in range(self.links)
+            for n, rate in enumerate(rates)
         ]
         bond = toml_table("switch.uplink.bond", mode=self.mode, **self.options)
         return "\n".join([toml_table("switch.uplink", burst=burst), bond, *members])
@@ -113,3 +130,19 @@ class LevadaBond(Levada):
 
 def _port(host: Host, link: int) -> str:
     return f"{host.name}-{link}"
+
+
+def lose(space: Namespace, port: str, one_of: int) -> None:
+    """Has one frame of so many that come into a port be lost, each by its own dice."""
+    program = [
+        (0x20, 0, 0, RANDOM_AT),  # load a random word
+        (0x94, 0, 0, one_of),  # modulo
+        (0x15, 0, 1, 0),  # 0 or not
+        (0x06, 0, 0, DROP),
+        (0x06, 0, 0, GO_ON),
+    ]
+    text = ",".join([str(len(program)), *(" ".join(map(str, line)) for line in program)])
+    space.tc(f"qdisc add dev {port} clsact")
+    # One word to tc, though it has blanks.
+    command = f"filter add dev {port} ingress bpf da bytecode".split()
+    space.run("tc", *command, text)

@@ -1,6 +1,7 @@
 //! `levada check`: is a configuration good, and what does it promise?
 
 use crate::pki::credentials::Credentials;
+use crate::secrets::hello_key;
 use crate::{Failure, directory};
 use control::admission::{Promise, promise};
 use control::config::openflow::{MODES, OpenFlow};
@@ -115,11 +116,15 @@ pub fn check(file: &Path, json: bool) -> Result<String, Failure> {
 /// Files that the configuration names, and that are not there or not good on this machine. It may
 /// be checked before they come, or elsewhere.
 fn lacking(config: &Config) -> Vec<String> {
-    let Some(cluster) = &config.cluster else { return Vec::new() };
+    let bonds = config.switches.iter().filter_map(|switch| switch.uplink.as_ref()?.bond.as_ref());
+    let secrets = bonds.filter_map(|bond| hello_key(Path::new(bond.secret_file.as_ref()?)).err());
+    let secrets: Vec<String> = secrets.collect();
+    let Some(cluster) = &config.cluster else { return secrets };
     let speaks = cluster.listen.is_some();
     let certificate = speaks.then(|| Credentials::load(Path::new(&cluster.directory), &cluster.host).err()).flatten();
     let etcd = cluster.etcd.as_ref().map(directory::look).unwrap_or_default();
-    certificate.into_iter().chain(etcd.into_iter().map(|why| format!("the etcd: {why}"))).collect()
+    let etcd = etcd.into_iter().map(|why| format!("the etcd: {why}"));
+    secrets.into_iter().chain(certificate).chain(etcd).collect()
 }
 
 /// What a configuration promises. Rates are in bits a second; `null` where there is none.
@@ -271,6 +276,10 @@ fn ports(plan: &control::plan::SwitchPlan, uplink: &Uplink) -> String {
 /// What becomes of the host's own traffic over an uplink that is an interface of the host.
 fn host(plan: &control::plan::SwitchPlan, uplink: PortId) -> Option<String> {
     let PortKind::Packet(packet) = &plan.ports[uplink.0 as usize].kind else { return None };
+    if plan.bond.is_some() {
+        // The host is not behind a bond yet.
+        return Some("its own traffic is not scheduled".to_owned());
+    }
     if !packet.is_exclusive {
         return Some(format!(
             "its own traffic is not scheduled; an endpoint with port = \"host://{}\" would be",

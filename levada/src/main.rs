@@ -37,6 +37,7 @@ mod recipe;
 mod reconciler;
 mod report;
 mod rundir;
+mod secrets;
 mod services;
 mod shortcut;
 mod show;

@@ -9,7 +9,7 @@ use crate::next_hops::NextHops;
 use crate::next_hops::route_monitor::RouteMonitor;
 use crate::recipe::{Recipe, Reopen};
 use crate::whereabouts::Sights;
-use crate::worker::{AnyPort, Request, Shortage, Task, Waker};
+use crate::worker::{AnyPort, BondNews, Request, Shortage, Task, Waker};
 use control::bond::Command;
 use control::names::show_mac;
 use control::plan::Plan;
@@ -219,7 +219,7 @@ impl Maintenance {
                     self.begin(device, &why);
                 }
                 Ok(Task::Event { switch, event }) => self.event(switch, event),
-                Ok(Task::Bond { switch, command }) => self.bond(switch, command),
+                Ok(Task::Bond { switch, news }) => self.bond(switch, news),
                 Ok(Task::Shortage(shortage)) => self.shortage(&shortage),
                 Ok(Task::Devices { plan, gone, new, done }) => {
                     self.plan = plan;
@@ -256,17 +256,35 @@ impl Maintenance {
     }
 
     /// Says what has become of a bond's members.
-    fn bond(&mut self, switch: usize, command: Command) {
+    fn bond(&mut self, switch: usize, news: BondNews) {
         let Some(plan) = self.plan.switches.get(switch as u32).filter(|_| may_say(&mut self.lines)) else { return };
         let names = plan.bond.as_ref().map_or(&[][..], |bond| &bond.names);
         let name = |member: MemberId| names.get(usize::from(member.0)).map_or("?", String::as_str);
-        let text = match command {
-            Command::State(member, state) => format!("{}/uplink/{} is {}", plan.name, name(member), state.name()),
-            Command::Active(Some(member)) => format!("{}/uplink: {} is active", plan.name, name(member)),
-            Command::Active(None) => format!("{}/uplink: no member is active", plan.name),
-            Command::Notify(_) => return,
+        let mut level = Level::Info;
+        let text = match news {
+            BondNews::Looped(member) => {
+                level = Level::Warning;
+                format!(
+                    "{}/uplink/{}: the other end says that it is this system: a cable leads back",
+                    plan.name,
+                    name(member)
+                )
+            }
+            BondNews::Plain(None) => format!("{}/uplink: frames are numbered", plan.name),
+            BondNews::Plain(Some(why)) => {
+                level = Level::Warning;
+                format!("{}/uplink: frames are not numbered: {}", plan.name, why.name())
+            }
+            BondNews::Command(Command::State(member, state)) => {
+                format!("{}/uplink/{} is {}", plan.name, name(member), state.name())
+            }
+            BondNews::Command(Command::Active(Some(member))) => {
+                format!("{}/uplink: {} is active", plan.name, name(member))
+            }
+            BondNews::Command(Command::Active(None)) => format!("{}/uplink: no member is active", plan.name),
+            BondNews::Command(Command::Notify(_)) => return,
         };
-        self.log.line(Level::Info, &text);
+        self.log.line(level, &text);
     }
 
     fn forget(&mut self, gone: &[usize]) {

@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::membership::ClusterReply;
 use crate::next_hops::report::TunnelsReply;
 use crate::openflow::OpenFlowReply;
+use crate::report::bond::BondsReply;
 use crate::report::{
     EndpointReport, LaneReport, ON, Report, SharedReport, ShortcutReport, SwitchReport, UplinkDirection,
 };
@@ -88,13 +89,14 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
         let reply: TunnelsReply = client.get("/v1/tunnels")?;
         return if show.json { json(show, &reply) } else { Ok(tunnels::text(&reply)) };
     }
+    if show.what == What::Bonds {
+        let reply: BondsReply = client.get("/v1/bonds")?;
+        return if show.json { json(show, &reply) } else { Ok(bonds::text(&reply)) };
+    }
     let mut report: Report = client.get("/v1/report")?;
     find_processes(devices(&mut report));
     if show.what == What::All {
         return if show.json { json(show, &report) } else { Ok(table(&report)) };
-    }
-    if show.what == What::Bonds {
-        return if show.json { json(show, &bonds::json(&report)) } else { Ok(bonds::text(&report)) };
     }
     let rows = part::rows(&report, show.what);
     if show.json { json(show, &part::json(&report, show.what)) } else { Ok(columns(&rows)) }

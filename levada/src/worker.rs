@@ -36,8 +36,8 @@ mod tests;
 
 use agents::{Mail, Station};
 pub use agents::{Post, Reported};
-pub use bonds::BondPost;
 use bonds::Bonded;
+pub use bonds::{BondNews, BondPost};
 use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, Side};
 use datapath::program::PortId;

@@ -54,6 +54,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "vcc-cheat",
         "lb-churn",
         "lacp",
+        "bonding",
         "lb-herd",
         "lb-hold",
     ];
@@ -164,6 +165,11 @@ fn lb_churn() {
 #[test]
 fn lacp() {
     check("lacp");
+}
+
+#[test]
+fn bonding() {
+    check("bonding");
 }
 
 #[test]

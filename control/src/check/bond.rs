@@ -48,16 +48,26 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
         ("primary_reselect", bond.reselect != Reselect::default(), BACKUP),
         ("order", settings.order != usual.order, NUMBERED),
         ("hold", settings.hold_ns != usual.hold_ns, NUMBERED),
+        ("secret_file", bond.secret_file.is_some(), NUMBERED),
         ("lacp_rate", lacp.is_fast, LACP),
         ("lacp_active", !lacp.is_active, LACP),
         ("min_links", lacp.min_links != 0, LACP),
         ("ad_select", lacp.select != usual.lacp.select, LACP),
+        ("coupled_control", !lacp.is_coupled, LACP),
+        ("lacp_strict", lacp.is_strict, LACP),
         ("ad_actor_sys_prio", lacp.system_priority != usual.lacp.system_priority, LACP),
         ("ad_actor_system", bond.system.is_some(), LACP),
         ("ad_user_port_key", lacp.user_key != 0, LACP),
     ];
     for (key, _, of) in options.into_iter().filter(|(_, is_given, of)| *is_given && !of.contains(&mode)) {
         has_no_effect(findings, place.key(key), key, mode, of);
+    }
+    if bond.secret_file.is_some() && !settings.order && NUMBERED.contains(&mode) {
+        findings.error(
+            place.key("secret_file"),
+            "without numbers nobody says hello: there is nothing to keep secret",
+            "write order = \"auto\", or remove it",
+        );
     }
     let Some(primary) = bond.primary.as_ref().filter(|_| mode == Mode::ActiveBackup) else { return };
     let names: Vec<String> = bond.members.iter().map(BondMember::name).collect();

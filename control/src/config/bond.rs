@@ -23,6 +23,8 @@ pub struct Bond {
     /// What concerns each frame, and in `802.3ad` what is said to the other end; but for what
     /// concerns one member or is an address.
     pub settings: BondSettings,
+    /// `secret_file`: the file with the secret that the other end's bond has too.
+    pub secret_file: Option<String>,
     /// `ad_actor_system`: the address of this system in `802.3ad`.
     pub system: Option<Mac>,
     /// How often members' links are asked, beside the kernel's events; 0 for never.
@@ -45,6 +47,7 @@ impl Default for Bond {
     fn default() -> Self {
         Bond {
             settings: BondSettings::default(),
+            secret_file: None,
             system: None,
             miimon_ns: DEFAULT_MIIMON_NS,
             updelay_ns: 0,

@@ -10,7 +10,7 @@ use datapath::bond::{BondSettings, MOST_MEMBERS};
 
 /// Keys of Linux and of ours that there is no code for yet: to be silent about them would be to
 /// promise what they say.
-const NOT_YET: [&str; 22] = [
+const NOT_YET: [&str; 19] = [
     "arp_all_targets",
     "arp_interval",
     "arp_ip_target",
@@ -18,11 +18,9 @@ const NOT_YET: [&str; 22] = [
     "arp_source",
     "arp_validate",
     "broadcast_neighbor",
-    "coupled_control",
     "damping",
     "ethertype",
     "fail_over_mac",
-    "lacp_strict",
     "lp_interval",
     "ns_ip6_target",
     "peer_notif_delay",
@@ -30,7 +28,6 @@ const NOT_YET: [&str; 22] = [
     "replay",
     "resend_igmp",
     "rtag",
-    "secret_file",
     "silence",
     "tlb_dynamic_lb",
 ];
@@ -38,6 +35,7 @@ const NOT_YET: [&str; 22] = [
 pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
     let default = Bond::default();
     not_yet(r, &mut t, &NOT_YET);
+    let secret_file = r.get(&mut t, "secret_file", values::file);
     let mode = r.need(&mut t, "mode", "\"balance-rr\"", values::bond_mode).unwrap_or_default();
     let settings = BondSettings {
         mode,
@@ -46,6 +44,7 @@ pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
         all_members_active: r.get(&mut t, "all_slaves_active", values::zero_or_one).unwrap_or(false),
         order: r.get(&mut t, "order", values::auto_or_off).unwrap_or(default.settings.order),
         hold_ns: r.get(&mut t, "hold", values::hold).unwrap_or(default.settings.hold_ns),
+        is_keyed: secret_file.is_some(),
         lacp: lacp(r, &mut t),
     };
     // Two names of one thing in Linux.
@@ -53,6 +52,7 @@ pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
     let notices = r.get(&mut t, "num_unsol_na", values::notices).or(notices).unwrap_or(default.notices);
     let bond = Bond {
         settings,
+        secret_file,
         system: r.get(&mut t, "ad_actor_system", values::mac),
         miimon_ns: r.get(&mut t, "miimon", values::bond_time).unwrap_or(default.miimon_ns),
         updelay_ns: r.get(&mut t, "updelay", values::bond_time).unwrap_or(0),
@@ -90,6 +90,8 @@ fn lacp(r: &mut Reader, t: &mut Table<'_>) -> LacpSettings {
         min_links: r.get(t, "min_links", values::min_links).unwrap_or(default.min_links),
         select: r.get(t, "ad_select", values::ad_select).unwrap_or(default.select),
         system_priority: r.get(t, "ad_actor_sys_prio", values::lacp_priority).unwrap_or(default.system_priority),
+        is_coupled: r.get(t, "coupled_control", values::on_or_off).unwrap_or(default.is_coupled),
+        is_strict: r.get(t, "lacp_strict", values::on_or_off).unwrap_or(default.is_strict),
         user_key: r.get(t, "ad_user_port_key", values::user_key).unwrap_or(default.user_key),
         ..default
     }

@@ -618,12 +618,6 @@ pub(super) fn min_links(value: &DeValue<'_>) -> Result<u8, Wrong> {
 
 /// How the used aggregator is chosen.
 pub(super) fn ad_select(value: &DeValue<'_>) -> Result<Select, Wrong> {
-    if value.as_str() == Some("actor_port_prio") {
-        return Err(Wrong::new(
-            "aggregators are not compared by their ports' priorities yet",
-            "it may be \"stable\", \"bandwidth\" or \"count\"",
-        ));
-    }
     choice(value, &Select::ALL, "way to select an aggregator")
 }
 

@@ -17,6 +17,12 @@ impl Bond {
         self.lacp.iter().flat_map(|lacp| lacp.views())
     }
 
+    /// Members at whose other end is this very system, a bit each; none in other modes.
+    #[must_use]
+    pub fn looped(&self) -> u16 {
+        self.lacp.as_ref().map_or(0, |lacp| lacp.looped())
+    }
+
     /// Members, or what the protocol is told, are to be others. Called before members change.
     pub(super) fn change_lacp(&mut self, now: Instant, rates: &[Rate], was: &[Option<MemberId>]) {
         if self.settings.mode != Mode::Lacp {

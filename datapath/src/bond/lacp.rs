@@ -27,8 +27,8 @@ pub use select::Select;
 /// LACPDUs and markers that are read of a port in a second, each: a partner sends at most 3.
 const HEARD_MOST: u32 = 10;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Steps of machines in a row: each port's mux has four states, and may go through them twice.
-const STEPS_MOST: usize = MOST_MEMBERS * 8;
+/// Steps of machines in a row: each port's mux has five states, and may go through them twice.
+const STEPS_MOST: usize = MOST_MEMBERS * 10;
 /// For so long after a takeover a member that comes up goes on where it was, in nanoseconds.
 const COMES_UP_NS: u64 = 2_000_000_000;
 /// Most of a user's part of the key.
@@ -51,6 +51,11 @@ pub struct LacpSettings {
     pub min_links: u8,
     /// How the used aggregator is chosen.
     pub select: Select,
+    /// `coupled_control`: a member that is received from is sent to. Without, it is sent to once
+    /// the partner says that it receives from there.
+    pub is_coupled: bool,
+    /// `lacp_strict`: without a partner no member carries frames; else one does, alone.
+    pub is_strict: bool,
     /// By member.
     pub members: [LacpMember; MOST_MEMBERS],
 }
@@ -80,6 +85,8 @@ impl Default for LacpSettings {
             is_active: true,
             min_links: 0,
             select: Select::default(),
+            is_coupled: true,
+            is_strict: false,
             members: [LacpMember::default(); MOST_MEMBERS],
         }
     }
@@ -268,7 +275,7 @@ impl Lacp {
             self.let_attach();
             let mut has_moved = false;
             for line in &mut self.members {
-                has_moved |= line.port.run_mux(now);
+                has_moved |= line.port.run_mux(now, self.settings.is_coupled);
             }
             if !has_moved {
                 break;
@@ -336,10 +343,10 @@ impl Lacp {
     #[must_use]
     pub fn state(&self, member: MemberId) -> MemberState {
         let distributing = || self.members.iter().filter(|line| line.port.mux == Mux::Distributing).count();
+        let are_enough = || distributing() >= self.settings.min_links.into();
         match self.members.get(usize::from(member.0)).map(|line| &line.port) {
-            Some(port) if port.mux == Mux::Distributing && distributing() >= self.settings.min_links.into() => {
-                MemberState::Distributing
-            }
+            Some(port) if port.mux == Mux::Distributing && are_enough() => MemberState::Distributing,
+            Some(port) if port.mux == Mux::Collecting && are_enough() => MemberState::Collecting,
             Some(port) if port.is_enabled => MemberState::Standby,
             _ => MemberState::Down,
         }
@@ -364,6 +371,13 @@ impl Lacp {
                 counts: port.counts,
             }
         })
+    }
+
+    /// Members at whose other end is this very system, a bit each.
+    #[must_use]
+    pub fn looped(&self) -> u16 {
+        let bit = |(n, line): (usize, &Line)| u16::from(line.port.loop_until.is_some()) << n;
+        self.members.iter().enumerate().map(bit).fold(0, |all, one| all | one)
     }
 
     /// Another process goes on for this one, or does so no more: one that leaves says nothing.

@@ -1,7 +1,7 @@
 //! What a bond does with numbers: who may send, the number on each frame, copies that are sent
 //! again, and order restored ([`super::peer`], [`super::order`]).
 
-use super::hello::{HELLO_BYTES, Hello};
+use super::hello::{HELLO_BYTES, HelloFrame, HelloKey};
 use super::member::Member;
 use super::order::OrderStats;
 use super::peer::{KEPT_BITS, Peer, Plain};
@@ -32,6 +32,8 @@ pub struct PeerView {
     pub members: [(bool, bool, bool); MOST_MEMBERS],
     /// What putting in order has counted.
     pub order: OrderStats,
+    /// Hellos that were not under the secret, or that answered no challenge.
+    pub refused: u64,
 }
 
 impl Bond {
@@ -43,7 +45,23 @@ impl Bond {
             let (is_there, is_heard) = peer.knows(n);
             (is_there, is_heard, peer.may_send(n))
         };
-        Some(PeerView { plain: peer.plain(), members: std::array::from_fn(member), order: peer.order.stats() })
+        let (plain, order, refused) = (peer.plain(), peer.order.stats(), peer.refused);
+        Some(PeerView { plain, members: std::array::from_fn(member), order, refused })
+    }
+
+    /// Why frames have no numbers, `Some(None)` where they have; `None` where the other end is not
+    /// asked for.
+    #[must_use]
+    pub fn plain(&self) -> Option<Option<Plain>> {
+        self.peer.as_ref().map(|peer| peer.plain())
+    }
+
+    /// The secret that [`BondSettings::is_keyed`] wants. Returns how many frames were freed since
+    /// members may send no more.
+    pub fn set_key(&mut self, pool: &mut Pool, now: Instant, key: Option<HelloKey>) -> u32 {
+        let Some(peer) = &mut self.peer else { return 0 };
+        peer.set_key(pool, now, key);
+        self.find_senders(pool, now)
     }
 
     /// Whether the other end is asked for, and frames may come with numbers.
@@ -106,7 +124,10 @@ impl Bond {
         self.set_settings(settings);
         let mut freed = 0;
         match &mut self.peer {
-            Some(peer) if is_asked => peer.order.set_hold(settings.hold_ns),
+            Some(peer) if is_asked => {
+                peer.order.set_hold(settings.hold_ns);
+                peer.set_keyed(pool, now, settings.is_keyed);
+            }
             Some(peer) => {
                 freed = peer.order.clear(pool);
                 self.let_kept_go(pool);
@@ -114,6 +135,7 @@ impl Bond {
             }
             None if is_asked => {
                 let mut peer = Peer::new(epoch(self.seed, now), settings.hold_ns);
+                peer.set_keyed(pool, now, settings.is_keyed);
                 for (index, member) in self.members.iter().enumerate() {
                     peer.set_up(now, index, member.state().receives());
                 }
@@ -228,7 +250,8 @@ impl Bond {
         let Some(peer) = &mut self.peer else { return };
         let Some(kept) = pool.meta(frame).flow else { return };
         let Some(Number { is_shared, .. }) = number::read(pool.bytes(frame)) else { return };
-        peer.has_left(now, index, peer.full(kept.index()), is_shared);
+        let is_last = self.members[index].waiting() == 0;
+        peer.has_left(now, index, peer.full(kept.index()), is_shared, is_last);
         if self.senders.count > 1 && self.settings.mode != Mode::Broadcast {
             let peer = &*peer;
             self.members[index].keep(pool, now, frame, |kept| peer.full(kept) < peer.acked());
@@ -332,8 +355,7 @@ impl Bond {
             return self.hear_lacp(pool, now, member, frame);
         }
         let peer = self.peer.as_mut()?;
-        let hello = Hello::read(pool.bytes(frame))?;
-        if let Err(reason) = peer.hear(pool, now, member, &hello) {
+        if let Err(reason) = peer.hear(pool, now, member, frame)? {
             return Some(Err(reason));
         }
         let peer = &*peer;
@@ -358,16 +380,16 @@ impl Bond {
     }
 
     /// The next hello that is due, and the member that sends it.
-    pub fn poll_hello(&mut self, pool: &Pool, now: Instant) -> Option<(MemberId, [u8; HELLO_BYTES])> {
+    pub fn poll_hello(&mut self, pool: &Pool, now: Instant) -> Option<(MemberId, HelloFrame)> {
         let members = &self.members;
         let waits = |at: usize| members.get(at).and_then(|member| member.first_number(pool));
         let max_frame = |at: usize| members.get(at).map_or(0, |member| member.features.max_frame);
         let (member, hello) = self.peer.as_mut()?.poll_hello(now, waits, max_frame)?;
         if let Some(sender) = self.members.get_mut(usize::from(member.0)) {
             // It goes past what waits, and takes its time on the wire all the same.
-            sender.spend(now, HELLO_WIRE_BYTES);
+            sender.spend(now, hello.bytes().len() as u32 + segment::WIRE_OVERHEAD);
         }
-        Some((member, hello.bytes()))
+        Some((member, hello))
     }
 }
 

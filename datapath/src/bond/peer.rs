@@ -10,15 +10,18 @@
 //! A member on which the other's numbers have not come for [`SILENCE_NS`], while they came over
 //! others, is silent: the other end is told by the next hello, sends over it no more, and sends
 //! again what it has kept of what went there. Where everything is silent nothing is inferred: the
-//! other host, or this one, stands still.
+//! other host, or this one, stands still. Whoever has no more to send is silent too; so while a
+//! member is behind the other end is asked for hellos, and only what comes over another member
+//! meanwhile shows that this one is silent.
 
-use super::hello::Hello;
+use super::hello::{Challenge, Hello, HelloFrame, HelloKey, is_hello};
 use super::number::{MODULUS, Number};
 use super::order::Order;
 use super::saved::LineState;
+use super::secret::challenge;
 use super::{MOST_MEMBERS, MemberId};
 use crate::frame::{Frame, Pool};
-use crate::units::Instant;
+use crate::units::{Instant, earlier};
 use crate::verdict::Reason;
 
 /// How long a member may show nothing while others do, in nanoseconds.
@@ -40,10 +43,10 @@ const HELLO_SOON_NS: u64 = 100_000_000;
 const SOON_NS: u64 = 3_000_000_000;
 /// Between two hellos on a member, whatever there is to say, in nanoseconds: so that answers to
 /// answers end.
-const HELLO_LEAST_NS: u64 = 200_000;
+pub(super) const HELLO_LEAST_NS: u64 = 200_000;
 /// A member's other end is somebody else, or nobody, where no hello has come for so long after it
 /// came up, in nanoseconds: five hellos.
-const UNKNOWN_NS: u64 = 500_000_000;
+pub(super) const UNKNOWN_NS: u64 = 500_000_000;
 /// A peer that says nothing for so long is gone, in nanoseconds: three hellos and a half.
 const GONE_NS: u64 = 3_500_000_000;
 /// A silent member is used again when hellos have come over it for so long, in nanoseconds.
@@ -53,15 +56,16 @@ const MISWIRED_NS: u64 = 3_000_000_000;
 /// What the peer before has sent may still come for so long after the first hello of another, in
 /// nanoseconds: less than hellos of two that both live are apart.
 const ON_THE_WAY_NS: u64 = 50_000_000;
-/// Hellos of a member that are read in a second.
-const HELLOS_MOST: u32 = 4000;
+const NEVER: Instant = Instant(u64::MAX);
+/// Hellos of a member that are read in a second: as many as may be said.
+const HELLOS_MOST: u32 = 5100;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Numbers beside frames that wait are kept in 31 bits ([`crate::frame::FlowIndex`]).
 pub(super) const KEPT_BITS: u64 = (1 << 31) - 1;
 
 /// Who is at the other end of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
+pub(super) enum End {
     /// Not known until then.
     Unknown(Instant),
     /// Nobody who says hello.
@@ -74,7 +78,7 @@ enum End {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     is_up: bool,
-    end: End,
+    pub(super) end: End,
     up_at: Instant,
     heard_at: Instant,
     /// The number that the other end gives the member.
@@ -83,13 +87,13 @@ pub(super) struct Line {
     pub(super) max_frame: u16,
     /// The other end has said that it receives from it.
     pub(super) is_received: bool,
-    is_silent: bool,
+    pub(super) is_silent: bool,
     back_at: Option<Instant>,
     /// The furthest number at the last look, and how many looks have found this member before it.
     target: u64,
     missed: u8,
-    hello_at: Instant,
-    hello_due: Instant,
+    pub(super) hello_at: Instant,
+    pub(super) hello_due: Instant,
     /// Numbers below this have been sent over it, or will not be; and since when that is so.
     shown: u64,
     shown_at: Instant,
@@ -97,6 +101,14 @@ pub(super) struct Line {
     /// Hellos read in this second.
     second: u64,
     hellos: u32,
+    /// With a secret: what the other end has to answer, what this end answers, and, once, who asked
+    /// without knowing.
+    pub(super) challenge: u64,
+    pub(super) answer: u64,
+    pub(super) greets: Option<u64>,
+    has_greeted: bool,
+    /// The last hello that was heard, by the other end's count.
+    pub(super) last: Option<u32>,
 }
 
 impl Line {
@@ -119,6 +131,11 @@ impl Line {
         sent: 0,
         second: 0,
         hellos: 0,
+        challenge: 0,
+        answer: 0,
+        greets: None,
+        has_greeted: false,
+        last: None,
     };
 
     pub(super) fn is_live(&self) -> bool {
@@ -142,6 +159,11 @@ pub enum Plain {
     Miswired,
     /// Behind a member somebody else is, or nobody is known yet.
     Mixed,
+    /// Nobody answers, but somebody says hello under another secret, or with one where there is
+    /// none here, or the other way round.
+    Secret,
+    /// There is to be a secret, and it is not known yet.
+    NoSecret,
     /// With a number, the longest frames are too long for a member.
     TooLong,
 }
@@ -154,6 +176,8 @@ impl Plain {
             Plain::NoPeer => "no Levada bond answers",
             Plain::Miswired => "members lead to different bonds",
             Plain::Mixed => "a member's other end does not answer",
+            Plain::Secret => "the other end's hellos are refused: it has another secret, or only one end has one",
+            Plain::NoSecret => "the secret is not known yet",
             Plain::TooLong => "the members' MTU leaves no room for a number: it must be 4 bytes more",
         }
     }
@@ -182,9 +206,23 @@ pub(super) struct Peer {
     pub(super) heard_count: u32,
     pub(super) agreed_at: Option<Instant>,
     pub(super) count: u32,
+    /// No hello is due before: asked for with each frame, and found anew after each hello.
+    pub(super) hellos_due: Instant,
     mark_due: Option<Instant>,
     report_due: Option<Instant>,
     look_due: Option<Instant>,
+    /// A secret is wanted; and the secret.
+    pub(super) is_keyed: bool,
+    pub(super) key: Option<HelloKey>,
+    /// How many challenges there were.
+    pub(super) challenges: u64,
+    /// Hellos that were refused for their hash or their answer, and when the last was for its hash.
+    pub(super) refused: u64,
+    pub(super) refused_at: Option<Instant>,
+    /// The last look for silence, and the furthest number then.
+    looked: (Instant, u64),
+    /// A member is behind: the next hellos ask for some.
+    asks: bool,
     /// What another process knew of members that are yet to come up.
     pub(super) restored: Option<Box<Restored>>,
     /// Another process goes on for this one.
@@ -209,9 +247,17 @@ impl Peer {
             heard_count: 0,
             agreed_at: None,
             count: 0,
+            hellos_due: NEVER,
             mark_due: None,
             report_due: None,
             look_due: None,
+            is_keyed: false,
+            key: None,
+            challenges: 0,
+            refused: 0,
+            refused_at: None,
+            looked: (Instant::ZERO, 0),
+            asks: false,
             restored: None,
             is_leaving: false,
         }
@@ -255,6 +301,8 @@ impl Peer {
         *line = Line { is_up, up_at: now, second, hellos, sent, ..Line::NEW };
         line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
         line.hello_due = now;
+        self.challenges += 1;
+        line.challenge = challenge(self.epoch, self.challenges);
         let known = self.restored.as_mut().filter(|restored| is_up && now < restored.until);
         if let Some(known) = known.and_then(|restored| restored.lines[member].take()) {
             let LineState { theirs, max_frame, is_received, sent } = known;
@@ -297,13 +345,19 @@ impl Peer {
         if plain.is_none() != self.plain.is_none() {
             // Before the first number, whatever was said a moment ago.
             self.lines.iter_mut().for_each(|line| line.hello_due = line.hello_due.min(now));
+            self.hellos_due = now;
         }
         self.plain = plain;
     }
 
     fn reason(&self, now: Instant, sending: u16, longest: u32, room: u32) -> Option<Plain> {
+        if !self.may_speak() {
+            return Some(Plain::NoSecret);
+        }
+        let is_refused = self.refused_at.is_some_and(|at| now.since(at) < GONE_NS);
+        let nobody = |plain: Plain| Some(if is_refused { Plain::Secret } else { plain });
         if self.is_leaving || self.agreed_at.is_none_or(|at| now.since(at) >= GONE_NS) {
-            return Some(Plain::NoPeer);
+            return nobody(Plain::NoPeer);
         }
         if now < self.miswired_until {
             return Some(Plain::Miswired);
@@ -311,7 +365,7 @@ impl Peer {
         let lines = || (0..).zip(&self.lines).filter(|(member, _)| sending & 1 << member != 0).map(|(_, line)| line);
         if lines().any(|line| line.end == End::Other) || !lines().any(|line| line.end == End::Peer && line.is_received)
         {
-            return Some(Plain::Mixed);
+            return nobody(Plain::Mixed);
         }
         let theirs = lines().filter(|line| line.max_frame > 0).map(|line| u32::from(line.max_frame)).min();
         (longest > room.min(theirs.unwrap_or(u32::MAX))).then_some(Plain::TooLong)
@@ -328,13 +382,18 @@ impl Peer {
         self.next.saturating_sub(self.next.wrapping_sub(u64::from(kept)) & KEPT_BITS)
     }
 
-    /// A frame with a number has left over a member.
-    pub fn has_left(&mut self, now: Instant, member: usize, full: u64, is_shared: bool) {
+    /// A frame with a number has left over a member. `is_last`: the member has nothing more to send
+    /// now; where others may have the number, that is said at once, since they are waited for.
+    pub fn has_left(&mut self, now: Instant, member: usize, full: u64, is_shared: bool, is_last: bool) {
         let Some(line) = self.lines.get_mut(member) else { return };
         line.shown = line.shown.max(full + u64::from(!is_shared));
         line.shown_at = now;
         line.sent = line.sent.wrapping_add(1);
         self.left = self.left.max(full + 1);
+        if is_shared && is_last {
+            line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
+            self.hellos_due = self.hellos_due.min(line.hello_due);
+        }
         self.mark_due.get_or_insert(now.plus_ns(MARK_NS));
     }
 
@@ -365,18 +424,40 @@ impl Peer {
         self.order.rx(pool, now, member, number, frame)
     }
 
-    /// A hello came over a member that is received from.
+    /// A frame came over a member that is received from. `None` where it is no hello.
     ///
     /// # Errors
-    /// [`Reason::BondControl`]: too many, or from this very bond.
-    pub fn hear(&mut self, pool: &mut Pool, now: Instant, member: MemberId, hello: &Hello) -> Result<(), Reason> {
+    /// [`Reason::BondControl`]: too many, or not under the secret, or from this very bond.
+    pub fn hear(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        frame: &Frame,
+    ) -> Option<Result<(), Reason>> {
+        is_hello(pool.bytes(frame)).then(|| self.hear_hello(pool, now, member, frame))
+    }
+
+    fn hear_hello(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: &Frame) -> Result<(), Reason> {
         let at = usize::from(member.0);
         let Some(line) = self.lines.get_mut(at).filter(|line| line.is_up) else { return Err(Reason::BondControl) };
         let second = now.0 / SECOND_NS;
         line.hellos = if line.second == second { line.hellos + 1 } else { 1 };
         line.second = second;
-        if line.hellos > HELLOS_MOST || hello.epoch == 0 {
+        if line.hellos > HELLOS_MOST || self.is_keyed && self.key.is_none() {
             return Err(Reason::BondControl);
+        }
+        let Some((hello, challenge)) = Hello::read(pool.bytes(frame), self.key.as_ref()) else {
+            self.refused += 1;
+            self.refused_at = Some(now);
+            return Err(Reason::BondControl);
+        };
+        let hello = &hello;
+        if hello.epoch == 0 {
+            return Err(Reason::BondControl);
+        }
+        if self.key.is_some() && !self.is_answered(now, at, hello, challenge)? {
+            return Ok(());
         }
         if hello.epoch == self.epoch {
             self.miswired_until = now.plus_ns(MISWIRED_NS);
@@ -416,6 +497,8 @@ impl Peer {
             self.order.set_live(now, MemberId(member), false);
         }
         self.order.expect_no_replay();
+        // What the one before has answered is worth nothing any more.
+        self.challenge_all();
     }
 
     /// What a hello says of the peer, of the member it came over, and of the others.
@@ -453,16 +536,17 @@ impl Peer {
                 self.acked = self.acked.max(below(self.left, next));
             }
         }
-        // Whoever does not know yet that it is heard is told at once.
-        if has_news || hello.heard != self.epoch {
+        // Whoever does not know yet that it is heard is told at once, and so is who asks.
+        if has_news || hello.heard != self.epoch || hello.asks {
             self.say(now);
         }
     }
 
     /// A hello is due on every member.
-    fn say(&mut self, now: Instant) {
+    pub(super) fn say(&mut self, now: Instant) {
         for line in &mut self.lines {
             line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
+            self.hellos_due = self.hellos_due.min(line.hello_due);
         }
     }
 
@@ -482,7 +566,7 @@ impl Peer {
         if self.mark_due.is_some_and(|due| due <= now) {
             self.mark(now);
         }
-        let is_due = self.lines.iter().any(|line| line.is_up && line.hello_due <= now);
+        let is_due = self.hellos_due <= now && self.lines.iter().any(|line| line.is_up && line.hello_due <= now);
         if is_due {
             self.look_for_the_gone(pool, now);
         }
@@ -497,15 +581,21 @@ impl Peer {
             behind = true;
             if now.since(line.shown_at) >= MARK_NS {
                 line.hello_due = line.hello_due.min(now);
+                self.hellos_due = self.hellos_due.min(now);
             }
         }
         self.mark_due = behind.then(|| now.plus_ns(MARK_NS));
     }
 
-    /// Who has not come as far as others had at the last look.
+    /// Who has not come as far as others had at the last look, while others came further or said
+    /// hello.
     fn look(&mut self, pool: &mut Pool, now: Instant) {
         let furthest = self.order.furthest();
+        let (looked_at, was_furthest) = std::mem::replace(&mut self.looked, (now, furthest));
+        let came_further = furthest > was_furthest;
+        let said_hello: u16 = self.mask(|line| line.is_live() && line.heard_at >= looked_at);
         let (mut is_behind, mut has_changed) = (false, false);
+        self.asks = false;
         for (member, line) in (0..).map(MemberId).zip(&mut self.lines) {
             if !line.is_live() {
                 continue;
@@ -514,7 +604,8 @@ impl Peer {
             if passed >= line.target {
                 (line.missed, line.target) = (0, furthest);
             } else {
-                line.missed += 1;
+                self.asks = true;
+                line.missed += u8::from(came_further || said_hello & !(1 << member.0) != 0);
             }
             if line.missed >= LOOKS {
                 (line.is_silent, line.back_at, has_changed) = (true, None, true);
@@ -524,10 +615,15 @@ impl Peer {
             }
         }
         self.look_due = is_behind.then(|| now.plus_ns(LOOK_NS));
-        if has_changed {
+        if has_changed || self.asks {
             self.say(now);
         }
         self.order.look(pool, now);
+    }
+
+    /// The members of which something is so, a bit each.
+    fn mask(&self, is_so: impl Fn(&Line) -> bool) -> u16 {
+        (0..).zip(&self.lines).map(|(n, line)| u16::from(is_so(line)) << n).fold(0, |all, one| all | one)
     }
 
     /// Members and peers that have said nothing for long.
@@ -568,12 +664,19 @@ impl Peer {
         now: Instant,
         waits: impl Fn(usize) -> Option<u32>,
         max_frame: impl Fn(usize) -> u32,
-    ) -> Option<(MemberId, Hello)> {
-        if self.is_leaving {
+    ) -> Option<(MemberId, HelloFrame)> {
+        if self.is_leaving || !self.may_speak() {
             return None;
         }
-        let at = self.lines.iter().position(|line| line.is_up && line.hello_due <= now)?;
-        let receives = (0..).zip(&self.lines).map(|(n, line)| u16::from(line.is_live()) << n).fold(0, |a, b| a | b);
+        if self.hellos_due > now {
+            return None;
+        }
+        let Some(at) = self.lines.iter().position(|line| line.is_up && line.hello_due <= now) else {
+            let dues = self.lines.iter().filter(|line| line.is_up).map(|line| line.hello_due);
+            self.hellos_due = dues.min().unwrap_or(NEVER);
+            return None;
+        };
+        let receives = self.mask(Line::is_live);
         let below = waits(at).map_or(self.next, |kept| self.full(kept));
         self.count = self.count.wrapping_add(1);
         let line = &mut self.lines[at];
@@ -593,22 +696,30 @@ impl Peer {
             receives,
             is_numbered: self.plain.is_none(),
             has_pieces: self.order.stats().pieces > 0,
+            asks: self.asks,
             below: (below % u64::from(MODULUS)) as u16,
             next: self.order.next(),
             sent: line.sent,
             max_frame: max_frame(at).min(u32::from(u16::MAX)) as u16,
         };
-        Some((MemberId(at as u8), hello))
+        // Each other hello is for the peer, whoever greets meanwhile.
+        let greeted = if line.has_greeted { None } else { line.greets.take() };
+        line.has_greeted = greeted.is_some();
+        if line.greets.is_some() {
+            line.hello_due = line.hello_due.min(now.plus_ns(HELLO_LEAST_NS));
+        }
+        let challenge = Challenge { own: line.challenge, answer: greeted.unwrap_or(line.answer) };
+        Some((MemberId(at as u8), hello.frame(self.key.as_ref().map(|key| (key, challenge)))))
     }
 
     /// When [`Peer::advance`] will have something to do, if nothing comes before.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.is_leaving {
+        if self.is_leaving || !self.may_speak() {
             return self.order.poll_timeout();
         }
-        let hellos = self.lines.iter().filter(|line| line.is_up).map(|line| line.hello_due);
         let dues = [self.mark_due, self.report_due, self.look_due, self.order.poll_timeout()];
-        dues.into_iter().flatten().chain(hellos).min()
+        let hellos = (self.hellos_due < NEVER).then_some(self.hellos_due);
+        dues.into_iter().fold(hellos, earlier)
     }
 }
 

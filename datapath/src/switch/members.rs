@@ -4,9 +4,10 @@
 //! While a frame waits at its member, `Meta::out` says which endpoint sent it.
 
 use super::Switch;
+use crate::bond::hello::HelloKey;
 use crate::bond::lacp::LacpView;
 use crate::bond::number::Number;
-use crate::bond::{Bond, MemberCounts, MemberState, PeerView};
+use crate::bond::{Bond, MemberCounts, MemberState, PeerView, Plain};
 use crate::frame::{Frame, Out, Pool};
 use crate::program::{Attachment, Endpoint, EndpointId, Member, MemberId, PortFeatures, PortId, Uplink};
 use crate::units::{Both, Instant, Rate};
@@ -45,6 +46,18 @@ impl Switch {
         self.bond.as_ref()?.peer()
     }
 
+    /// Why frames have no numbers, as [`Bond::plain`].
+    #[must_use]
+    pub fn bond_plain(&self) -> Option<Option<Plain>> {
+        self.bond.as_ref()?.plain()
+    }
+
+    /// Members at whose other end LACP has heard this very system, a bit each.
+    #[must_use]
+    pub fn looped_members(&self) -> u16 {
+        self.bond.as_ref().map_or(0, |bond| bond.looped())
+    }
+
     /// What LACP knows of each member; none where the mode is another.
     pub fn lacp(&self) -> impl Iterator<Item = LacpView> + '_ {
         self.bond.iter().flat_map(|bond| bond.lacp())
@@ -64,6 +77,14 @@ impl Switch {
     pub fn set_member_state(&mut self, pool: &mut Pool, now: Instant, member: MemberId, state: MemberState) {
         let Some(bond) = &mut self.bond else { return };
         let freed = bond.set_state(pool, now, member, state);
+        self.uplink_drops.add(Reason::PortDown, freed.into());
+        self.follow_members();
+    }
+
+    /// The secret under which the bond says hello, where it is to have one.
+    pub fn set_bond_key(&mut self, pool: &mut Pool, now: Instant, key: Option<HelloKey>) {
+        let Some(bond) = &mut self.bond else { return };
+        let freed = bond.set_key(pool, now, key);
         self.uplink_drops.add(Reason::PortDown, freed.into());
         self.follow_members();
     }
@@ -231,7 +252,7 @@ impl Switch {
         self.follow_changed();
         while let Some((member, hello)) = self.bond.as_mut().and_then(|bond| bond.poll_hello(pool, now)) {
             let port = self.program.uplink.as_ref().map(|uplink| uplink.port_of(member));
-            if let (Some(port), Some(frame)) = (port, pool.alloc_from(&hello)) {
+            if let (Some(port), Some(frame)) = (port, pool.alloc_from(hello.bytes())) {
                 self.send_control(pool, port, frame);
             }
         }

@@ -8,6 +8,7 @@ use crate::api::{ChangeReply, ConfigReply, ErrorReply};
 use crate::membership::ClusterReply;
 use crate::next_hops::report::TunnelsReply;
 use crate::report::Report;
+use crate::report::bond::BondsReply;
 use crate::services::{ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply};
 use crate::tables::TablesReply;
 use crate::trace::{TraceReply, TraceRequest};
@@ -28,6 +29,7 @@ pub fn document() -> Value {
     let tables = generator.subschema_for::<TablesReply>();
     let cluster = generator.subschema_for::<ClusterReply>();
     let agents = generator.subschema_for::<AgentsReply>();
+    let bonds = generator.subschema_for::<BondsReply>();
     let tunnels = generator.subschema_for::<TunnelsReply>();
     let vcc = generator.subschema_for::<VccReply>();
     let config = generator.subschema_for::<ConfigReply>();
@@ -113,6 +115,7 @@ pub fn document() -> Value {
             "/v1/tables": get("tables", "The addresses that are declared and learned, by tenant", json!(tables)),
             "/v1/cluster": get("cluster", "The other hosts of the cluster, and the connections with them", json!(cluster)),
             "/v1/agents": get("agents", "The limits that the congestion agents have sent and received", json!(agents)),
+            "/v1/bonds": get("bonds", "The uplinks that have several ports: members, order, what LACP has agreed on", json!(bonds)),
             "/v1/tunnels": get("tunnels", "The tunnels to other hosts, and their next hops", json!(tunnels)),
             "/v1/services": get("services", "The services: what their backends have in flight, what was refused", json!(services)),
             "/v1/connections": asked("connections", "The connections of one service", &connections),

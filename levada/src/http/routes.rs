@@ -6,6 +6,7 @@ use crate::api::{ChangeReply, ChangeRequest, ErrorReply, ProblemReply, VERSION};
 use crate::descriptors::Came;
 use crate::handler::Fault;
 use crate::metrics;
+use crate::report::bond::BondsReply;
 use crate::services::{ConnectionsRequest, LoadRequest};
 use crate::trace::TraceRequest;
 use control::problem::MOST_SHOWN;
@@ -33,11 +34,12 @@ pub const MOST_ACTIONS: usize = 200_000;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// All paths, and the one method of each.
-pub const ROUTES: [(&str, Method); 15] = [
+pub const ROUTES: [(&str, Method); 16] = [
     ("/v1/report", Method::GET),
     ("/v1/tables", Method::GET),
     ("/v1/cluster", Method::GET),
     ("/v1/agents", Method::GET),
+    ("/v1/bonds", Method::GET),
     ("/v1/tunnels", Method::GET),
     ("/v1/services", Method::GET),
     ("/v1/vcc", Method::GET),
@@ -122,6 +124,7 @@ async fn look(house: &Arc<House>, path: &str) -> Answer {
         "/v1/cluster" => with_handler(house, &house.reports, |house| Ok(house.handler.cluster())).await,
         "/v1/agents" => with_handler(house, &house.reports, |house| house.handler.agents()).await,
         "/v1/services" => with_handler(house, &house.reports, |house| house.handler.services()).await,
+        "/v1/bonds" => with_handler(house, &house.reports, |house| house.handler.report().map(BondsReply::from)).await,
         "/v1/tunnels" => with_handler(house, &house.reports, |house| house.handler.tunnels()).await,
         "/v1/vcc" => with_handler(house, &house.reports, |house| house.handler.vcc()).await,
         "/v1/metrics" => {

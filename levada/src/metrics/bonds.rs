@@ -10,6 +10,27 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
         &labels(&[of_switch]),
         bond.rate_bps / 8,
     );
+    if let Some(order) = &bond.order {
+        let to = labels(&[of_switch]);
+        let numbered = u8::from(order.numbered);
+        all.gauge("levada_bond_numbered", "Whether frames leave with numbers.", &to, numbered);
+        all.counter(
+            "levada_bond_hellos_refused",
+            "Hellos that were not under the secret, or said before.",
+            &to,
+            order.refused,
+        );
+        for (what, count) in [
+            ("received", order.received),
+            ("held", order.held),
+            ("late", order.late),
+            ("lost", order.lost),
+            ("duplicate", order.duplicate),
+        ] {
+            let to = labels(&[of_switch, ("what", what)]);
+            all.counter("levada_bond_order_frames", "Numbered frames, by what became of them.", &to, count);
+        }
+    }
     for member in &bond.members {
         let of = [of_switch, ("member", member.name.as_str())];
         let to = labels(&of);
@@ -30,6 +51,8 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
             let to = labels(&[&of[..], &[("what", what)]].concat());
             all.counter("levada_bond_lacpdus", "LACPDUs.", &to, count);
         }
+        let looped = u8::from(port.looped);
+        all.gauge("levada_bond_member_looped", "Whether the other end says that it is this system.", &to, looped);
         for (end, churned) in [("actor", port.actor_churned), ("partner", port.partner_churned)] {
             let to = labels(&[&of[..], &[("end", end)]].concat());
             all.counter("levada_bond_churned", "How often an end was out of sync for a minute.", &to, churned);

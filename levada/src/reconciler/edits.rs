@@ -7,6 +7,7 @@ use super::ready::{Fresh, Ready};
 use crate::agents;
 use crate::front_ends::FrontEndId;
 use crate::recipe::Reopen;
+use crate::secrets::hello_key;
 use crate::vde_server::PlugId;
 use crate::worker::{AnyPort, Backing, BondPost, Claim, Device, Edit, LinkSlot, Payer};
 use control::plan::{Plan, PortKind, SwitchPlan};
@@ -15,6 +16,7 @@ use datapath::link::Side;
 use datapath::program::{EndpointId, PortId, Program};
 use datapath::switch::Switch;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Claims in one edit: some microseconds' work.
 const CLAIMS: usize = 64;
@@ -76,7 +78,7 @@ impl Reconciler {
         self.removals(plan, ready, &mut edits)?;
         edits.extend(new_claims(&claims(&self.programs, &before), &claims(programs, &after)));
         edits.extend(self.agents(plan, programs));
-        edits.extend(self.bonds(plan));
+        edits.extend(self.bonds(plan)?);
         edits.extend((plan.spin != self.plan.spin).then_some(Edit::Spin(plan.spin)));
         edits.extend((plan.pool != self.plan.pool).then_some(Edit::Memory(plan.pool)));
         Ok(edits)
@@ -94,15 +96,16 @@ impl Reconciler {
     }
 
     /// Gives each bond its policy: the switch has its members by then, and the worker their
-    /// devices. Where there is and was none, nothing is to be said.
-    fn bonds(&self, plan: &Plan) -> Vec<Edit> {
+    /// devices. Where there is and was none, nothing is to be said. Secrets are read anew.
+    fn bonds(&self, plan: &Plan) -> Result<Vec<Edit>, String> {
         let post = |switch: &SwitchPlan| {
-            let bond = switch.bond.as_ref()?;
-            Some(Box::new(BondPost { settings: bond.policy.clone(), notices: bond.notices }))
+            let Some(bond) = switch.bond.as_ref() else { return Ok(None) };
+            let key = bond.secret_file.as_deref().map(|file| hello_key(Path::new(file))).transpose()?;
+            Ok::<_, String>(Some(Box::new(BondPost { settings: bond.policy.clone(), notices: bond.notices, key })))
         };
         let had = |id: u32| self.plan.switches.get(id).is_some_and(|switch| switch.bond.is_some());
         let switches = plan.switches.iter().filter(|(id, switch)| switch.bond.is_some() || had(*id));
-        switches.map(|(id, switch)| Edit::Bond(id as usize, post(switch))).collect()
+        switches.map(|(id, switch)| Ok(Edit::Bond(id as usize, post(switch)?))).collect()
     }
 
     /// Takes away what `plan` has no more.

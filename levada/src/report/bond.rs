@@ -4,13 +4,40 @@ mod lacp;
 
 pub use lacp::{EndReport, LacpReport, PortReport};
 
+use super::{Report, SwitchReport};
 use crate::worker::SwitchNumbers;
 use control::plan::SwitchPlan;
-use datapath::bond::{Mode, PeerView};
+use datapath::bond::{BondSettings, Mode, PeerView};
 use datapath::program::PortId;
 use datapath::stats::Traffic;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// `GET /v1/bonds`.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
+pub struct BondsReply {
+    /// 1.
+    pub version: u32,
+    /// In the order of the configuration; none where no uplink has several ports.
+    pub bonds: Vec<SwitchBond>,
+}
+
+/// The bond of a switch.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
+pub struct SwitchBond {
+    /// Name of the switch.
+    pub switch: String,
+    /// What it is like.
+    #[serde(flatten)]
+    pub bond: BondReport,
+}
+
+impl From<Report> for BondsReply {
+    fn from(report: Report) -> BondsReply {
+        let bond = |switch: SwitchReport| Some(SwitchBond { switch: switch.name, bond: switch.uplink?.bond? });
+        BondsReply { version: report.version, bonds: report.switches.into_iter().filter_map(bond).collect() }
+    }
+}
 
 /// How an uplink uses its ports.
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
@@ -51,6 +78,12 @@ pub struct OrderReport {
     /// Why they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
+    /// Whether hellos are under a secret.
+    #[serde(default)]
+    pub keyed: bool,
+    /// Hellos that were refused: not under the secret, or said before.
+    #[serde(default)]
+    pub refused: u64,
     /// How long a frame may wait for an earlier one, in microseconds.
     pub hold_us: u64,
     /// Frames received with a number.
@@ -133,7 +166,7 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
         device: state_of(member.port),
         rate_bps: member.rate.0,
         peer: numbers.bond_peer.as_ref().and_then(|peer| other_end(peer, n)).map(str::to_owned),
-        lacp: numbers.lacp.get(n).map(|view| lacp::port(view, member.state)),
+        lacp: numbers.lacp.get(n).map(|view| lacp::port(view, member.state, &settings.lacp)),
         failures: member.counts.failures,
         sent: member.counts.traffic.egress.into(),
         received: member.counts.traffic.ingress.into(),
@@ -150,18 +183,20 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
         miimon_ms: bond.miimon_ns / NS_PER_MS,
         updelay_ms: bond.policy.updelay_ns / NS_PER_MS,
         downdelay_ms: bond.policy.downdelay_ns / NS_PER_MS,
-        order: numbers.bond_peer.as_ref().map(|peer| order(peer, settings.hold_ns)),
+        order: numbers.bond_peer.as_ref().map(|peer| order(peer, settings)),
         lacp: (settings.mode == Mode::Lacp).then(|| lacp::whole(&settings.lacp, &numbers.lacp)),
         members: all.collect(),
     })
 }
 
-fn order(peer: &PeerView, hold_ns: u64) -> OrderReport {
+fn order(peer: &PeerView, settings: &BondSettings) -> OrderReport {
     const NS_PER_US: u64 = 1000;
     OrderReport {
         numbered: peer.plain.is_none(),
         why_not: peer.plain.map(|plain| plain.name().to_owned()),
-        hold_us: hold_ns / NS_PER_US,
+        keyed: settings.is_keyed,
+        refused: peer.refused,
+        hold_us: settings.hold_ns / NS_PER_US,
         received: peer.order.received,
         held: peer.order.held,
         waiting: peer.order.waiting,

@@ -1,11 +1,9 @@
 //! `levada show bonds`: the members of uplinks.
 
 use super::{bytes, columns};
-use crate::report::Report;
-use crate::report::bond::{BondReport, EndReport, LacpReport, OrderReport, PortReport};
+use crate::report::bond::{BondReport, BondsReply, EndReport, LacpReport, OrderReport, PortReport, SwitchBond};
 use control::units::show_rate;
 use datapath::units::Rate;
-use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// A line for the switch that has it.
@@ -16,9 +14,9 @@ pub fn summary(bond: &BondReport) -> String {
 }
 
 /// All bonds, as text.
-pub fn text(report: &Report) -> String {
+pub fn text(reply: &BondsReply) -> String {
     let mut out = String::new();
-    for (switch, bond) in bonds(report) {
+    for SwitchBond { switch, bond } in &reply.bonds {
         let _ = writeln!(out, "{switch}/uplink  {}", bond.mode);
         let rates = [bond.rate_bps, bond.configured_bps].map(|bps| show_rate(Rate(bps)));
         let _ = writeln!(out, "  carries {} of {}", rates[0], rates[1]);
@@ -66,8 +64,10 @@ pub fn text(report: &Report) -> String {
 
 fn lacp_text(lacp: &LacpReport) -> String {
     let LacpReport { rate, ad_select, min_links, system, system_priority, .. } = lacp;
-    let active = if lacp.active { "on" } else { "off" };
+    let on = |is_on: bool| if is_on { "on" } else { "off" };
+    let [active, coupled, strict] = [lacp.active, lacp.coupled_control, lacp.strict].map(on);
     let mut out = format!("  lacp_rate {rate}, lacp_active {active}, ad_select {ad_select}, min_links {min_links}\n");
+    let _ = writeln!(out, "  coupled_control {coupled}, lacp_strict {strict}");
     let _ = writeln!(out, "  system {system}, priority {system_priority}");
     let _ = match &lacp.aggregator {
         Some(used) => writeln!(
@@ -113,6 +113,11 @@ fn order_text(order: &OrderReport) -> String {
         }
     }
     let _ = writeln!(out, " (hold {hold_us} us)");
+    if order.keyed {
+        let _ = writeln!(out, "  hellos are under a secret; {} were refused", order.refused);
+    } else if order.refused > 0 {
+        let _ = writeln!(out, "  {} hellos were under a secret, and refused", order.refused);
+    }
     if *received > 0 {
         let _ = writeln!(
             out,
@@ -120,18 +125,4 @@ fn order_text(order: &OrderReport) -> String {
         );
     }
     out
-}
-
-/// The same as JSON: a list under `bonds`, each with the name of its switch.
-pub fn json(report: &Report) -> Value {
-    let all = bonds(report).map(|(switch, bond)| {
-        let mut value = json!(bond);
-        value["switch"] = switch.into();
-        value
-    });
-    json!({"version": report.version, "bonds": all.collect::<Vec<_>>()})
-}
-
-fn bonds(report: &Report) -> impl Iterator<Item = (&str, &BondReport)> {
-    report.switches.iter().filter_map(|switch| Some((switch.name.as_str(), switch.uplink.as_ref()?.bond.as_ref()?)))
 }

@@ -7,7 +7,8 @@
 use super::{Backing, SwitchSlot, Task, Worker};
 use crate::announce;
 use control::bond::{Command, LinkState, Policy, Settings};
-use datapath::bond::{MemberId, MemberState, Mode};
+use datapath::bond::hello::HelloKey;
+use datapath::bond::{MemberId, MemberState, Mode, Plain};
 use datapath::program::{Attachment, EndpointId, PortId};
 use datapath::units::Instant;
 
@@ -23,6 +24,8 @@ pub struct BondPost {
     pub settings: Settings,
     /// How often addresses are announced after a failover.
     pub notices: u32,
+    /// What its hellos are under, where it has a secret.
+    pub key: Option<HelloKey>,
 }
 
 /// A bond at its switch.
@@ -32,8 +35,22 @@ pub struct Bonded {
     members: Vec<Member>,
     notices: u32,
     notice: Option<Notice>,
-    /// In `802.3ad`: the states of members as they were last told, which follow no command.
-    agreed: Option<Vec<MemberState>>,
+    /// In `802.3ad`: the states of members as they were last told, which follow no command, and
+    /// whether a cable leads back.
+    agreed: Option<Vec<(MemberState, bool)>>,
+    /// With numbers: why frames have none, as it was last told.
+    plain: Option<Option<Plain>>,
+}
+
+/// What is said of a bond.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BondNews {
+    /// What became of a member.
+    Command(Command),
+    /// The other end of a member says that it is this very system.
+    Looped(MemberId),
+    /// Frames have numbers now, or have none.
+    Plain(Option<Plain>),
 }
 
 #[derive(Clone, Copy)]
@@ -79,6 +96,8 @@ impl Worker {
         let Some(switch_slot) = self.switch_slots.get_mut(index) else { return };
         let before = switch_slot.bond.take();
         let Some(post) = post else { return };
+        switch_slot.switch.set_bond_key(&mut self.pool, now, post.key);
+        switch_slot.touched = true;
         let views: Vec<_> = switch_slot.switch.members().collect();
         let states: Vec<MemberState> = views.iter().map(|view| view.state).collect();
         let active = views.iter().position(|view| view.is_active).map(|n| MemberId(n as u8));
@@ -99,8 +118,10 @@ impl Worker {
             members.push(member);
         }
         let notice = before.and_then(|before| before.notice);
-        let agreed = (policy.settings().mode == Mode::Lacp).then_some(states);
-        switch_slot.bond = Some(Box::new(Bonded { policy, members, notices: post.notices, notice, agreed }));
+        let agreed = states.into_iter().map(|state| (state, false)).collect();
+        let agreed = (policy.settings().mode == Mode::Lacp).then_some(agreed);
+        let plain = switch_slot.switch.bond_plain();
+        switch_slot.bond = Some(Box::new(Bonded { policy, members, notices: post.notices, notice, agreed, plain }));
     }
 
     /// The link of a device is so now.
@@ -134,6 +155,7 @@ impl Worker {
                 self.announce_behind(index, now);
             }
             self.tell_agreed(index);
+            self.tell_plain(index);
         }
     }
 
@@ -157,8 +179,23 @@ impl Worker {
             told.extend((!is_agreed).then_some(command));
         }
         for command in told {
-            // A full queue of tasks has enough to log.
-            let _ = self.tasks.try_send(Task::Bond { switch: index, command });
+            self.tell(index, BondNews::Command(command));
+        }
+    }
+
+    fn tell(&self, switch: usize, news: BondNews) {
+        // A full queue of tasks has enough to log.
+        let _ = self.tasks.try_send(Task::Bond { switch, news });
+    }
+
+    /// Says whether frames have numbers.
+    fn tell_plain(&mut self, index: usize) {
+        let SwitchSlot { bond: Some(bond), switch, .. } = &mut self.switch_slots[index] else { return };
+        let plain = switch.bond_plain();
+        if std::mem::replace(&mut bond.plain, plain) != plain
+            && let Some(plain) = plain
+        {
+            self.tell(index, BondNews::Plain(plain));
         }
     }
 
@@ -166,12 +203,17 @@ impl Worker {
     fn tell_agreed(&mut self, index: usize) {
         let SwitchSlot { bond, switch, .. } = &mut self.switch_slots[index];
         let Some(agreed) = bond.as_mut().and_then(|bond| bond.agreed.as_mut()) else { return };
-        for (n, (told, view)) in (0..).zip(agreed.iter_mut().zip(switch.members())) {
+        let (mut news, looped) = (Vec::new(), switch.looped_members());
+        for (n, ((told, was_loop), view)) in (0..).map(MemberId).zip(agreed.iter_mut().zip(switch.members())) {
             if std::mem::replace(told, view.state) != view.state {
-                let command = Command::State(MemberId(n), view.state);
-                let _ = self.tasks.try_send(Task::Bond { switch: index, command });
+                news.push(BondNews::Command(Command::State(n, view.state)));
+            }
+            let is_loop = looped & 1 << n.0 != 0;
+            if std::mem::replace(was_loop, is_loop) != is_loop && is_loop {
+                news.push(BondNews::Looped(n));
             }
         }
+        news.into_iter().for_each(|news| self.tell(index, news));
     }
 
     /// Announces some of the addresses behind a bond, as if their owners did: reverse ARP from the

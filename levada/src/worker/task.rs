@@ -1,8 +1,7 @@
 //! Tasks: what the worker wants of `maintenance`, because it may take long.
 
-use super::{AnyPort, Shortage, Worker};
+use super::{AnyPort, BondNews, Shortage, Worker};
 use crate::recipe::Reopen;
-use control::bond::Command;
 use control::plan::Plan;
 use datapath::switch::Event;
 use std::sync::Arc;
@@ -46,7 +45,7 @@ pub enum Task {
         /// The number of its switch.
         switch: usize,
         /// How.
-        command: Command,
+        news: BondNews,
     },
     /// Tenants want more of the processor than there is.
     Shortage(Box<Shortage>),

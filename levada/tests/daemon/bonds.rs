@@ -1,11 +1,15 @@
 //! Two daemons with two cables between them, each uplink a bond: frames have numbers, arrive in
 //! order, and survive a cable and a process.
 
+use crate::management::described;
 use crate::testbed::{Bed, Daemon, soon, turn};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const TWO: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// Payload of a transfer, in bytes: some thousand frames.
@@ -101,6 +105,12 @@ fn frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process() {
         }
     }
 
+    // The API has the same, each bond with its switch.
+    let answer = described(&beds[1], "/v1/bonds");
+    assert_eq!((&answer["bonds"][0]["switch"], &answer["bonds"][0]["order"]["numbered"]), (&"s1".into(), &true.into()));
+    let shown = two.show_part("bonds");
+    assert_eq!(shown["bonds"][0]["members"][1]["name"], answer["bonds"][0]["members"][1]["name"]);
+
     // A cable is pulled under a connection, and put back.
     transfer(&beds, || {
         beds[0].ip("host", "link set up1 down").unwrap();
@@ -140,6 +150,87 @@ fn frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process() {
         let drops = daemon.show()["switches"][0]["uplink"]["drops"].clone();
         assert!(drops["bad-vlan"].is_null(), "a number is no tenant's tag: {drops}");
     }
+}
+
+#[test]
+fn with_a_secret_only_who_knows_it_is_heard() {
+    let Some(_turn) = turn("with_a_secret_only_who_knows_it_is_heard") else { return };
+    let beds = hosts();
+    let secrets = ["a secret of two hosts\n", "a secret of somebody else\n"];
+    let keyed = |bed: &Bed, number: u8, secret: usize| {
+        let file = bed.directory.join(format!("{secret}.secret"));
+        std::fs::write(&file, secrets[secret]).unwrap();
+        let line = format!("order = \"auto\"\nsecret_file = \"{}\"\n", file.display());
+        text(number, "balance-rr").replace("order = \"auto\"\n", &line)
+    };
+    let texts = [keyed(&beds[0], 1, 0), keyed(&beds[1], 2, 0)];
+    let mut one = beds[0].start(&texts[0]);
+    let mut two = beds[1].start(&keyed(&beds[1], 2, 1));
+    let why = |daemon: &Daemon| bond(daemon)["order"]["why_not"].as_str().unwrap_or_default().to_owned();
+    soon("both say why frames have no numbers", || [&one, &two].iter().all(|daemon| why(daemon).contains("secret")));
+    assert!(bond(&one)["order"]["refused"].as_u64().unwrap() > 0, "{}", bond(&one));
+    let _echo = beds[1].echo("red", TWO);
+    soon("frames pass all the same", || beds[0].ask("red", TWO, 1) == 1);
+
+    // The other gets the right one, and numbers go on over takeovers.
+    let file = beds[1].configuration(&texts[1]);
+    let output = beds[1].run(&["apply", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    soon("both number their frames", || is_numbered(&one) && is_numbered(&two));
+    transfer(&beds, || {});
+    for side in 0..2 {
+        let before = [&one, &two].map(unknown);
+        transfer(&beds, || {
+            let next = beds[side].take_over(&texts[side]);
+            let mut old = std::mem::replace(if side == 0 { &mut one } else { &mut two }, next);
+            assert!(old.wait().success(), "{}", old.log());
+        });
+        assert!(is_numbered(&one) && is_numbered(&two));
+        assert_eq!([&one, &two].map(unknown), before, "side {side}");
+    }
+    let shown = String::from_utf8(beds[0].run(&["show", "bonds"]).stdout).unwrap();
+    assert!(shown.contains("hellos are under a secret") && !shown.contains("two hosts"), "{shown}");
+
+    // A secret that cannot be had is refused, and nothing changes.
+    let gone = texts[1].replace("0.secret", "none.secret");
+    let output = beds[1].run(&["apply", beds[1].configuration(&gone).to_str().unwrap()]);
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && why.contains("none.secret cannot be read"), "{why}");
+    assert!(is_numbered(&one) && is_numbered(&two));
+}
+
+/// A process that stands still for longer than a silent cable takes to be noticed.
+#[test]
+fn a_process_that_stalls_is_no_silent_cable() {
+    let Some(_turn) = turn("a_process_that_stalls_is_no_silent_cable") else { return };
+    let beds = hosts();
+    let one = beds[0].start(&text(1, "balance-rr"));
+    let two = beds[1].start(&text(2, "balance-rr"));
+    soon("both number their frames", || is_numbered(&one) && is_numbered(&two));
+    // Somebody sends all the time.
+    let socket = beds[0].space("red").run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let sender = std::thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            while !stop.load(Ordering::Relaxed) {
+                let _ = socket.send_to(&[7; 1000], (TWO, 7010));
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    });
+    soon("frames have numbers", || bond(&two)["order"]["received"].as_u64().unwrap() > 100);
+    let mut silent = 0;
+    for _ in 0..20 {
+        one.freeze();
+        std::thread::sleep(Duration::from_millis(60));
+        silent += (0..2).filter(|&member| bond(&two)["members"][member]["peer"].to_string().contains("silent")).count();
+        one.signal(Signal::CONT);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    stop.store(true, Ordering::Relaxed);
+    sender.join().unwrap();
+    assert_eq!(silent, 0, "{}", bond(&two));
 }
 
 #[test]

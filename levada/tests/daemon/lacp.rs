@@ -1,5 +1,6 @@
 //! Uplinks in `802.3ad`: with Open vSwitch at the other end, and with Levada.
 
+use crate::management::described;
 use crate::ovs::Ovs;
 use crate::testbed::{Bed, Daemon, soon, turn};
 use rustix::process::Signal;
@@ -182,6 +183,32 @@ fn open_vswitch_and_levada_agree_on_members() {
     assert!(daemon.log().contains("s1/uplink/up1 is standby"), "{}", daemon.log());
 }
 
+/// Both members' cable is one, with an end at each.
+#[test]
+fn a_cable_that_leads_back_is_said_and_carries_nothing() {
+    const NAME: &str = "a_cable_that_leads_back_is_said_and_carries_nothing";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = Bed::new(&["host", "red"]);
+    bed.ip("host", "link add up0 type veth peer name up1").unwrap();
+    for cable in ["up0", "up1"] {
+        bed.ip("host", &format!("link set {cable} up")).unwrap();
+    }
+    let daemon = bed.start(&text(1, "lacp_rate = \"fast\"\n"));
+    soon("both ends say that it leads back", || {
+        let bond = described(&bed, "/v1/bonds")["bonds"][0].clone();
+        [0, 1].iter().all(|&member| bond["members"][member]["lacp"]["looped"] == true)
+    });
+    assert_eq!(states(&bond(&daemon)), ["standby"; 2]);
+    soon("it is in the log", || {
+        let log = daemon.log();
+        ["up0", "up1"]
+            .iter()
+            .all(|cable| log.contains(&format!("s1/uplink/{cable}: the other end says that it is this system")))
+    });
+    let text = String::from_utf8(bed.run(&["show", "bonds"]).stdout).unwrap();
+    assert!(text.contains("a cable leads back"), "{text}");
+}
+
 #[test]
 fn two_daemons_agree_and_a_takeover_changes_nothing() {
     const NAME: &str = "two_daemons_agree_and_a_takeover_changes_nothing";
@@ -189,7 +216,7 @@ fn two_daemons_agree_and_a_takeover_changes_nothing() {
     let beds = [Bed::new(&["host", "red"]), Bed::new(&["host", "red"])];
     cables(&beds[0], &beds[1], "host");
     // Believed for 90 s: a machine that stalls is no partner that is gone.
-    let texts = [text(1, "lacp_active = \"off\"\n"), text(2, "")];
+    let texts = [text(1, "lacp_active = \"off\"\n"), text(2, "coupled_control = \"off\"\nlacp_strict = \"on\"\n")];
     let mut one = beds[0].start(&texts[0]);
     let mut two = beds[1].start(&texts[1]);
     soon("both members carry frames", || are(&one, ["distributing"; 2]) && are(&two, ["distributing"; 2]));

@@ -560,6 +560,24 @@ fn say(bed: &Bed, request: &str) -> String {
     answer
 }
 
+/// What a path answers, which is as the daemon's own description has it.
+pub fn described(bed: &Bed, path: &str) -> Value {
+    let get = |path: &str| -> Value {
+        let answer = say(bed, &format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"));
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        serde_json::from_str(body).unwrap()
+    };
+    let mut document = get("/v1/openapi.json");
+    let mut schema = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"].take();
+    schema["components"] = document["components"].take();
+    let answer = get(path);
+    if let Err(fault) = jsonschema::validator_for(&schema).unwrap().validate(&answer) {
+        panic!("{path}: {fault}: {answer}");
+    }
+    answer
+}
+
 fn post(bed: &Bed, body: &str) -> String {
     let length = body.len();
     say(bed, &format!("POST /v1/actions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}"))

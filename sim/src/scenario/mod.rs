@@ -4,6 +4,7 @@
 //! `sim/snapshots`, so that a change of behaviour is a diff to review.
 
 pub mod attacks;
+pub mod bonding;
 pub mod churn;
 pub mod convergence;
 pub mod fairness;
@@ -83,6 +84,7 @@ pub const ALL: &[Scenario] = &[
     vcc_cheat::SCENARIO,
     churn::SCENARIO,
     lacp::SCENARIO,
+    bonding::SCENARIO,
     herd::SCENARIO,
     hold::SCENARIO,
     speed::SCENARIO,

@@ -3,7 +3,8 @@
 //!
 //! Each machine is a function of its state and of what it looks at, called until none moves. What
 //! they need of other ports, and which aggregator is selected, is told from outside
-//! ([`super::Lacp`]). The mux machine is that of coupled control: who is received from is sent to.
+//! ([`super::Lacp`]). The mux machine is that of coupled control, where who is received from is
+//! sent to, or of independent control, where a port is sent to once its partner receives from it.
 
 use super::pdu::{Information, Lacpdu, State};
 use crate::units::Instant;
@@ -57,19 +58,23 @@ pub enum Mux {
     Waiting,
     /// In its aggregator.
     Attached,
+    /// Received from, with independent control.
+    Collecting,
     /// Received from, and sent to.
     Distributing,
 }
 
 impl Mux {
-    /// As the standard calls it.
+    /// As the standard calls it, with coupled control or without.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn name(self, is_coupled: bool) -> &'static str {
         match self {
             Mux::Detached => "detached",
             Mux::Waiting => "waiting",
             Mux::Attached => "attached",
-            Mux::Distributing => "collecting-distributing",
+            Mux::Collecting => "collecting",
+            Mux::Distributing if is_coupled => "collecting-distributing",
+            Mux::Distributing => "distributing",
         }
     }
 }
@@ -330,16 +335,21 @@ impl Port {
     }
 
     /// One step of the mux machine. True where it moved.
-    pub fn run_mux(&mut self, now: Instant) -> bool {
+    pub fn run_mux(&mut self, now: Instant, is_coupled: bool) -> bool {
         let is_selected = self.selected == Selected::Selected;
         let in_sync = self.partner.state.has(State::SYNCHRONIZATION);
+        let is_received = is_coupled || self.partner.state.has(State::COLLECTING);
         let next = match self.mux {
             Mux::Detached if self.selected != Selected::Unselected => Mux::Waiting,
             Mux::Waiting if self.selected == Selected::Unselected => Mux::Detached,
             Mux::Waiting if is_selected && self.is_ready && self.may_attach => Mux::Attached,
             Mux::Attached if !is_selected => Mux::Detached,
-            Mux::Attached if in_sync => Mux::Distributing,
-            Mux::Distributing if !is_selected || !in_sync => Mux::Attached,
+            Mux::Attached if in_sync && is_coupled => Mux::Distributing,
+            Mux::Attached if in_sync => Mux::Collecting,
+            Mux::Collecting if !is_selected || !in_sync => Mux::Attached,
+            Mux::Collecting if is_received => Mux::Distributing,
+            Mux::Distributing if is_coupled && (!is_selected || !in_sync) => Mux::Attached,
+            Mux::Distributing if !is_selected || !in_sync || !is_received => Mux::Collecting,
             same => same,
         };
         if next == self.mux {
@@ -351,7 +361,7 @@ impl Port {
             return true;
         }
         set(&mut self.actor, State::SYNCHRONIZATION, next >= Mux::Attached);
-        set(&mut self.actor, State::COLLECTING, next == Mux::Distributing);
+        set(&mut self.actor, State::COLLECTING, next >= Mux::Collecting);
         set(&mut self.actor, State::DISTRIBUTING, next == Mux::Distributing);
         self.needs_to_send = true;
         true

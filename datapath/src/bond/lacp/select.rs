@@ -14,12 +14,18 @@ pub enum Select {
     Bandwidth,
     /// `count`: the one of most ports.
     Count,
+    /// `actor_port_prio`: the one whose ports' priorities have the largest sum.
+    PortPriority,
 }
 
 impl Select {
     /// Each with the name that Linux gives it.
-    pub const ALL: [(&'static str, Select); 3] =
-        [("stable", Select::Stable), ("bandwidth", Select::Bandwidth), ("count", Select::Count)];
+    pub const ALL: [(&'static str, Select); 4] = [
+        ("stable", Select::Stable),
+        ("bandwidth", Select::Bandwidth),
+        ("count", Select::Count),
+        ("actor_port_prio", Select::PortPriority),
+    ];
 
     /// The name that Linux gives it.
     #[must_use]
@@ -46,14 +52,15 @@ impl Lacp {
     }
 
     /// Whether a port may be in an aggregator at all: its link is up, and it has a partner, or
-    /// waits for none any more.
+    /// waits for none any more and may do without.
     fn may_select(&self, at: usize) -> bool {
         let port = &self.members[at].port;
         let is_known = match port.receive {
             Receive::PortDisabled => false,
             // Until the three seconds are over a partner may still speak up.
             Receive::Expired => port.has_partner(),
-            Receive::Defaulted | Receive::Current => true,
+            Receive::Defaulted => !self.settings.is_strict,
+            Receive::Current => true,
         };
         port.is_enabled && port.loop_until.is_none() && is_known
     }
@@ -102,11 +109,18 @@ impl Lacp {
     }
 
     /// Which aggregator is better: one that has a partner, is not one port that may not aggregate,
-    /// carries more, has more ports. Of equals the used one, then the first.
-    fn rank(&self, group: Group) -> (bool, bool, u64, u64) {
-        let rate = self.ports(group).map(|at| self.members[at].rate.0).sum();
-        let count = self.ports(group).count() as u64;
-        let (first, second) = if self.settings.select == Select::Count { (count, rate) } else { (rate, count) };
-        (self.has_partner(group), !matches!(group, Group::Alone(_)), first, second)
+    /// carries more, has more ports; or as the settings say. Of equals the used one, then the
+    /// first.
+    fn rank(&self, group: Group) -> (bool, bool, [u64; 3]) {
+        let ports = || self.ports(group).map(|at| &self.members[at]);
+        let rate = ports().map(|line| line.rate.0).sum();
+        let count = ports().count() as u64;
+        let priority = ports().map(|line| u64::from(line.port.actor.port_priority)).sum();
+        let by = match self.settings.select {
+            Select::Stable | Select::Bandwidth => [rate, count, 0],
+            Select::Count => [count, rate, 0],
+            Select::PortPriority => [priority, count, rate],
+        };
+        (self.has_partner(group), !matches!(group, Group::Alone(_)), by)
     }
 }

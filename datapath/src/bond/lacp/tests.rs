@@ -174,7 +174,7 @@ impl World {
     }
 }
 
-use MemberState::{Distributing, Down, Standby};
+use MemberState::{Collecting, Distributing, Down, Standby};
 
 #[test]
 fn two_ends_are_up_in_time_and_never_before_both_are_in_sync() {
@@ -193,6 +193,56 @@ fn two_ends_are_up_in_time_and_never_before_both_are_in_sync() {
         assert_eq!((view.partner.system, view.partner.port), (Mac([2, 0, 0, 0, 1, 2]), 1));
         assert!(world.densest() <= 3, "{}", world.densest());
     }
+}
+
+/// Either end may have it: who is coupled says that he receives as soon as he is in sync.
+#[test]
+fn with_independent_control_two_ends_are_up_as_with_coupled() {
+    for [one, two] in [[false, false], [false, true], [true, false]] {
+        let ends = [(1, one), (2, two)].map(|(n, is_coupled)| LacpSettings { is_coupled, ..settings(n) });
+        let mut world = World::pair(ends[0], ends[1], 3);
+        let took = world.until(0, &[Distributing; 3], 10_000 * MS);
+        assert!((2000 * MS..=3500 * MS).contains(&took), "{} ms", took / MS);
+        world.until(1, &[Distributing; 3], 500 * MS);
+        world.run(100_000 * MS);
+        assert_eq!(world.states, [vec![Distributing; 3], vec![Distributing; 3]]);
+        assert_eq!(world.unsafe_at, None);
+        assert!(world.densest() <= 3, "{}", world.densest());
+    }
+}
+
+/// A partner that is in sync and does not receive is received from, and not sent to.
+#[test]
+fn with_independent_control_who_does_not_receive_is_not_sent_to() {
+    let coupled = settings(1);
+    let independent = LacpSettings { is_coupled: false, ..coupled };
+    let mut one = end(independent, &[GBIT]);
+    one.set_link(START, MemberId(0), true);
+    let mut half_seconds = 0;
+    let mut hear = |one: &mut Lacp, receives: bool| {
+        half_seconds += 5;
+        let now = START.plus_ns(half_seconds * 500 * MS);
+        let view = one.views().next().expect("a port");
+        let state = State(State::ACTIVITY.0 | State::AGGREGATION.0 | State::SYNCHRONIZATION.0)
+            .with(State::COLLECTING, receives)
+            .with(State::DISTRIBUTING, receives);
+        let actor = Information { system: Mac([2; 6]), port: 1, key: 9, state, ..Information::default() };
+        let pdu = Lacpdu { actor, partner: view.actor };
+        assert_eq!(one.hear(now, MemberId(0), &pdu.frame(Mac([2; 6]))), Some(Ok(())));
+        one.advance(now);
+        let view = one.views().next().expect("a port");
+        let says = [State::COLLECTING, State::DISTRIBUTING].map(|bit| view.actor.state.has(bit));
+        (one.state(MemberId(0)), says)
+    };
+    assert_eq!(hear(&mut one, false), (Standby, [false; 2]));
+    assert_eq!(hear(&mut one, false), (Collecting, [true, false]));
+    assert_eq!(hear(&mut one, true), (Distributing, [true; 2]));
+    assert_eq!(hear(&mut one, false), (Collecting, [true, false]), "nothing is lost that is on the way");
+    // Coupled from now on: as Linux does where nothing is said.
+    one.set_members(START, &coupled, &[GBIT], |n| Some(MemberId(n as u8)), |_| true);
+    assert_eq!(hear(&mut one, false), (Distributing, [true; 2]));
+    one.set_members(START, &independent, &[GBIT], |n| Some(MemberId(n as u8)), |_| true);
+    assert_eq!(hear(&mut one, false), (Collecting, [true, false]));
 }
 
 #[test]
@@ -328,6 +378,28 @@ fn the_aggregator_is_chosen_by_bandwidth_or_by_count() {
     }
 }
 
+/// Three ports of usual priority to one system, one of more than theirs together to another.
+#[test]
+fn the_aggregator_is_chosen_by_the_sum_of_priorities() {
+    for (priority, wanted) in
+        [(766, [Distributing, Standby, Standby, Standby]), (764, [Standby, Distributing, Distributing, Distributing])]
+    {
+        let mut first = LacpSettings { select: Select::PortPriority, ..settings(1) };
+        first.members[0].priority = priority;
+        let ends = vec![end(first, &[GBIT; 4]), end(settings(2), &[GBIT]), end(settings(3), &[GBIT; 3])];
+        let mut world = World::new(ends);
+        (0..3).for_each(|n| world.join((0, n + 1), (2, n)));
+        world.run(4000 * MS);
+        world.join((0, 0), (1, 0));
+        world.run(4000 * MS);
+        assert_eq!(world.states[0], wanted, "{priority}");
+        // A port that is down does not count.
+        world.carrier(0, false);
+        world.run(4000 * MS);
+        assert_eq!(world.states[0], [Distributing, Down, Standby, Standby], "{priority}");
+    }
+}
+
 /// A port of another rate has another key, so it is an aggregator of its own.
 #[test]
 fn ports_of_unequal_rate_are_not_used_together() {
@@ -345,10 +417,12 @@ fn a_cable_back_to_the_same_system_is_not_used() {
     world.run(10_000 * MS);
     assert_eq!(world.states[0], [Standby; 2]);
     assert!(world.ends[0].views().all(|view| view.is_loop));
+    assert_eq!(world.ends[0].looped(), 0b11);
     // Until nobody says so any more.
     world.cables[0].carries = false;
     world.run(10_000 * MS);
     assert!(world.ends[0].views().all(|view| !view.is_loop));
+    assert_eq!(world.ends[0].looped(), 0);
 }
 
 #[test]
@@ -359,6 +433,29 @@ fn without_a_partner_one_link_is_used_alone() {
     assert_eq!(world.states[0], [Standby; 2], "a partner may still speak up");
     world.run(3000 * MS);
     assert_eq!(world.states[0], [Distributing, Standby]);
+}
+
+#[test]
+fn without_a_partner_no_link_is_used_where_that_is_strict() {
+    let strict = LacpSettings { is_strict: true, ..settings(1) };
+    let mut world = World::pair(strict, settings(2), 2);
+    world.until(0, &[Distributing; 2], 4000 * MS);
+    world.cables.iter_mut().for_each(|cable| cable.carries = false);
+    world.run(20_000 * MS);
+    assert_eq!(world.states, [[Standby, Standby], [Distributing, Standby]]);
+    assert_eq!(world.view((0, 0)).receive, Receive::Defaulted);
+    world.cables.iter_mut().for_each(|cable| cable.carries = true);
+    world.until(0, &[Distributing; 2], 8000 * MS);
+    world.until(1, &[Distributing; 2], 500 * MS);
+    assert_eq!(world.unsafe_at, None);
+    // The operator changes it while nobody is there.
+    world.cables.iter_mut().for_each(|cable| cable.carries = false);
+    world.run(20_000 * MS);
+    world.change(0, settings(1));
+    world.until(0, &[Distributing, Standby], 4000 * MS);
+    world.change(0, strict);
+    world.run(100 * MS);
+    assert_eq!(world.states[0], [Standby; 2]);
 }
 
 /// A partner that may not aggregate is used alone, also where it says the same on two cables.

@@ -66,7 +66,21 @@ fn without_a_member_frames_are_dropped_by_their_reason() {
     let mut rig = rig(Mode::BalanceRr, &PORTS);
     assert_eq!(rig.send(1, &udp(1, 9)), (FORWARDED, vec![]));
     assert_eq!(rig.drops(0), [(Reason::PortDown, 1)]);
-    assert_eq!(rig.send(0, &udp(9, 2).vlan(10)), (dropped(Reason::MemberInactive), vec![]));
+}
+
+/// The other end may know sooner that a link is up, and this one may wait for longer (`updelay`).
+#[test]
+fn what_balances_is_received_over_members_that_are_not_used_yet() {
+    for (mode, wanted) in [
+        (Mode::BalanceRr, (FORWARDED, vec![2])),
+        (Mode::BalanceXor, (FORWARDED, vec![2])),
+        (Mode::Broadcast, (FORWARDED, vec![2])),
+        (Mode::ActiveBackup, (dropped(Reason::MemberInactive), vec![])),
+        (Mode::Lacp, (dropped(Reason::MemberInactive), vec![])),
+    ] {
+        let mut rig = rig(mode, &PORTS);
+        assert_eq!(rig.send(0, &udp(9, 2).vlan(10)), wanted, "{mode:?}");
+    }
 }
 
 #[test]

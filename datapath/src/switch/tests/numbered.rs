@@ -2,6 +2,7 @@
 //! whatever the cables do.
 
 use super::*;
+use crate::bond::hello::{Challenge, HELLO_BYTES, Hello, HelloKey, KEYED_BYTES, is_hello};
 use crate::bond::lacp::LacpSettings;
 use crate::bond::{BondSettings, MemberState, Mode, Plain};
 use crate::program::Member;
@@ -40,6 +41,12 @@ pub(super) struct Pair {
     members: usize,
     /// The first switch has sent without numbers since [`Pair::agreed`].
     was_plain: bool,
+    /// By side: until then its process does not run.
+    stalls_until: [Instant; 2],
+    /// Hellos that were seen on the wires, with who sent them over which member.
+    seen: Vec<(usize, usize, Vec<u8>)>,
+    /// Between two frames of a second tenant, in nanoseconds: more than both links carry.
+    every: u64,
 }
 
 pub(super) fn program(mode: Mode, order: bool, rates: &[u64], max_frame: u32, address: u8) -> Program {
@@ -90,6 +97,9 @@ impl Pair {
             sent: 0,
             members: rates.len(),
             was_plain: false,
+            stalls_until: [Instant::ZERO; 2],
+            seen: Vec::new(),
+            every: 300,
         };
         for member in 0..rates.len() {
             for side in 0..2 {
@@ -128,9 +138,13 @@ impl Pair {
         loop {
             self.work();
             self.was_plain |= self.switches[0].bond_peer().is_none_or(|peer| peer.plain.is_some());
-            let arrivals = self.wires.iter().flatten().filter_map(|wire| wire.arriving.front().map(|&(at, _)| at));
-            let due = self.switches.iter().filter_map(Switch::poll_timeout);
-            match arrivals.chain(due).min() {
+            // What comes to who stalls waits for him.
+            let due = [0, 1].into_iter().filter_map(|side| {
+                let arriving = self.wires[1 - side].iter().filter_map(|wire| Some(wire.arriving.front()?.0));
+                let due = arriving.chain(self.switches[side].poll_timeout()).min()?;
+                Some(due.max(self.stalls_until[side]))
+            });
+            match due.min() {
                 Some(at) if at <= end => self.now = self.now.max(at),
                 _ => break,
             }
@@ -141,6 +155,9 @@ impl Pair {
     /// All that is to be done now.
     fn work(&mut self) {
         for side in 0..2 {
+            if self.stalls_until[side] > self.now {
+                continue;
+            }
             for member in 0..self.members {
                 while let Some(&(at, _)) = self.wires[1 - side][member].arriving.front() {
                     if at > self.now {
@@ -153,6 +170,8 @@ impl Pair {
             while let Some((port, frame)) = self.switches[side].tx(&mut self.pool, self.now) {
                 if port == GUEST {
                     self.arrive(side, frame);
+                } else if port.0 as usize >= self.members + 2 {
+                    self.pool.free(frame);
                 } else {
                     self.travel(side, port.0 as usize - 2, frame);
                 }
@@ -171,6 +190,9 @@ impl Pair {
     }
 
     fn travel(&mut self, side: usize, member: usize, frame: Frame) {
+        if is_hello(self.pool.bytes(&frame)) {
+            self.seen.push((side, member, self.pool.bytes(&frame).to_vec()));
+        }
         let dice = self.random(u64::from(u32::MAX));
         let bytes = u64::from(self.pool.meta(&frame).wire_bytes);
         let wire = &mut self.wires[side][member];
@@ -315,6 +337,37 @@ fn a_silent_cable_loses_nothing() {
     }
 }
 
+/// A process that stands still, at either end and at any moment, for longer than a silent cable
+/// takes to be noticed: no cable is taken for silent, nothing is lost or comes twice.
+#[test]
+fn who_stalls_is_not_taken_for_a_silent_cable() {
+    for (side, seed) in (0..2).flat_map(|side| (0..24).map(move |seed| (side, seed))) {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT, GBIT / 2, GBIT], seed).agreed();
+        for member in 0..3 {
+            pair.wires[0][member].delay_ns = 5_000 + pair.random(300_000);
+        }
+        for stall_ms in [11, 30, 200] {
+            pair.send(1400, 8_000, 2 * MS + seed * 77_777);
+            pair.stalls_until[side] = pair.now.plus_ns(stall_ms * MS);
+            pair.run(stall_ms * MS);
+            for n in 0..2 {
+                let peer = pair.switches[n].bond_peer().expect("it is asked for");
+                let are_heard = peer.members[..3].iter().all(|&(is_there, is_heard, _)| is_there && is_heard);
+                assert!(are_heard, "side {side}, seed {seed}, {stall_ms} ms: {:?}", &peer.members[..3]);
+            }
+            pair.run(MS);
+            for n in 0..2 {
+                let peer = pair.switches[n].bond_peer().expect("it is asked for");
+                assert!(peer.members[..3].iter().all(|&member| member == (true, true, true)), "seed {seed}: {peer:?}");
+            }
+        }
+        pair.finish();
+        let replayed: u64 = pair.switches[0].members().map(|view| view.counts.replayed).sum();
+        assert_eq!((pair.lost(), replayed, pair.order().duplicates), (0, 0, 0), "side {side}, seed {seed}");
+        pair.clear();
+    }
+}
+
 /// Both ends lose their carrier, as when a cable is pulled.
 #[test]
 fn a_pulled_cable_loses_nothing() {
@@ -451,9 +504,274 @@ fn a_number_never_becomes_a_tag() {
     pair.clear();
 }
 
+/// Both ends want a secret, and have these.
+fn with_secrets(keys: [Option<HelloKey>; 2]) -> Pair {
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 21);
+    for (side, key) in keys.into_iter().enumerate() {
+        let mut program = program(Mode::BalanceRr, true, &[GBIT; 2], 1518, side as u8 + 1);
+        if let Some(settings) = program.uplink.as_mut().and_then(|uplink| uplink.bond.as_mut()) {
+            settings.is_keyed = true;
+        }
+        pair.switches[side].clear(&mut pair.pool);
+        pair.switches[side] = Switch::new(&program, 40 + side as u64).expect("sound");
+        pair.switches[side].set_bond_key(&mut pair.pool, NOW, key);
+        (0..2).for_each(|member| pair.set(side, member, MemberState::Distributing));
+    }
+    pair
+}
+
+const SECRET: HelloKey = HelloKey(*b"both ends know's");
+
+impl Pair {
+    fn refused(&self, side: usize) -> u64 {
+        self.switches[side].bond_peer().expect("it is asked for").refused
+    }
+
+    /// Somebody puts a frame on a wire.
+    fn inject(&mut self, side: usize, member: usize, bytes: &[u8]) {
+        let frame = self.pool.alloc_from(bytes).expect("room");
+        self.switches[side].rx(&mut self.pool, self.now, PortId(member as u32 + 2), frame);
+    }
+
+    /// The other end of a cable is plugged in anew, or another one.
+    fn flap(&mut self, member: usize) {
+        for state in [MemberState::Down, MemberState::Distributing] {
+            (0..2).for_each(|side| self.set(side, member, state));
+        }
+    }
+}
+
+#[test]
+fn two_bonds_with_a_secret_agree_and_go_on_after_all_that_happens() {
+    let mut pair = with_secrets([Some(SECRET); 2]);
+    pair.run(2 * MS);
+    assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "within some round trips");
+    pair.send(1000, 10_000, 10 * MS);
+    // A cable flaps; either side begins anew; another process goes on.
+    pair.flap(1);
+    pair.run(2 * MS);
+    assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "a cable flaps");
+    for side in 0..2 {
+        let mut program = program(Mode::BalanceRr, true, &[GBIT; 2], 1518, side as u8 + 1);
+        program.uplink.as_mut().and_then(|uplink| uplink.bond.as_mut()).expect("a bond").is_keyed = true;
+        let now = pair.now;
+        pair.switches[side].set_leaving(&mut pair.pool, now, true);
+        pair.work();
+        let state = pair.switches[side].export(now);
+        pair.switches[side].clear(&mut pair.pool);
+        let mut next = Switch::new(&program, 99).expect("sound");
+        assert_eq!(next.import(now, 0, &state).map(|imported| imported.ignored), Ok(0));
+        next.set_bond_key(&mut pair.pool, now, Some(SECRET));
+        pair.switches[side] = next;
+        (0..2).for_each(|member| pair.set(side, member, MemberState::Distributing));
+        assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "side {side}: a takeover, at once");
+        pair.send(1000, 20_000, 20 * MS);
+        assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "side {side}: a takeover");
+        pair.switches[side].clear(&mut pair.pool);
+        pair.switches[side] = Switch::new(&program, 55 + side as u64).expect("sound");
+        let now = pair.now;
+        pair.switches[side].set_bond_key(&mut pair.pool, now, Some(SECRET));
+        (0..2).for_each(|member| pair.set(side, member, MemberState::Distributing));
+        pair.run(5 * MS);
+        assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "side {side}: begun anew");
+    }
+    pair.received.clear();
+    pair.sent = 0;
+    pair.send(1000, 10_000, 50 * MS);
+    pair.run(5000 * MS);
+    assert!(pair.finish().is_sorted());
+    assert_eq!((pair.lost(), pair.plain(0), pair.plain(1)), (0, None, None));
+    assert_eq!((pair.refused(0), pair.refused(1)), (0, 0), "nobody is taken for another");
+    pair.clear();
+}
+
+#[test]
+fn without_the_same_secret_frames_are_plain_and_it_is_said_why() {
+    let other = HelloKey([1; 16]);
+    for keys in [[Some(SECRET), Some(other)], [Some(SECRET), None]] {
+        let mut pair = with_secrets(keys);
+        pair.run(2000 * MS);
+        let wanted = if keys[1].is_some() { Plain::Secret } else { Plain::NoSecret };
+        assert_eq!(pair.plain(1), Some(wanted));
+        pair.send(1000, 20_000, 5 * MS);
+        pair.finish();
+        assert_eq!((pair.lost(), pair.received.len() as u64), (0, pair.sent));
+        // The operator gives it the right one.
+        let now = pair.now;
+        pair.switches[1].set_bond_key(&mut pair.pool, now, Some(SECRET));
+        pair.run(1500 * MS);
+        assert_eq!((pair.plain(0), pair.plain(1)), (None, None));
+        // And takes it away.
+        let now = pair.now;
+        pair.switches[0].set_bond_key(&mut pair.pool, now, None);
+        pair.run(10 * MS);
+        assert_eq!(pair.plain(0), Some(Plain::NoSecret));
+        pair.clear();
+    }
+    // One end has none, and wants none.
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 1);
+    let keyed = Hello { epoch: 7, count: 1, ..Hello::default() }.frame(Some((&SECRET, Challenge::default())));
+    (0..2).for_each(|member| pair.wires[1][member].is_dead = true);
+    pair.run(1000 * MS);
+    pair.inject(0, 0, keyed.bytes());
+    pair.run(1500 * MS);
+    assert_eq!((pair.plain(0), pair.refused(0)), (Some(Plain::Secret), 1));
+    pair.clear();
+}
+
+/// Whoever is on a cable may say what was said: before, on the other cable, by a peer that is gone,
+/// by the other end itself; or make something up.
+#[test]
+fn what_was_said_before_or_is_made_up_changes_nothing() {
+    let mut pair = with_secrets([Some(SECRET); 2]);
+    pair.send(1000, 20_000, 50 * MS);
+    // The sender begins anew: what it said before is of a peer that is gone.
+    let mut program = program(Mode::BalanceRr, true, &[GBIT; 2], 1518, 1);
+    program.uplink.as_mut().and_then(|uplink| uplink.bond.as_mut()).expect("a bond").is_keyed = true;
+    pair.switches[0].clear(&mut pair.pool);
+    pair.switches[0] = Switch::new(&program, 99).expect("sound");
+    let now = pair.now;
+    pair.switches[0].set_bond_key(&mut pair.pool, now, Some(SECRET));
+    (0..2).for_each(|member| pair.set(0, member, MemberState::Distributing));
+    pair.run(20 * MS);
+    pair.received.clear();
+    pair.sent = 0;
+    let was_received = pair.order().received;
+    pair.was_plain = false;
+    let mut forged = 0;
+    for round in 0..400 {
+        let seen = pair.seen.len();
+        assert!(seen > 60 && pair.seen.iter().all(|(_, _, bytes)| bytes.len() == KEYED_BYTES));
+        for _ in 0..4 {
+            let which = pair.random(seen as u64) as usize;
+            let (_, _, mut bytes) = pair.seen[which].clone();
+            let (side, member) = (pair.random(2) as usize, pair.random(2) as usize);
+            if round % 2 == 0 {
+                let bit = pair.random(8 * 46) as usize + 8 * (HELLO_BYTES - 46);
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                forged += 1;
+            }
+            pair.inject(side, member, &bytes);
+        }
+        pair.send(1000, 20_000, MS / 2);
+    }
+    assert!(!pair.was_plain);
+    assert!(pair.finish().is_sorted());
+    let order = pair.order();
+    assert_eq!((pair.lost(), order.late, order.lost, order.duplicates), (0, 0, 0, 0));
+    assert_eq!(order.received - was_received, pair.sent, "all had numbers");
+    assert!(pair.refused(0) + pair.refused(1) >= forged, "{forged}");
+    let peer = pair.switches[1].bond_peer().expect("it is asked for");
+    assert_eq!(peer.members[..2], [(true, true, true); 2]);
+    pair.clear();
+}
+
+/// A second tenant at each switch, which floods: whatever of the bond it uses up is no other's.
+mod neighbours {
+    use super::*;
+
+    /// Tenant 1's endpoint is behind the members' ports.
+    fn crowded(rates: &[u64], pool: PoolLimits, seed: u64) -> Pair {
+        let mut pair = Pair::of(Mode::BalanceRr, [true, true], rates, 1518, seed);
+        for side in 0..2 {
+            let mut program = program(Mode::BalanceRr, true, rates, 1518, side as u8 + 1);
+            let port = flooder(rates.len());
+            let tenant = Tenant { attachment: Attachment::Vlan(20), ..Tenant::default() };
+            program.tenants.set(1, Some(tenant));
+            let identity = Identity { macs: vec![mac(side as u8 + 11)], ..Identity::default() };
+            let one = Endpoint { identity, queue_bytes: 4 << 20, ..Endpoint::new(TenantId(1), port) };
+            program.endpoints.set(1, Some(one));
+            program.ports.set(port.0, Some(PortFeatures::default()));
+            pair.switches[side].clear(&mut pair.pool);
+            pair.switches[side] = Switch::new(&program, seed * 2 + side as u64).expect("sound");
+        }
+        pair.pool = Pool::new(pool);
+        for (side, member) in (0..2).flat_map(|side| (0..rates.len()).map(move |member| (side, member))) {
+            pair.set(side, member, MemberState::Distributing);
+        }
+        pair.agreed()
+    }
+
+    fn flooder(members: usize) -> PortId {
+        PortId(members as u32 + 2)
+    }
+
+    impl Pair {
+        /// The first tenant sends a frame each `gap_ns`; the second one of the shortest each
+        /// `every` nanoseconds.
+        fn send_among(&mut self, gap_ns: u64, for_ns: u64) {
+            let end = self.now.plus_ns(for_ns);
+            let mut due = self.now;
+            while self.now < end {
+                if due <= self.now {
+                    due = due.plus_ns(gap_ns);
+                    self.send(1000, 1, 1);
+                }
+                let frame = eth(mac(11), mac(12)).ipv4(ip(11), ip(12)).udp(7, 9).payload(vec![0; 18]);
+                if let Some(frame) = frame.frame(&mut self.pool) {
+                    let port = flooder(self.members);
+                    self.switches[0].rx(&mut self.pool, self.now, port, frame);
+                }
+                self.run(self.every);
+            }
+        }
+    }
+
+    #[test]
+    fn a_flood_of_short_frames_leaves_others_in_order() {
+        for seed in 1..3 {
+            let pool = PoolLimits { small: 40_000, medium: 1000, large: 200 };
+            let mut pair = crowded(&[GBIT; 2], pool, seed);
+            pair.wires[0][1].delay_ns = 320_000;
+            pair.send_among(50_000, 30 * MS);
+            assert!(pair.finish().is_sorted(), "seed {seed}: {:?}", pair.order());
+            let order = pair.order();
+            assert!(order.received > 60_000, "{order:?}");
+            assert_eq!((pair.lost(), order.late, order.lost), (0, 0, 0), "seed {seed}: {order:?}");
+            pair.clear();
+        }
+    }
+
+    /// What was sent over a cable that falls silent is given up once 1024 later numbers have come:
+    /// in a flood that is before the silence is noticed, and all who used the cable lose what went
+    /// over it until then. Not more, and nobody does after.
+    #[test]
+    fn in_a_flood_a_silent_cable_takes_what_went_over_it_until_it_was_noticed() {
+        for seed in 1..4 {
+            let pool = PoolLimits { small: 12_000, medium: 1000, large: 200 };
+            let mut pair = crowded(&[GBIT; 2], pool, seed);
+            pair.send_among(50_000, 12 * MS + seed * 777_777);
+            pair.wires[0][1].is_dead = true;
+            pair.send_among(50_000, 20 * MS);
+            pair.run(MS);
+            let lost = pair.lost();
+            assert!(lost <= 20 * 20 / 2, "seed {seed}: {lost} of what went over it within 20 ms");
+            pair.send_among(50_000, 20 * MS);
+            pair.finish();
+            assert_eq!(pair.lost(), lost, "seed {seed}: {:?}", pair.order());
+            pair.clear();
+        }
+    }
+
+    /// With fewer numbers than that in the time, whoever they are of, nothing is lost.
+    #[test]
+    fn with_a_neighbour_of_less_a_silent_cable_loses_nothing() {
+        for seed in 1..4 {
+            let pool = PoolLimits { small: 12_000, medium: 1000, large: 200 };
+            let mut pair = crowded(&[GBIT; 2], pool, seed);
+            pair.every = 18_000;
+            pair.send_among(90_000, 12 * MS + seed * 777_777);
+            pair.wires[0][1].is_dead = true;
+            pair.send_among(90_000, 40 * MS);
+            pair.finish();
+            assert_eq!((pair.lost(), pair.order().lost), (0, 0), "seed {seed}: {:?}", pair.order());
+            pair.clear();
+        }
+    }
+}
+
 mod random {
     use super::*;
-    use crate::bond::hello::Hello;
     use crate::bond::order::MOST_REPLAY_NS;
     use crate::bond::{LineState, PeerState};
     use crate::switch::State;
@@ -540,6 +858,7 @@ mod random {
                     receives,
                     is_numbered: flags & 1 != 0,
                     has_pieces: flags & 2 != 0,
+                    asks: receives & 64 != 0,
                     below: below % 4094,
                     next: (flags & 4 != 0).then_some(next % 4094),
                     sent: 0,

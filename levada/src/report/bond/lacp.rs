@@ -15,6 +15,10 @@ pub struct LacpReport {
     pub active: bool,
     /// How the aggregator is chosen.
     pub ad_select: String,
+    /// Whether a member that is received from is sent to, whatever the other end says of that.
+    pub coupled_control: bool,
+    /// Whether no frame is carried without a partner.
+    pub strict: bool,
     /// With fewer members that carry frames, none does.
     pub min_links: u8,
     /// Address of this system.
@@ -48,9 +52,12 @@ pub struct PortReport {
     pub aggregator: u16,
     /// Whether that is used: `selected`, `standby` or `unselected`.
     pub selected: String,
-    /// Why it carries no frames.
+    /// Why it is not sent to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
+    /// Whether the other end says that it is this system: a cable leads back.
+    #[serde(default)]
+    pub looped: bool,
     /// State of the receive machine.
     pub receive: String,
     /// State of the mux machine.
@@ -107,6 +114,8 @@ pub(super) fn whole(settings: &LacpSettings, views: &[LacpView]) -> LacpReport {
         rate: if settings.is_fast { "fast" } else { "slow" }.to_owned(),
         active: settings.is_active,
         ad_select: settings.select.name().to_owned(),
+        coupled_control: settings.is_coupled,
+        strict: settings.is_strict,
         min_links: settings.min_links,
         system: settings.system.to_string(),
         system_priority: settings.system_priority,
@@ -114,13 +123,14 @@ pub(super) fn whole(settings: &LacpSettings, views: &[LacpView]) -> LacpReport {
     }
 }
 
-pub(super) fn port(view: &LacpView, state: MemberState) -> PortReport {
+pub(super) fn port(view: &LacpView, state: MemberState, settings: &LacpSettings) -> PortReport {
     PortReport {
         aggregator: view.aggregator,
         selected: view.selected.name().to_owned(),
-        why_not: why_not(view, state).map(str::to_owned),
+        why_not: why_not(view, state, settings).map(str::to_owned),
+        looped: view.is_loop,
         receive: view.receive.name().to_owned(),
-        mux: view.mux.name().to_owned(),
+        mux: view.mux.name(settings.is_coupled).to_owned(),
         actor: end(&view.actor),
         partner: end(&view.partner),
         actor_churn: view.actor_churn.name().to_owned(),
@@ -146,16 +156,18 @@ fn end(end: &Information) -> EndReport {
     }
 }
 
-/// Why a member carries no frames; `None` where it does, or its link is down.
-fn why_not(view: &LacpView, state: MemberState) -> Option<&'static str> {
+/// Why a member is not sent to; `None` where it is, or its link is down.
+fn why_not(view: &LacpView, state: MemberState, settings: &LacpSettings) -> Option<&'static str> {
     Some(match (view.receive, view.selected, view.mux) {
         (Receive::PortDisabled, ..) => return None,
         _ if state == MemberState::Distributing => return None,
         _ if view.is_loop => {
             "the other end says that it is this system: a cable leads back, or ad_actor_system is not its own"
         }
-        (_, _, Mux::Distributing) => "fewer members than min_links",
+        _ if state == MemberState::Collecting => "the other end does not receive from it",
+        (_, _, Mux::Collecting | Mux::Distributing) => "fewer members than min_links",
         (Receive::Expired, ..) => "no LACPDU comes",
+        (Receive::Defaulted, Selected::Unselected, _) if settings.is_strict => "no LACPDU comes, and lacp_strict is on",
         (Receive::Defaulted, Selected::Standby, _) => "no LACPDU comes, and another member is used",
         (_, Selected::Standby, _) => "another aggregator is used",
         (_, Selected::Selected, Mux::Attached) => "the other end is not in sync",

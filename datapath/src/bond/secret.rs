@@ -1,0 +1,98 @@
+//! Secret: only hellos under it are heard, and of these only what answers the challenge that this
+//! end has for the member. That is another one for each time that the member comes up and for each
+//! peer. Who does not know it yet is told, and that is all. So neither what was recorded of a peer
+//! that is gone is heard, nor what was said on another member, nor anything twice.
+
+use super::MemberId;
+use super::hello::{Challenge, Hello, HelloKey};
+use super::peer::{End, HELLO_LEAST_NS, Peer, UNKNOWN_NS};
+use crate::frame::Pool;
+use crate::random::Keyed;
+use crate::units::Instant;
+use crate::verdict::Reason;
+use std::hash::BuildHasher as _;
+
+impl Peer {
+    /// Whether only hellos under a secret are said and heard. Until it is known none are.
+    pub fn set_keyed(&mut self, pool: &mut Pool, now: Instant, is_keyed: bool) {
+        if is_keyed != self.is_keyed {
+            self.is_keyed = is_keyed;
+            self.key = None;
+            self.forget(pool, now);
+        }
+    }
+
+    /// The secret. A peer that has not shown that it knows it is nobody any more.
+    pub fn set_key(&mut self, pool: &mut Pool, now: Instant, key: Option<HelloKey>) {
+        let is_known = self.key.is_none() && self.restored.is_some();
+        if key == self.key || !self.is_keyed {
+            return;
+        }
+        self.key = key;
+        if !is_known {
+            self.forget(pool, now);
+        }
+        self.say(now);
+    }
+
+    /// Who may say and hear hellos.
+    pub(super) fn may_speak(&self) -> bool {
+        !self.is_keyed || self.key.is_some()
+    }
+
+    /// Nothing is known of the other end any more.
+    fn forget(&mut self, pool: &mut Pool, now: Instant) {
+        (self.other, self.before, self.agreed_at, self.refused_at) = (None, None, None, None);
+        self.order.restart(pool, now);
+        for (member, line) in (0..).map(MemberId).zip(&mut self.lines) {
+            if line.end == End::Peer {
+                line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
+            }
+            (line.is_received, line.is_silent) = (false, false);
+            self.order.set_live(now, member, false);
+        }
+        self.order.expect_no_replay();
+        self.challenge_all();
+    }
+
+    /// Another challenge for each member.
+    pub(super) fn challenge_all(&mut self) {
+        for line in &mut self.lines {
+            self.challenges += 1;
+            (line.challenge, line.greets, line.last) = (challenge(self.epoch, self.challenges), None, None);
+        }
+    }
+
+    /// Whether a hello under the secret was said now and here. Who does not know the challenge is
+    /// told, and no more.
+    ///
+    /// # Errors
+    /// [`Reason::BondControl`]: it was heard before, or this bond said it.
+    pub(super) fn is_answered(
+        &mut self,
+        now: Instant,
+        at: usize,
+        hello: &Hello,
+        challenge: Challenge,
+    ) -> Result<bool, Reason> {
+        let line = &mut self.lines[at];
+        let is_old = |last: u32| hello.count == last || last.wrapping_sub(hello.count) < 1 << 31;
+        if hello.epoch == self.epoch || self.other == Some(hello.epoch) && line.last.is_some_and(is_old) {
+            self.refused += 1;
+            return Err(Reason::BondControl);
+        }
+        if challenge.answer == line.challenge {
+            (line.answer, line.last) = (challenge.own, Some(hello.count));
+            return Ok(true);
+        }
+        line.greets = Some(challenge.own);
+        line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
+        self.hellos_due = self.hellos_due.min(line.hello_due);
+        Ok(false)
+    }
+}
+
+/// Another for each count, and for each epoch.
+pub(super) fn challenge(epoch: u64, count: u64) -> u64 {
+    Keyed::new(epoch).hash_one(count)
+}

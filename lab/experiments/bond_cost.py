@@ -1,0 +1,50 @@
+"""What a bond costs a frame: instructions, counted by callgrind.
+
+`datapath/examples/bond_cost` passes frames through one bond, or through none. The difference of two
+runs of unlike length is what the frames between them take; that of two kinds is what one of them
+does besides. Counts depend on the compiler and not on the machine's calm.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab import machine
+from lab.callgrind import counted
+from lab.net import Lab
+from lab.programs import example
+from lab.report import Report, at_most
+from lab.stats import table
+
+SUMMARY = "instructions that a bond takes for a frame, counted by callgrind"
+
+#: Frames of the two runs, the difference of which counts.
+FRAMES, QUICK_FRAMES = (20_000, 220_000), (4_000, 44_000)
+#: Each kind, and which one does the same without it.
+KINDS = {"none": None, "plain": "none", "send": "none", "number": "none", "receive": "number"}
+#: Instructions a frame, at most: chosen and numbered, with the copy that is kept, till it leaves;
+#: and received in order.
+MOST = {"send": 200, "receive": 150}
+
+
+def run(lab: Lab, quick: bool, out: Path) -> Report:
+    """Counts each kind; claims are of the differences."""
+    lengths = QUICK_FRAMES if quick else FRAMES
+    counts = {kind: instructions(kind, lengths) for kind in KINDS}
+    report = Report("bond-cost", quick, parameters={"frames": list(lengths)})
+    report.machine = machine.describe(["valgrind"])
+    report.cells = [{"labels": {"kind": kind}, "instructions": n} for kind, n in counts.items()]
+    own = {kind: counts[kind] - (counts[base] if base else 0) for kind, base in KINDS.items()}
+    rows = [[kind, f"{counts[kind]:.0f}", f"{own[kind]:.0f}"] for kind in KINDS]
+    report.tables = [table(["kind", "instructions a frame", "of the bond"], rows)]
+    report.claims = [
+        at_most(f"{kind}: of the bond", own[kind], "instructions a frame", most)
+        for kind, most in MOST.items()
+    ]
+    return report
+
+
+def instructions(kind: str, lengths: tuple[int, int]) -> float:
+    """Of one frame, with what makes and frees it."""
+    few, many = (counted(example("bond_cost"), kind, str(frames))[0] for frames in lengths)
+    return (many - few) / (lengths[1] - lengths[0])
