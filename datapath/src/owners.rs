@@ -19,8 +19,8 @@
 //! A machine that comes in from outside, or goes there, brings its addresses along: who gives the
 //! same MAC address for an address is the same. Of endpoints here that holds within a tenant.
 //! Packets from outside, from trunks and from routers come from anybody; of them only what
-//! neighbours are told is judged. The source of each packet of an endpoint that lists no addresses is judged too,
-//! by a comparison with the last one that was found good.
+//! neighbours are told is judged. The source of each packet of an endpoint that lists no addresses
+//! is judged too, by a comparison with the last one that was found good.
 //!
 //! An endpoint holds [`MOST_HELD`] undeclared addresses. With one more it loses its claim on the
 //! one that it used longest ago, and nobody else loses anything. Those outside are bounded by
