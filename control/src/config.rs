@@ -102,11 +102,14 @@ pub struct Daemon {
     /// The group whose members may look at everything through the control socket; `None`: only the
     /// daemon's user.
     pub socket_group: Option<String>,
+    /// UDP address where servers' load reports arrive; `None`: nowhere.
+    pub reports: Option<std::net::SocketAddr>,
 }
 
 impl Default for Daemon {
     fn default() -> Self {
-        Daemon { name: String::new(), spin: false, memory_bytes: DEFAULT_MEMORY_BYTES, socket_group: None }
+        let (name, memory_bytes) = (String::new(), DEFAULT_MEMORY_BYTES);
+        Daemon { name, spin: false, memory_bytes, socket_group: None, reports: None }
     }
 }
 

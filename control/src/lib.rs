@@ -25,6 +25,7 @@ pub mod place;
 pub mod plan;
 pub mod problem;
 mod read;
+pub mod report;
 pub mod scale;
 pub mod schema;
 pub mod shortcut;

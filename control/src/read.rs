@@ -105,6 +105,7 @@ fn daemon(r: &mut Reader, mut t: Table<'_>) -> Daemon {
         spin: r.get(&mut t, "spin", values::flag).unwrap_or(default.spin),
         memory_bytes: r.get(&mut t, "memory", values::memory).unwrap_or(default.memory_bytes),
         socket_group: r.get(&mut t, "socket_group", values::group),
+        reports: r.get(&mut t, "reports", values::reports),
     };
     r.close(t);
     daemon

@@ -107,6 +107,7 @@ const DAEMON: &[Key] = &[
     ("spin", Form::Flag, false, "the worker never sleeps: lower latency, at the cost of one whole core"),
     ("memory", Form::Text(SIZE), false, "bound of the memory for frames"),
     ("socket_group", Form::Text(ANY), false, "group whose members may read everything through the control socket"),
+    ("reports", Form::Text(SOCKET), false, "UDP address and port where servers report their load"),
 ];
 const SWITCH: &[Key] = &[
     ("order", Form::Order, false, "in which order queues share the uplink"),
@@ -301,6 +302,7 @@ const BACKEND: &[Key] = &[
     ("drain_time", Form::Text(TIME), false, "for how long it keeps its connections then; the service's where absent"),
     ("cores", Form::Number(1, 65_535), false, "its processors, by which a reported load is judged"),
     ("max_connections", Form::Number(1, MOST_CONNECTIONS), false, "connections that it may have"),
+    ("key", Form::Text(PATH), false, "file with the key under which its server reports its load"),
 ];
 /// Which of them a kind has is for the reader to say.
 const AQM: &[Key] = &[

@@ -198,6 +198,7 @@ pub fn daemon(daemon: &Daemon) -> Keys {
     w.put_unless_default("spin", &daemon.spin, &default.spin, |&v| v.into());
     w.put_unless_default("memory", &daemon.memory_bytes, &default.memory_bytes, |&v| write_size(v).into());
     w.put_some("socket_group", daemon.socket_group.as_deref(), Into::into);
+    w.put_some("reports", daemon.reports, |v| v.to_string().into());
     w.0
 }
 
@@ -362,6 +363,7 @@ pub fn backend(backend: &Backend) -> Keys {
     w.put_some("drain_time", backend.drain_ns, |v| show_time(v).into());
     w.put_unless_default("cores", &backend.cores, &default.cores, |&v| v.into());
     w.put_some("max_connections", backend.max_connections, Into::into);
+    w.put_some("key", backend.key.as_deref(), Into::into);
     w.0
 }
 

@@ -12,6 +12,8 @@ mod agent;
 mod config;
 #[path = "../../fuzz/src/filter.rs"]
 mod filter;
+#[path = "../../fuzz/src/report.rs"]
+mod report;
 #[path = "../../fuzz/src/service.rs"]
 mod service;
 
@@ -101,5 +103,26 @@ fn no_frame_of_the_corpus_harms_a_service() {
             *byte = (dice >> 32) as u8;
         }
         service::run(&case);
+    }
+}
+
+/// And five hundred cases that look like chance.
+#[test]
+fn no_report_of_the_corpus_is_believed_that_should_not_be() {
+    let files = files(&here("../fuzz/corpus/report"));
+    assert!(files.len() >= 5);
+    for file in files {
+        report::run(&std::fs::read(file).unwrap());
+    }
+    let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..500 {
+        let mut case = vec![0; 200 * report::STEP];
+        for byte in &mut case {
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            *byte = (dice >> 32) as u8;
+        }
+        report::run(&case);
     }
 }

@@ -16,6 +16,7 @@ pub mod lacp;
 pub mod offload;
 pub mod openflow;
 pub mod parse;
+pub mod report;
 pub mod service;
 pub mod store;
 pub mod switch;

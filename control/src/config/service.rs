@@ -107,13 +107,15 @@ pub struct Backend {
     pub cores: u32,
     /// Connections that it may have; `None` for what the service says.
     pub max_connections: Option<u32>,
+    /// File with the key under which its server reports its load; `None`: it may not.
+    pub key: Option<String>,
 }
 
 impl Default for Backend {
     fn default() -> Self {
         let (name, endpoint, ips, mac, port) = (String::new(), None, Vec::new(), None, None);
-        let (weight, cores, drain, drain_ns, max_connections) = (1, 1, false, None, None);
-        Backend { name, endpoint, ips, mac, port, weight, drain, drain_ns, cores, max_connections }
+        let (weight, cores, drain, drain_ns, max_connections, key) = (1, 1, false, None, None, None);
+        Backend { name, endpoint, ips, mac, port, weight, drain, drain_ns, cores, max_connections, key }
     }
 }
 

@@ -52,6 +52,7 @@ pub(super) fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
         drain_ns: r.get(&mut t, "drain_time", values::span),
         cores: r.get(&mut t, "cores", values::cores).unwrap_or(default.cores),
         max_connections: r.get(&mut t, "max_connections", values::max_connections),
+        key: r.get(&mut t, "key", values::report_key),
     };
     let of_version = |v4: bool| backend.ips.iter().filter(|ip| ip.is_ipv4() == v4).count();
     if of_version(true) > 1 || of_version(false) > 1 {

@@ -483,6 +483,21 @@ fn path(value: &DeValue<'_>, such_as: &str) -> Result<String, Wrong> {
     Err(Wrong::new(format!("\"{word}\" is not an absolute path"), format!("write such as {such_as}")))
 }
 
+/// The file with the key of a backend's load reports.
+pub(super) fn report_key(value: &DeValue<'_>) -> Result<String, Wrong> {
+    path(value, "\"/etc/levada/web1.key\"")
+}
+
+/// Where load reports arrive: at a port that takes no capability.
+pub(super) fn reports(value: &DeValue<'_>) -> Result<SocketAddr, Wrong> {
+    let address = socket_address(text(value, "\"192.0.2.1:7371\"")?)?;
+    if address.port() < 1024 {
+        let remedy = "write a port from 1024 on: the thread that listens may not use others";
+        return Err(Wrong::new(format!("port {} is a privileged one", address.port()), remedy));
+    }
+    Ok(address)
+}
+
 /// Where a member of an etcd is.
 pub(super) fn etcd_url(value: &DeValue<'_>) -> Result<EtcdUrl, Wrong> {
     names::etcd_url(text(value, "\"http://127.0.0.1:2379\"")?)
