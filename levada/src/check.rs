@@ -1,7 +1,7 @@
 //! `levada check`: is a configuration good, and what does it promise?
 
 use crate::pki::credentials::Credentials;
-use crate::secrets::hello_key;
+use crate::secrets::{hello_key, report_keys};
 use crate::{Failure, directory};
 use control::admission::{Promise, promise};
 use control::config::openflow::{MODES, OpenFlow};
@@ -118,7 +118,7 @@ pub fn check(file: &Path, json: bool) -> Result<String, Failure> {
 fn lacking(config: &Config) -> Vec<String> {
     let bonds = config.switches.iter().filter_map(|switch| switch.uplink.as_ref()?.bond.as_ref());
     let secrets = bonds.filter_map(|bond| hello_key(Path::new(bond.secret_file.as_ref()?)).err());
-    let secrets: Vec<String> = secrets.collect();
+    let secrets: Vec<String> = secrets.chain(report_keys(config).1).collect();
     let Some(cluster) = &config.cluster else { return secrets };
     let speaks = cluster.listen.is_some();
     let certificate = speaks.then(|| Credentials::load(Path::new(&cluster.directory), &cluster.host).err()).flatten();

@@ -84,6 +84,17 @@ pub enum Command {
     /// It is what the policies `loadavg` and `loadavg-corrected` go by: levada load s1/red/web/red2
     /// 0.53
     Load(crate::services::Load),
+    /// Make the key under which the server of a backend reports its load
+    ///
+    /// The file goes to the server, and to the host of the daemon, whose configuration names it as
+    /// the backend's `key`. A key speaks for one backend only.
+    Key(crate::reports::Key),
+    /// On a server: report its load average to a daemon, until Ctrl-C or SIGTERM
+    ///
+    /// A report is a UDP datagram of 64 bytes under the backend's key (HMAC-SHA-256). It is what
+    /// the policies `loadavg` and `loadavg-corrected` go by. The clocks of both hosts must agree
+    /// to within 30 s.
+    Report(crate::reports::Reporter),
     /// Delete something from a running daemon, and all that is in it
     Del {
         #[command(flatten)]
@@ -372,6 +383,9 @@ mod tests {
             &["schema", "--openflow"],
             &["show", "connections", "s1/red/web", "10.0.0.1"],
             &["load", "s1/red/web/red2", "0.53"],
+            &["key", "s1/red/web/red2", "/etc/levada/red2.key"],
+            &["report", "--key", "k", "--to", "192.0.2.1", "--every", "5s"],
+            &["report", "--key", "k", "--to", "192.0.2.1:7371", "--once", "--load-from", "f"],
             &["apply", "f", "--dry-run"],
             &["set", "daemon", "spin=true"],
             &["del", "endpoint", "s/t/e"],
@@ -399,6 +413,9 @@ mod tests {
             &["show", "f"],
             &["show", "connections", "s1/red"],
             &["load", "s1/red/web/red2", "high"],
+            &["key", "s1/red/web"],
+            &["report", "--key", "k", "--to", "web1"],
+            &["report", "--key", "k", "--to", "192.0.2.1", "--once", "--every", "1 s"],
             &["show", "--watch", "0"],
             &["show", "--name", "../x"],
             &["clean", "--json"],

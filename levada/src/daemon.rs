@@ -15,6 +15,7 @@
 //! | `levada-peers` | speaks with other hosts (`peers`), where there is a cluster |
 //! | `levada-store` | asks an etcd for them (`directory`), where there is one |
 //! | `levada-others` | brings what that has said |
+//! | `levada-reports` | takes servers' load reports (`reports`) |
 //!
 //! What each may do, `privileges` says.
 
@@ -39,7 +40,7 @@ use crate::state::State;
 use crate::vde_server::VdeServer;
 use crate::whereabouts::Sights;
 use crate::worker::{Clock, Lent, Parts, Request, Stalls, Task, Wake, Waker, Worker};
-use crate::{Failure, check};
+use crate::{Failure, check, reports};
 use control::config::Config;
 use control::plan::{Plan, PortKind};
 use control::units::show_count;
@@ -380,6 +381,8 @@ impl Running {
         })?;
         let herald = Arc::clone(&handler);
         spawn("levada-herald", Duty::Passing, log, move || herald.herald())?;
+        let (told, complaint) = (Arc::clone(&handler), log.clone());
+        spawn("levada-reports", Duty::Peers, log, move || reports::receive(&told, &complaint))?;
         let vde = spawn("levada-vde", Duty::VdeServer, log, {
             let plugs = plugs.clone();
             move || plugs.run()

@@ -19,6 +19,7 @@ use crate::peers::Socket;
 use crate::recipe::settle;
 use crate::reconciler::Reconciler;
 use crate::report::{Facts, Report};
+use crate::services::Verdicts;
 use crate::shortcut::{Shortcuts, Suspended};
 use crate::worker::{Request, Snapshot, Waker};
 use control::action::{apply, between};
@@ -96,6 +97,10 @@ struct Running {
 /// What answers clients, from any thread.
 pub struct Handler {
     running: Mutex<Running>,
+    /// Rung when that has become another.
+    changed: Condvar,
+    /// What became of load reports.
+    verdicts: Verdicts,
     /// Held by who changes it.
     reconciler: Mutex<Reconciler>,
     shortcuts: Shortcuts,
@@ -154,6 +159,8 @@ impl Handler {
         );
         Handler {
             running,
+            changed: Condvar::new(),
+            verdicts: Verdicts::default(),
             reconciler,
             shortcuts,
             log,
@@ -176,6 +183,22 @@ impl Handler {
     fn running(&self) -> (Arc<Config>, u64) {
         let running = lock(&self.running);
         (Arc::clone(&running.config), running.revision)
+    }
+
+    /// The configuration that runs: at once where it is not `known`, else when it has become
+    /// another, or after so long; `None` for however long that takes.
+    pub fn wait_for_config(&self, known: Option<&Arc<Config>>, most: Option<Duration>) -> Arc<Config> {
+        let running = lock(&self.running);
+        let is_known = |running: &mut Running| known.is_some_and(|known| Arc::ptr_eq(known, &running.config));
+        let running = match most {
+            _ if known.is_none() => running,
+            None => self.changed.wait_while(running, is_known).unwrap_or_else(PoisonError::into_inner),
+            Some(most) => {
+                let waited = self.changed.wait_timeout_while(running, most, is_known);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        Arc::clone(&running.config)
     }
 
     /// What was promised, carried and dropped.
@@ -400,6 +423,7 @@ impl Handler {
         let mut running = lock(&self.running);
         *running = Running { config, revision: running.revision + revisions, facts: Arc::new(facts) };
         drop(running);
+        self.changed.notify_all();
         self.join_others();
         Ok(())
     }

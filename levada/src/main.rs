@@ -36,6 +36,7 @@ mod processes;
 mod recipe;
 mod reconciler;
 mod report;
+mod reports;
 mod rundir;
 mod secrets;
 mod services;
@@ -105,6 +106,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Show(what) => show::show(&what),
         Command::Add(edit) => edit::change(vec![edit.add().map_err(Failure::Usage)?], &edit.how),
         Command::Load(load) => services::tell(&load),
+        Command::Key(key) => reports::make_key(&key),
+        Command::Report(reporter) => reports::send(&reporter),
         Command::Set(edit) => edit::change(vec![edit.set().map_err(Failure::Usage)?], &edit.how),
         Command::Del { what, how } => edit::change(vec![Action::Del { kind: what.kind, path: what.path }], &how),
         Command::Apply { file, how } => edit::apply(&file, &how),

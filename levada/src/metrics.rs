@@ -224,7 +224,7 @@ pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply, services: &
             }
         }
     }
-    services::families(&mut all, &services.services);
+    services::families(&mut all, services);
     vcc.endpoints.iter().for_each(|endpoint| vcc::families(&mut all, endpoint));
     if let Some(report) = &cluster.cluster {
         self::cluster(&mut all, report);

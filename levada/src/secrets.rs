@@ -1,7 +1,13 @@
-//! Secrets that two bonds have, out of files.
+//! Secrets out of files: those that two bonds have, and the keys of load reports.
 
+use control::config::Config;
 use datapath::bond::hello::HelloKey;
 use ring::digest::{SHA256, digest};
+use ring::hmac;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// Fewest and most bytes of a secret, blanks at its ends aside.
@@ -31,9 +37,167 @@ pub fn hello_key(file: &Path) -> Result<HelloKey, String> {
     hash.as_ref().first_chunk().map(|key| HelloKey(*key)).ok_or_else(|| "SHA-256 is too short".to_owned())
 }
 
+/// What the text of a key for load reports begins with.
+const REPORT_KEY: &str = "levada-report-key";
+/// Bytes of its secret; as hexadecimal digits twice as many.
+const REPORT_SECRET: usize = 32;
+/// Mode bits of everybody else.
+const OF_OTHERS: u32 = 0o007;
+
+/// A key for load reports.
+pub struct ReportKey {
+    /// The one backend that it speaks for: `SWITCH/TENANT/SERVICE/BACKEND`.
+    pub path: String,
+    secret: [u8; REPORT_SECRET],
+}
+
+impl ReportKey {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The kernel has no random numbers.
+    pub fn new(path: &str) -> Result<ReportKey, String> {
+        let mut secret = [0; REPORT_SECRET];
+        ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut secret)
+            .map_err(|_| "the kernel gives no random numbers".to_owned())?;
+        Ok(ReportKey { path: path.to_owned(), secret })
+    }
+
+    /// As a file has it: one line.
+    pub fn text(&self) -> String {
+        let mut text = format!("{REPORT_KEY} {} ", self.path);
+        for byte in self.secret {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text + "\n"
+    }
+
+    /// Out of a file.
+    ///
+    /// # Errors
+    /// In words, with the remedy: it is not there, others may read it, or it is no key.
+    pub fn read(file: &Path) -> Result<ReportKey, String> {
+        let shown = file.display();
+        let make = format!("make one: levada key SWITCH/TENANT/SERVICE/BACKEND {shown}");
+        let missing = |error: std::io::Error| format!("key {shown} cannot be read: {error}; {make}");
+        let opened = std::fs::File::open(file).map_err(missing)?;
+        if opened.metadata().map_err(missing)?.mode() & OF_OTHERS != 0 {
+            return Err(format!("key {shown} can be used by everybody on this machine: chmod 600 {shown}"));
+        }
+        let mut text = String::new();
+        opened.take(4096).read_to_string(&mut text).map_err(missing)?;
+        let mut words = text.split_ascii_whitespace();
+        let (Some(REPORT_KEY), Some(path), Some(digits), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(format!("key {shown} is no key for load reports; {make}"));
+        };
+        if digits.len() < 2 * REPORT_SECRET {
+            let count = digits.len();
+            return Err(format!("the secret of key {shown} is too short: {count} digits instead of 64; {make}"));
+        }
+        let secret =
+            of_hexadecimal(digits).ok_or_else(|| format!("the secret of key {shown} is not 64 digits; {make}"))?;
+        Ok(ReportKey { path: path.to_owned(), secret })
+    }
+
+    /// What a report's MAC is made and judged with.
+    pub fn mac(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.secret)
+    }
+}
+
+fn of_hexadecimal(digits: &str) -> Option<[u8; REPORT_SECRET]> {
+    let mut out = [0; REPORT_SECRET];
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    if digits.len() != 2 * REPORT_SECRET {
+        return None;
+    }
+    for (byte, pair) in out.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(out)
+}
+
+/// The keys of all backends that have one, with their paths; and what is wrong with others, which
+/// are left out.
+pub fn report_keys(config: &Config) -> (Vec<(String, hmac::Key)>, Vec<String>) {
+    let (mut keys, mut wrong) = (Vec::new(), Vec::new());
+    let mut owners: BTreeMap<[u8; REPORT_SECRET], String> = BTreeMap::new();
+    for (path, file) in control::report::keys(config) {
+        let again = format!("make another one: levada key {path} FILE");
+        match ReportKey::read(Path::new(&file)) {
+            Err(why) => wrong.push(format!("backend \"{path}\": {why}")),
+            Ok(key) if key.path != path => {
+                wrong.push(format!("backend \"{path}\": {file} is the key of \"{}\"; {again}", key.path));
+            }
+            Ok(key) => match owners.get(&key.secret) {
+                Some(other) => wrong.push(format!("backend \"{path}\" has the key of \"{other}\"; {again}")),
+                None => {
+                    owners.insert(key.secret, path.clone());
+                    keys.push((path, key.mac()));
+                }
+            },
+        }
+    }
+    (keys, wrong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_key_is_read_as_it_was_written_and_whatever_is_wrong_with_it_has_a_remedy() {
+        let directory = std::env::temp_dir().join(format!("levada-report-keys-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let write = |name: &str, text: &str, mode: u32| {
+            let file = directory.join(name);
+            std::fs::write(&file, text).unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            file
+        };
+        let config = |files: [&str; 2]| {
+            let backend = |(at, file): (usize, &str)| {
+                let file = directory.join(file);
+                format!("[[switch.tenant.service.backend]]\nname=\"web{at}\"\nkey={file:?}\n")
+            };
+            let backends: String = files.into_iter().enumerate().map(backend).collect();
+            let text = format!(
+                "[daemon]\nname=\"d\"\n[[switch]]\nname=\"s1\"\n[[switch.tenant]]\nname=\"red\"\n\
+                 [[switch.tenant.service]]\nname=\"web\"\naddress=\"10.0.0.1:80\"\n{backends}"
+            );
+            control::load(&text).config
+        };
+        let [web0, web1] = ["s1/red/web/web0", "s1/red/web/web1"].map(|path| ReportKey::new(path).unwrap());
+        write("web0", &web0.text(), 0o600);
+        write("web1", &web1.text(), 0o640);
+        let (keys, wrong) = report_keys(&config(["web0", "web1"]));
+        let paths: Vec<_> = keys.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!((paths, wrong), (vec!["s1/red/web/web0", "s1/red/web/web1"], vec![]));
+        let tag = hmac::sign(&web0.mac(), b"x");
+        assert!(hmac::verify(&keys[0].1, b"x", tag.as_ref()).is_ok());
+        assert!(hmac::verify(&keys[1].1, b"x", tag.as_ref()).is_err());
+        let stolen = web0.text().replace("web0", "web1");
+        for (text, mode, wanted) in [
+            (web1.text(), 0o604, "chmod 600"),
+            (web0.text(), 0o600, "is the key of \"s1/red/web/web0\""),
+            (stolen, 0o600, "has the key of \"s1/red/web/web0\""),
+            ("levada-report-key s1/red/web/web1 00ff\n".to_owned(), 0o600, "too short: 4 digits"),
+            (web1.text().replace(char::is_numeric, "g"), 0o600, "is no"),
+            (web1.text() + "more", 0o600, "is no key"),
+            (String::new(), 0o600, "is no key"),
+        ] {
+            write("web1", &text, mode);
+            let (keys, wrong) = report_keys(&config(["web0", "web1"]));
+            assert_eq!((keys.len(), wrong.len()), (1, 1));
+            assert!(wrong[0].contains(wanted) && wrong[0].contains("web1"), "{wrong:?}");
+        }
+        let (_, wrong) = report_keys(&config(["web0", "none"]));
+        assert!(wrong[0].contains("cannot be read") && wrong[0].contains("levada key"), "{wrong:?}");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn a_key_is_made_of_the_secret_and_not_of_the_blanks_around_it() {

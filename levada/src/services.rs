@@ -7,12 +7,14 @@ use crate::{Failure, print};
 use clap::Args;
 use control::names::{POLICIES, ServiceAddress, name_of};
 use control::plan::{Plan, SwitchPlan};
+use control::report::Verdict;
 use datapath::service::choose::LOAD_ONE;
 use datapath::service::{Backend, BackendStats, ServiceId, Shown};
 use datapath::units::Instant;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `GET /v1/services`.
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Default, PartialEq, Eq)]
@@ -21,6 +23,58 @@ pub struct ServicesReply {
     pub version: u32,
     /// All services.
     pub services: Vec<ServiceReport>,
+    /// What became of servers' load reports, by verdict; absent where none may arrive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reports: Option<ReportCounts>,
+}
+
+/// What became of load reports.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportCounts {
+    /// Their backends have that load now.
+    pub taken: u64,
+    /// They were no reports.
+    pub malformed: u64,
+    /// They were of a backend that has no key here.
+    pub foreign: u64,
+    /// Their MAC was not of the backend's key.
+    pub forged: u64,
+    /// Their time was more than 30 s from ours, or not after what was taken before.
+    pub old: u64,
+    /// Their sequence did not rise.
+    pub replayed: u64,
+    /// They were more than 20 a second of a backend, or 10 000 of all.
+    pub too_many: u64,
+}
+
+impl ReportCounts {
+    /// By the names of the verdicts.
+    pub fn named(&self) -> [(&'static str, u64); 7] {
+        let counts = [self.taken, self.malformed, self.foreign, self.forged, self.old, self.replayed, self.too_many];
+        let mut counts = counts.into_iter();
+        Verdict::ALL.map(|verdict| (verdict.name(), counts.next().unwrap_or_default()))
+    }
+}
+
+/// The same, counted by one thread and read by others.
+#[derive(Debug, Default)]
+pub struct Verdicts([AtomicU64; 7]);
+
+impl Verdicts {
+    /// One more.
+    pub fn count(&self, verdict: Verdict) {
+        let at = Verdict::ALL.iter().position(|one| *one == verdict);
+        if let Some(counter) = at.and_then(|at| self.0.get(at)) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// All so far.
+    pub fn counts(&self) -> ReportCounts {
+        let [taken, malformed, foreign, forged, old, replayed, too_many] =
+            self.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        ReportCounts { taken, malformed, foreign, forged, old, replayed, too_many }
+    }
 }
 
 /// One service.
@@ -296,7 +350,7 @@ pub fn tell(load: &Load) -> Result<(), Failure> {
 }
 
 /// A load average, in thousandths.
-fn load(text: &str) -> Result<u64, String> {
+pub fn load(text: &str) -> Result<u64, String> {
     let wrong = || format!("\"{text}\" is no load average: write such as 0.53");
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -311,6 +365,22 @@ fn load(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_verdict_is_counted_under_its_name() {
+        let verdicts = Verdicts::default();
+        for (times, verdict) in Verdict::ALL.into_iter().enumerate() {
+            (0..=times).for_each(|_| verdicts.count(verdict));
+        }
+        let named = verdicts.counts().named();
+        let wanted = ["taken", "malformed", "foreign", "forged", "old", "replayed", "too-many"];
+        assert_eq!(named.map(|(name, _)| name), wanted);
+        assert_eq!(named.map(|(_, count)| count), [1, 2, 3, 4, 5, 6, 7]);
+        let json = serde_json::to_value(verdicts.counts()).unwrap();
+        for (name, count) in named {
+            assert_eq!(json[name.replace('-', "_")], count, "{name}");
+        }
+    }
 
     #[test]
     fn a_load_average_is_read_in_thousandths() {

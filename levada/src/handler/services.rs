@@ -3,7 +3,8 @@
 use super::{Fault, Handler, PATIENCE};
 use crate::api::VERSION;
 use crate::services::{
-    ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply, find, of_connections, of_switch,
+    ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply, Verdicts, find, of_connections,
+    of_switch,
 };
 use crate::worker::{Request, ServiceCount};
 use std::sync::mpsc::sync_channel;
@@ -22,7 +23,14 @@ impl Handler {
                 services.extend(of_switch(plan, &self.service_counts(switch as usize)?));
             }
         }
-        Ok(ServicesReply { version: VERSION, services })
+        let (config, _) = self.running();
+        let reports = config.daemon.reports.map(|_| self.verdicts.counts());
+        Ok(ServicesReply { version: VERSION, services, reports })
+    }
+
+    /// What became of load reports.
+    pub fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
     }
 
     fn service_counts(&self, switch: usize) -> Result<Vec<ServiceCount>, Fault> {

@@ -1,12 +1,16 @@
 //! Services and their backends. No label is of a client: strangers choose those.
 
 use super::{Families, labels};
-use crate::services::{BackendReport, ServiceReport};
+use crate::services::{BackendReport, ServiceReport, ServicesReply};
 
 /// What is known of all services.
-pub(super) fn families(all: &mut Families, services: &[ServiceReport]) {
+pub(super) fn families(all: &mut Families, reply: &ServicesReply) {
+    for (verdict, count) in reply.reports.iter().flat_map(|reports| reports.named()) {
+        let help = "Load reports of servers, by what became of them.";
+        all.counter("levada_service_reports", help, &labels(&[("verdict", verdict)]), count);
+    }
     let mut last = "";
-    for report in services {
+    for report in &reply.services {
         let mut names = report.path.splitn(3, '/');
         let mut name = || names.next().unwrap_or_default();
         let of = [("switch", name()), ("tenant", name()), ("service", name())];

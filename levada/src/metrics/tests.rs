@@ -71,7 +71,8 @@ fn services() -> ServicesReply {
             "recovered": 10, "table": 30, "table_most": 65536,
             "backends": [backend("a", "up"), backend("b", "ejected")]})
     };
-    let services = serde_json::json!({"version": 1, "services": [service("web"), service("dns")]});
+    let services = serde_json::json!({"version": 1, "services": [service("web"), service("dns")],
+        "reports": {"taken": 20, "malformed": 1, "foreign": 2, "forged": 3, "old": 4, "replayed": 5, "too_many": 6}});
     serde_json::from_value(services).unwrap()
 }
 
@@ -82,6 +83,8 @@ fn services_are_told_by_backend_and_the_table_once_by_switch() {
     for (name, value) in [
         ("levada_switch_service_connections{switch=\"s1\"}".to_owned(), 30.0),
         ("levada_switch_service_connections_limit{switch=\"s1\"}".to_owned(), 65_536.0),
+        ("levada_service_reports_total{verdict=\"forged\"}".to_owned(), 3.0),
+        ("levada_service_reports_total{verdict=\"too-many\"}".to_owned(), 6.0),
         (format!("levada_service_new_total{{{of}}}"), 80.0),
         (format!("levada_service_refused_total{{{of}}}"), 1.0),
         (format!("levada_service_redirected_total{{{of}}}"), 9.0),

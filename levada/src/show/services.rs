@@ -54,7 +54,14 @@ pub fn text(reply: &ServicesReply) -> String {
         }
         out += &columns(&[head].into_iter().chain(rows).collect::<Vec<_>>());
     }
-    if out.is_empty() { "there are no services\n".to_owned() } else { out }
+    if out.is_empty() {
+        "there are no services\n".clone_into(&mut out);
+    }
+    if let Some(reports) = &reply.reports {
+        let counts = reports.named().map(|(name, count)| format!("{count} {name}"));
+        let _ = writeln!(out, "load reports: {}", counts.join(", "));
+    }
+    out
 }
 
 /// Connections.

@@ -21,6 +21,7 @@ mod moves;
 mod ovs;
 mod pairs;
 mod privileges;
+mod reports;
 mod restart;
 mod services;
 mod shortcuts;

@@ -31,7 +31,7 @@ const BOUNDS: u64 = DEVICES | CHOWN | SYS_NICE;
 
 /// By the thread's name: its capabilities, and how many filters its calls pass: one that all have,
 /// and for those without devices their own.
-const EXPECTED: [(&str, u64, u32); 20] = [
+const EXPECTED: [(&str, u64, u32); 21] = [
     ("levada", DAC_OVERRIDE, 1),
     ("levada-changes", DEVICES | CHOWN, 1),
     ("levada-maint", DEVICES, 1),
@@ -41,6 +41,7 @@ const EXPECTED: [(&str, u64, u32); 20] = [
     ("levada-news", 0, 2),
     ("levada-others", 0, 2),
     ("levada-herald", 0, 2),
+    ("levada-reports", 0, 2),
     ("levada-http", 0, 2),
     ("levada-clerk", 0, 2),
     ("levada-door", 0, 2),

@@ -7,12 +7,12 @@ use rustix::process::Signal;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
-const PORT: u16 = 7010;
-const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 100);
+pub const PORT: u16 = 7010;
+pub const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 100);
 /// Connections of a test: enough that each backend has some.
 const CONNECTIONS: usize = 12;
 
-fn with_service(text: &str, policy: &str, backends: [&str; 2]) -> String {
+pub fn with_service(text: &str, policy: &str, backends: [&str; 2]) -> String {
     let backends = backends.map(|name| format!("[[switch.tenant.service.backend]]\nname = \"{name}\"\n")).concat();
     let service = format!(
         "[[switch.tenant.service]]\nname = \"web\"\naddress = \"{SERVICE}:{PORT}\"\npolicy = \"{policy}\"\n{backends}"
@@ -21,7 +21,7 @@ fn with_service(text: &str, policy: &str, backends: [&str; 2]) -> String {
 }
 
 /// Servers in `b` and `c`, each of which puts its letter before what it sends back.
-fn serve(bed: &Bed) {
+pub fn serve(bed: &Bed) {
     for (space, address, letter) in [("b", B, b'b'), ("c", C, b'c')] {
         let listener = bed.space(space).run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
         std::thread::spawn(move || {
@@ -38,7 +38,7 @@ fn serve(bed: &Bed) {
 }
 
 /// Who answers on a connection.
-fn ask(connection: &mut TcpStream, byte: u8) -> u8 {
+pub fn ask(connection: &mut TcpStream, byte: u8) -> u8 {
     connection.write_all(&[byte]).expect("the connection lives");
     let mut answer = [0; 2];
     connection.read_exact(&mut answer).expect("the connection lives");
@@ -46,7 +46,7 @@ fn ask(connection: &mut TcpStream, byte: u8) -> u8 {
     answer[0]
 }
 
-fn connect(bed: &Bed) -> Vec<(TcpStream, u8)> {
+pub fn connect(bed: &Bed) -> Vec<(TcpStream, u8)> {
     let one = || bed.space("a").run(|| TcpStream::connect((SERVICE, PORT)).unwrap()).unwrap();
     let mut all: Vec<_> = (0..CONNECTIONS).map(|_| (one(), 0)).collect();
     all.iter_mut().for_each(|(connection, who)| *who = ask(connection, 1));

@@ -1,0 +1,170 @@
+//! On a server: `levada key` and `levada report`.
+
+use super::wall_ns;
+use crate::os::{Signal, Signals};
+use crate::secrets::ReportKey;
+use crate::services::load;
+use crate::{Failure, complain, print};
+use clap::Args;
+use control::report::{DEFAULT_PORT, Report, id};
+use control::units::time_ns;
+use ring::hmac;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Between two reports, at least and at most, in nanoseconds.
+const LEAST_NS: u64 = 50_000_000;
+/// See [`LEAST_NS`].
+const MOST_NS: u64 = 3_600_000_000_000;
+
+/// `levada key`.
+#[derive(Args, Debug)]
+pub struct Key {
+    /// The backend that it is to speak for: SWITCH/TENANT/SERVICE/BACKEND
+    #[arg(value_parser = backend_path)]
+    pub backend: String,
+    /// The file, which is made with mode 0600; standard output where none is given
+    pub file: Option<PathBuf>,
+}
+
+/// `levada report`.
+#[derive(Args, Debug)]
+pub struct Reporter {
+    /// The backend's key, made by levada key
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
+    /// Where the daemon receives reports; port 7371 where none is given
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = address)]
+    pub to: SocketAddr,
+    /// How often
+    #[arg(long, value_name = "TIME", default_value = "5 s", value_parser = period, conflicts_with = "once")]
+    pub every: u64,
+    /// Send one report and end
+    #[arg(long)]
+    pub once: bool,
+    /// Where the load average is, as the first word
+    #[arg(long, value_name = "FILE", default_value = "/proc/loadavg")]
+    pub load_from: PathBuf,
+}
+
+fn backend_path(path: &str) -> Result<String, String> {
+    let is_path = path.split('/').count() == 4 && path.split('/').all(|name| control::names::name(name).is_ok());
+    if is_path { Ok(path.to_owned()) } else { Err("write SWITCH/TENANT/SERVICE/BACKEND".to_owned()) }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let alone = text.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, DEFAULT_PORT));
+    let wrong = || format!("\"{text}\" is no address: write such as 192.0.2.1 or [2001:db8::1]:7371");
+    alone.or_else(|| text.parse().ok()).filter(|address| address.port() != 0).ok_or_else(wrong)
+}
+
+fn period(text: &str) -> Result<u64, String> {
+    time_ns(text, LEAST_NS, MOST_NS).map_err(|wrong| format!("{}: {}", wrong.message, wrong.remedy))
+}
+
+/// Makes a key.
+pub fn make_key(arguments: &Key) -> Result<(), Failure> {
+    let text = ReportKey::new(&arguments.backend).map_err(Failure::Failed)?.text();
+    let Some(file) = &arguments.file else { return print(&text) };
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    made.and_then(|mut made| made.write_all(text.as_bytes()).and_then(|()| made.sync_all()))
+        .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", file.display())))
+}
+
+/// Reports until a signal ends it.
+pub fn send(arguments: &Reporter) -> Result<(), Failure> {
+    let key = ReportKey::read(&arguments.key).map_err(Failure::Failed)?;
+    let failed = |what: &str, error: std::io::Error| Failure::Failed(format!("{what}: {error}"));
+    let signals = Signals::block().map_err(|error| failed("cannot receive signals", error))?;
+    let any = if arguments.to.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).map_err(|error| failed("cannot make a socket", error))?;
+    let mut boot = [0; 4];
+    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut boot)
+        .map_err(|_| Failure::Failed("the kernel gives no random numbers".to_owned()))?;
+    let (boot, mac, backend) = (u32::from_be_bytes(boot), key.mac(), id(&key.path));
+    let (started, mut sequence, mut said) = (Instant::now(), 0u32, String::new());
+    loop {
+        let told = read_load(&arguments.load_from).and_then(|load_milli| {
+            // 4 billion reports at 20 a second are seven years; then the next process begins anew.
+            sequence = sequence.checked_add(1).ok_or("too many reports; start it again")?;
+            let report = Report { backend, boot, sequence, time_ns: wall_ns(), load_milli };
+            let signed = report.write();
+            let datagram = [&signed[..], hmac::sign(&mac, &signed).as_ref()].concat();
+            let sent = socket.send_to(&datagram, arguments.to);
+            sent.map(drop).map_err(|error| format!("the report cannot be sent to {}: {error}", arguments.to))
+        });
+        match told {
+            Err(why) if arguments.once => return Err(Failure::Failed(why)),
+            Ok(()) if arguments.once => return Ok(()),
+            Err(why) if why != said => {
+                complain(&format!("{why}; it goes on"));
+                said = why;
+            }
+            Err(_) => {}
+            Ok(()) => said.clear(),
+        }
+        let passed = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if is_ended(&signals, arguments.every - passed % arguments.every) {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits so long; whether a signal ended that.
+fn is_ended(signals: &Signals, wait_ns: u64) -> bool {
+    let until = Instant::now() + std::time::Duration::from_nanos(wait_ns);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let Ok(left_for) = Timespec::try_from(left) else { return true };
+        // An interruption is looked at as any other wake.
+        let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&left_for));
+        // There is no file to read again at SIGHUP.
+        if signals.next() == Some(Signal::End) {
+            return true;
+        }
+        if left.is_zero() {
+            return false;
+        }
+    }
+}
+
+/// A load average in thousandths; one beyond what a report holds is its most.
+fn read_load(file: &Path) -> Result<u32, String> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    let word = text.split_ascii_whitespace().next().unwrap_or_default();
+    let milli = load(word).map_err(|why| format!("{shown}: {why}"))?;
+    Ok(u32::try_from(milli).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_what_they_say() {
+        assert_eq!(address("192.0.2.1"), Ok("192.0.2.1:7371".parse().unwrap()));
+        assert_eq!(address("2001:db8::1"), Ok("[2001:db8::1]:7371".parse().unwrap()));
+        assert_eq!(address("[2001:db8::1]:99"), Ok("[2001:db8::1]:99".parse().unwrap()));
+        assert!(address("web1").is_err() && address("192.0.2.1:0").is_err());
+        assert_eq!((period("5 s"), period("50ms")), (Ok(5_000_000_000), Ok(LEAST_NS)));
+        assert!(period("10 ms").is_err() && period("5").is_err());
+        assert!(backend_path("s1/red/web/web1").is_ok());
+        assert!(backend_path("s1/red/web").is_err() && backend_path("s1/red/web/w b").is_err());
+    }
+
+    #[test]
+    fn a_load_is_the_first_word_of_a_file() {
+        let file = std::env::temp_dir().join(format!("levada-loadavg-{}", std::process::id()));
+        for (text, wanted) in [("0.53 0.40 0.30 1/99 7\n", Some(530)), ("9999999", Some(u32::MAX)), ("", None)] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(read_load(&file).ok(), wanted);
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert!(read_load(&file).unwrap_err().contains("cannot read"));
+    }
+}
