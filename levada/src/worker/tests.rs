@@ -467,14 +467,15 @@ fn connections_of_a_service_that_went_are_forgotten_in_turns_of_the_workers_own(
     assert_eq!(worker.switch_slots[0].switch.connections().0, SWEPT_PLACES * 4);
     set(&mut worker, None);
     // The change visited the first ones; nothing else keeps the worker from sleeping.
+    let before = worker.seats.own_spent().used_ns;
     for left in (0..3).rev() {
         assert_eq!(worker.timeout(), Some(0));
         worker.seats.set_own(worker.has_own_work());
-        let before = worker.seats.own_spent().used_ns;
         assert!(worker.take_a_turn());
-        assert!(worker.seats.own_spent().used_ns > before);
         assert_eq!(worker.switch_slots[0].switch.connections().0, SWEPT_PLACES * left);
     }
+    // What a turn took is counted when the next one is given.
+    assert!(worker.seats.own_spent().used_ns > before);
     worker.pump();
     assert!(!worker.has_own_work());
 }
