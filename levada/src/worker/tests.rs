@@ -468,12 +468,18 @@ fn connections_of_a_service_that_went_are_forgotten_in_turns_of_the_workers_own(
     set(&mut worker, None);
     // The change visited the first ones; nothing else keeps the worker from sleeping.
     let before = worker.seats.own_spent().used_ns;
-    for left in (0..3).rev() {
+    let (mut left, mut turns) = (SWEPT_PLACES * 3, 0);
+    while worker.has_own_work() {
         assert_eq!(worker.timeout(), Some(0));
-        worker.seats.set_own(worker.has_own_work());
+        worker.seats.set_own(true);
         assert!(worker.take_a_turn());
-        assert_eq!(worker.switch_slots[0].switch.connections().0, SWEPT_PLACES * left);
+        let now = worker.switch_slots[0].switch.connections().0;
+        assert!(now <= left && left - now <= SWEPT_PLACES, "{left} before a turn, {now} after it");
+        // Ports have their turns as well.
+        (left, turns) = (now, turns + 1);
+        assert!(turns < 1000, "{left} are left");
     }
+    assert_eq!(left, 0);
     // What a turn took is counted when the next one is given.
     assert!(worker.seats.own_spent().used_ns > before);
     worker.pump();
