@@ -176,22 +176,28 @@ impl World {
 
 use MemberState::{Collecting, Distributing, Down, Standby};
 
+/// Two ends with three cables, some time after they came up: in time, safely, and in few words.
+fn up_in_time(ends: [LacpSettings; 2]) -> World {
+    let mut world = World::pair(ends[0], ends[1], 3);
+    let took = world.until(0, &[Distributing; 3], 10_000 * MS);
+    assert!((2000 * MS..=3500 * MS).contains(&took), "{} ms", took / MS);
+    world.until(1, &[Distributing; 3], 500 * MS);
+    world.run(100_000 * MS);
+    assert_eq!(world.states, [vec![Distributing; 3], vec![Distributing; 3]]);
+    assert_eq!(world.unsafe_at, None);
+    assert!(world.densest() <= 3, "{}", world.densest());
+    world
+}
+
 #[test]
 fn two_ends_are_up_in_time_and_never_before_both_are_in_sync() {
     for [one, two] in [[true, true], [true, false], [false, true]] {
         let ends = [(1, one), (2, two)].map(|(n, is_active)| LacpSettings { is_active, ..settings(n) });
-        let mut world = World::pair(ends[0], ends[1], 3);
-        let took = world.until(0, &[Distributing; 3], 10_000 * MS);
-        assert!((2000 * MS..=3500 * MS).contains(&took), "{} ms", took / MS);
-        world.until(1, &[Distributing; 3], 500 * MS);
-        world.run(100_000 * MS);
-        assert_eq!(world.states, [vec![Distributing; 3], vec![Distributing; 3]]);
-        assert_eq!(world.unsafe_at, None);
+        let world = up_in_time(ends);
         let view = world.view((0, 0));
         let all = State(0x3f).with(State::ACTIVITY, one);
         assert_eq!((view.actor.state, view.receive, view.aggregator), (all, Receive::Current, 1));
         assert_eq!((view.partner.system, view.partner.port), (Mac([2, 0, 0, 0, 1, 2]), 1));
-        assert!(world.densest() <= 3, "{}", world.densest());
     }
 }
 
@@ -200,14 +206,7 @@ fn two_ends_are_up_in_time_and_never_before_both_are_in_sync() {
 fn with_independent_control_two_ends_are_up_as_with_coupled() {
     for [one, two] in [[false, false], [false, true], [true, false]] {
         let ends = [(1, one), (2, two)].map(|(n, is_coupled)| LacpSettings { is_coupled, ..settings(n) });
-        let mut world = World::pair(ends[0], ends[1], 3);
-        let took = world.until(0, &[Distributing; 3], 10_000 * MS);
-        assert!((2000 * MS..=3500 * MS).contains(&took), "{} ms", took / MS);
-        world.until(1, &[Distributing; 3], 500 * MS);
-        world.run(100_000 * MS);
-        assert_eq!(world.states, [vec![Distributing; 3], vec![Distributing; 3]]);
-        assert_eq!(world.unsafe_at, None);
-        assert!(world.densest() <= 3, "{}", world.densest());
+        up_in_time(ends);
     }
 }
 
