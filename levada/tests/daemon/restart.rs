@@ -5,6 +5,7 @@ use crate::interfaces::{REMOTE, Session, TAKEN, hooks_of};
 use crate::testbed::{Bed, Daemon, soon, turn};
 use crate::traffic::{A, B, NEIGHBOURS};
 use crate::vde;
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Signal;
 use std::io::{IoSliceMut, Read as _, Write as _};
@@ -558,7 +559,9 @@ impl Manager {
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let mut bytes = [0; 4096];
             let into = &mut [IoSliceMut::new(&mut bytes)];
-            let Ok(got) = recvmsg(&self.socket, into, &mut ancillary, RecvFlags::empty()) else { return false };
+            // Not for the processes that other tests start meanwhile.
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let Ok(got) = recvmsg(&self.socket, into, &mut ancillary, flags) else { return false };
             let message = String::from_utf8(bytes[..got.bytes].to_vec()).unwrap();
             let named = |what: &str| message.strip_prefix(what).and_then(|rest| rest.strip_prefix("=1\nFDNAME="));
             for part in ancillary.drain() {
@@ -581,10 +584,17 @@ impl Manager {
     }
 
     pub fn start_as(&self, bed: &Bed, text: &str) -> Daemon {
+        // Above those that the shell gives: else one may be overwritten before it is copied.
+        let inherited = |(_, fd): &(String, OwnedFd)| {
+            let copy = fcntl_dupfd_cloexec(fd, 500).unwrap();
+            fcntl_setfd(&copy, FdFlags::empty()).unwrap();
+            copy
+        };
+        let inherited: Vec<OwnedFd> = self.store.iter().map(inherited).collect();
         bed.start_with(text, |command| {
-            let number = |(at, (_, fd)): (usize, &(String, OwnedFd))| format!("{}<&{}", at + 3, fd.as_raw_fd());
+            let number = |(at, fd): (usize, &OwnedFd)| format!("{}<&{}", at + 3, fd.as_raw_fd());
             let names: Vec<&str> = self.store.iter().map(|(name, _)| name.as_str()).collect();
-            let words: Vec<String> = self.store.iter().enumerate().map(number).collect();
+            let words: Vec<String> = inherited.iter().enumerate().map(number).collect();
             let environment = format!("LISTEN_PID=$$ LISTEN_FDS={} WATCHDOG_USEC=200000", self.store.len());
             let daemon = env!("CARGO_BIN_EXE_levada");
             let file = bed.directory.join("levada.toml");

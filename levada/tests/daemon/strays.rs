@@ -210,7 +210,9 @@ fn a_service_manager_keeps_a_tap_that_was_moved() {
         is_shown(&bed, &daemon, "a");
     }
     let _echo = bed.echo("b", B);
-    assert_eq!(bed.ask("a", B, 3), 3);
+    let answered = bed.ask("a", B, 3);
+    let state = || [bed.ip("a", "address").unwrap(), bed.ip("a", "neigh").unwrap(), shown_ports(&bed)].join("\n");
+    assert_eq!(answered, 3, "{}\n{}", state(), daemon.log());
 }
 
 #[test]

@@ -211,7 +211,9 @@ impl Bed {
         let mut back = 0;
         for number in 0..count {
             let sent = format!("datagram {number}");
-            if socket.send_to(sent.as_bytes(), (to, ECHO_PORT)).is_err() {
+            if let Err(why) = socket.send_to(sent.as_bytes(), (to, ECHO_PORT)) {
+                println!("{sent} to {to}: {why}");
+                std::thread::sleep(Duration::from_secs(1));
                 continue;
             }
             let mut buffer = [0; 64];
