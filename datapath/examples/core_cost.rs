@@ -4,6 +4,7 @@
 //! ```text
 //! core_cost sched N       enqueue + dequeue pairs on the scheduler of one direction
 //! core_cost pipeline N    real frames through the whole switch: rx, then tx
+//! core_cost exchange N    frames between neighbours that have limits far above what they send: bursts of one port, and time goes on
 //! core_cost change N      changes of a switch of N endpoints: 1000 more with their ports, their shares again, and all of them removed
 //!     --ops K             operations measured, a multiple of 1024 (204 800)
 //!     --order NAME        fair (default), wf2q, vtrr, vtrr-bytes
@@ -41,6 +42,8 @@ use datapath::wire::{Layout, Mac, parse};
 const LINK: Rate = Rate::MAX;
 /// Endpoints a tenant, as long as there is more than one tenant.
 const PER_TENANT: u32 = 1000;
+/// What a frame takes of an exchange's time: about what a processor takes for one.
+const FRAME_NS: u64 = 100;
 /// The weights that endpoints have in turn: the promised span of 1000:1.
 const WEIGHTS: [u32; 4] = [1, 10, 100, 1000];
 /// Visits of each endpoint before anything is measured.
@@ -54,7 +57,7 @@ const BURST: u32 = 32;
 /// whole on a busy machine too, and the median part was not interrupted.
 const PART: u32 = 1024;
 
-const USAGE: &str = "usage: core_cost sched|pipeline|change N [--ops K] [--order fair|wf2q|vtrr|vtrr-bytes] \
+const USAGE: &str = "usage: core_cost sched|pipeline|exchange|change N [--ops K] [--order fair|wf2q|vtrr|vtrr-bytes] \
                      [--flows F] [--depth D]";
 
 struct Arguments {
@@ -77,6 +80,7 @@ fn main() {
     }
     let costs = match mode.as_str() {
         "sched" => vec![("pair", SchedulerRun::new(*endpoints, *order, (*flows, *depth)).measure(*ops))],
+        "exchange" => vec![("frame", SwitchRun::new(&limited(*endpoints, *order)).measure(Way::Exchange, *ops))],
         _ => pipeline(*endpoints, *ops, *order),
     };
     let mean = costs.iter().map(|c| c.1).sum::<f64>() / costs.len() as f64;
@@ -91,7 +95,7 @@ fn main() {
 
 fn arguments() -> Option<Arguments> {
     let mut words = std::env::args().skip(1);
-    let mode = words.next().filter(|mode| ["sched", "pipeline", "change"].contains(&mode.as_str()))?;
+    let mode = words.next().filter(|mode| ["sched", "pipeline", "exchange", "change"].contains(&mode.as_str()))?;
     let endpoints = words.next()?.parse().ok().filter(|&n| n >= 2)?;
     let mut arguments = Arguments { mode, endpoints, ops: 200 * PART, order: OrderKind::Fair, flows: 0, depth: 1 };
     while let Some(option) = words.next() {
@@ -147,6 +151,17 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
         fdb_age_ns: 300_000_000_000,
         ..Program::default()
     }
+}
+
+/// The same with a limit for each endpoint that holds nothing back.
+fn limited(endpoints: u32, order: OrderKind) -> Program {
+    let mut program = program(endpoints, order);
+    for endpoint in program.endpoints.values_mut() {
+        for direction in Direction::ALL {
+            endpoint.share.get_mut(direction).limit = Rate(LINK.0 / 2);
+        }
+    }
+    program
 }
 
 fn mac(endpoint: u32) -> Mac {
@@ -268,7 +283,7 @@ impl SchedulerRun {
 /// Time of one frame through the whole switch, for each of its ways: endpoint to wire, to a
 /// neighbour, wire to endpoint.
 fn pipeline(endpoints: u32, ops: u32, order: OrderKind) -> Vec<(&'static str, f64)> {
-    let mut run = SwitchRun::new(endpoints, order);
+    let mut run = SwitchRun::new(&program(endpoints, order));
     [("to_wire", Way::ToWire), ("to_neighbour", Way::ToNeighbour), ("from_wire", Way::FromWire)]
         .map(|(name, way)| (name, run.measure(way, ops)))
         .to_vec()
@@ -279,6 +294,8 @@ enum Way {
     ToWire,
     ToNeighbour,
     FromWire,
+    /// To a neighbour, a whole burst from the same port.
+    Exchange,
 }
 
 struct SwitchRun {
@@ -298,10 +315,11 @@ struct SwitchRun {
 const OUTSIDE: u32 = 0xff_0000;
 
 impl SwitchRun {
-    fn new(endpoints: u32, order: OrderKind) -> Self {
+    fn new(program: &Program) -> Self {
+        let endpoints = program.endpoints.len() as u32;
         let frame = || eth(mac(0), mac(0)).ipv4(ip(0), ip(0)).udp(1000, 2000).payload(vec![0; 18]);
         SwitchRun {
-            switch: Switch::new(&program(endpoints, order), 1).expect("a sound program"),
+            switch: Switch::new(program, 1).expect("a sound program"),
             pool: Pool::new(PoolLimits { small: 8 * BURST, medium: 0, large: 0 }),
             random: Random(0x2545_f491_4f6c_dd1d),
             plain: frame().bytes(),
@@ -326,8 +344,12 @@ impl SwitchRun {
     /// Reads a burst, each frame from another endpoint, and sends what is due until nothing is
     /// left.
     fn burst(&mut self, way: Way) {
+        let mut endpoint = self.random.below(self.endpoints);
         for _ in 0..BURST {
-            let endpoint = self.random.below(self.endpoints);
+            match way {
+                Way::Exchange => self.now = self.now.plus_ns(FRAME_NS),
+                _ => endpoint = self.random.below(self.endpoints),
+            }
             let (port, frame) = self.read(way, endpoint);
             black_box(self.switch.rx(&mut self.pool, self.now, port, frame));
         }
@@ -350,7 +372,7 @@ impl SwitchRun {
         let neighbour = (endpoint + self.tenants) % (self.endpoints - self.endpoints % self.tenants);
         let (source, destination) = match way {
             Way::ToWire => (endpoint, OUTSIDE),
-            Way::ToNeighbour => (endpoint, neighbour),
+            Way::ToNeighbour | Way::Exchange => (endpoint, neighbour),
             Way::FromWire => (OUTSIDE, endpoint),
         };
         let (port, template) = match way {
