@@ -511,6 +511,24 @@ impl Switch {
         self.follow_inside(pool, now, network, inside, frame)
     }
 
+    /// To one neighbour: as [`Switch::send_local`], and past the sender's lane where a limit holds
+    /// nothing back.
+    pub(super) fn send_neighbour(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        to: EndpointId,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        if !self.egress.is_limited(from) || !self.egress.pass(pool, now, Plane::Local, from, &frame) {
+            return self.send_local(pool, now, from, Out::Endpoint(to), frame);
+        }
+        pool.meta_mut(&frame).set_out(Out::Endpoint(to));
+        self.reach_neighbours(pool, now, from, frame);
+        Ok(())
+    }
+
     /// To neighbours on this switch: straight, or through the sender's lane where it has a limit.
     fn send_local(
         &mut self,
@@ -540,6 +558,10 @@ impl Switch {
     /// From a neighbour, for `to`.
     fn arrive_local(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, to: EndpointId, frame: Frame) {
         if self.ingress.is_limited(to) {
+            if self.ingress.pass(pool, now, Plane::Local, to, &frame) {
+                self.show(pool, now, to, &frame);
+                return self.deliver_local(pool, from, to, frame);
+            }
             pool.meta_mut(&frame).set_out(Out::From(from));
             if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Local, to, frame) {
                 self.count_drop(to, reason);

@@ -18,7 +18,7 @@ use crate::aqm;
 use crate::aqm::codel::{Codel, TARGET_NS};
 use crate::count::count_on;
 use crate::frame::{Class, Fifo, Frame, Owner, Pool};
-use crate::offload::Offload;
+use crate::offload::{Gso, Offload};
 use crate::segment;
 use crate::sojourn::Waits;
 use crate::stats::{LaneStats, Traffic};
@@ -278,6 +278,24 @@ impl Lane {
         Ok(())
     }
 
+    /// Whether a frame of one segment would be the only one here, and go as it is.
+    #[inline]
+    pub(crate) fn is_passed_by(&self, pool: &Pool, frame: &Frame, max_frame: u32) -> bool {
+        let meta = pool.meta(frame);
+        self.fifo.is_empty() && meta.offload.gso == Gso::None && meta.wire_bytes <= max_frame && self.fits(pool, frame)
+    }
+
+    /// A frame that [`Lane::is_passed_by`] holds for comes and goes: counts it as served. Gives its
+    /// segments, and what is for [`crate::sojourn::Sojourn::carry`].
+    #[inline]
+    pub(crate) fn pass(&mut self, pool: &mut Pool, now: Instant, frame: &Frame) -> (u32, Option<u8>) {
+        pool.meta_mut(frame).queued = now;
+        self.flow = NONE;
+        self.codel.signals(now, 0, true);
+        self.drains();
+        self.count(pool, now, frame)
+    }
+
     /// Puts a frame where its flow waits.
     #[inline]
     fn put(&mut self, pool: &mut Pool, frame: Frame, flows: &mut Flows, among: Among) {
@@ -396,10 +414,16 @@ impl Lane {
 
     #[inline]
     fn count_served(&mut self, pool: &Pool, now: Instant, frame: Frame) -> Served {
-        let meta = pool.meta(&frame);
+        let (segments, full) = self.count(pool, now, &frame);
+        Served { frame, segments, full }
+    }
+
+    #[inline]
+    fn count(&mut self, pool: &Pool, now: Instant, frame: &Frame) -> (u32, Option<u8>) {
+        let meta = pool.meta(frame);
         let (segments, waited_ns) = (segment::segments(&meta.layout, &meta.offload), now.since(meta.queued));
-        self.served.add(segments, pool.len(&frame), meta.wire_bytes);
-        Served { frame, segments, full: self.waits.record(waited_ns) }
+        self.served.add(segments, pool.len(frame), meta.wire_bytes);
+        (segments, self.waits.record(waited_ns))
     }
 
     /// Takes the first frame as it is, to let it wait elsewhere.

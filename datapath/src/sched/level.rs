@@ -128,6 +128,16 @@ impl Level {
         self.share.peek(clock).map(|child| Pick { child, by_guarantee: false })
     }
 
+    /// Nobody here has something to send: `child` has one frame of `len` wire bytes, which goes at
+    /// link time `clock`. As [`Level::activate`], [`Level::peek`] and [`Level::charge`] one after
+    /// the other. Whether it went by guarantee.
+    #[inline]
+    pub fn pass(&mut self, child: u32, len: u32, clock: Tag) -> bool {
+        let by_guarantee = self.guaranteed[child as usize] && self.real.pass(child, len, clock);
+        self.share.pass(child, if by_guarantee { 0 } else { len }, clock);
+        by_guarantee
+    }
+
     /// What was picked has sent `len` wire bytes; its next frame has `next` of them, if it has one.
     pub fn charge(&mut self, pick: Pick, len: u32, next: Option<u32>) {
         let child = pick.child;

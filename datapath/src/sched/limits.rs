@@ -109,6 +109,14 @@ impl Limit {
         Some(if yields { self.free_at + turn } else { self.free_at })
     }
 
+    /// Whether a frame may be sent in `plane` at `now` of which nobody knows yet: not where the
+    /// other plane waits, which would never have its turn.
+    #[must_use]
+    #[inline]
+    pub fn is_free(&self, plane: Plane, now: Tag) -> bool {
+        self.free_at <= now && !self.waits[1 - plane as usize]
+    }
+
     /// It has nothing to send in `plane` any more.
     pub fn leave(&mut self, plane: Plane) {
         self.waits[plane as usize] = false;

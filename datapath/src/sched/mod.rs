@@ -197,6 +197,18 @@ impl Scheduler {
         tree.enqueue(pool, now, &mut self.limits, endpoint, frame)
     }
 
+    /// Whether a frame may go at once, since nothing else waits and nothing holds it back: then all
+    /// is counted and charged as if it had been queued and had come out, and its caller keeps it.
+    /// If not, it is to be queued.
+    #[inline]
+    pub fn pass(&mut self, pool: &mut Pool, now: Instant, plane: Plane, endpoint: EndpointId, frame: &Frame) -> bool {
+        let tree = match plane {
+            Plane::Wire => &mut self.wire,
+            Plane::Local => &mut self.local,
+        };
+        tree.pass(pool, now, &mut self.limits, &mut self.sojourns, endpoint, frame)
+    }
+
     /// The next frame of one plane that may go at `now`, and whose lane it was in.
     #[inline]
     pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, plane: Plane) -> Option<(EndpointId, Frame)> {

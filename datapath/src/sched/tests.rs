@@ -8,6 +8,7 @@ use crate::units::Both;
 
 mod aqm;
 mod flows;
+mod pass;
 mod sojourn;
 mod unmet;
 

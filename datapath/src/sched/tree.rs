@@ -136,7 +136,7 @@ pub struct Tree {
 
 /// A link is paid for what leaves by it now; being late by more than a burst is lost.
 #[inline]
-fn pay((busy_until, lost): (&mut Tag, &mut Tag), now: Tag, burst: Tag, pace: &Pace, bytes: u32) {
+fn pay((busy_until, lost): (&mut Tag, &mut Tag), now: Tag, burst: Tag, pace: Pace, bytes: u32) {
     if !pace.is_limited() {
         *busy_until = now;
         return;
@@ -408,6 +408,64 @@ impl Tree {
         Ok(())
     }
 
+    /// Whether a frame may go at once: nothing waits that could go, and neither the link nor a
+    /// limit holds it back. If so, all is as after [`Tree::enqueue`] and [`Tree::dequeue`], and the
+    /// frame is its caller's; if not, nothing has changed.
+    #[inline]
+    pub fn pass(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        limits: &mut Limits,
+        sojourns: &mut [Sojourn],
+        endpoint: EndpointId,
+        frame: &Frame,
+    ) -> bool {
+        let (now_tag, e) = (tag(now), endpoint.0 as usize);
+        if self.root.active() > 0 || self.wheel.next_due().is_some_and(|due| due <= now) {
+            return false;
+        }
+        let node = &mut self.nodes[e];
+        if node.has_ahead || node.has_aqm || !node.lane.is_passed_by(pool, frame, node.max_frame) {
+            return false;
+        }
+        let (t, child) = (node.tenant, node.child);
+        let tenant = &mut self.tenants[t as usize];
+        if tenant.level.active() > 0 || self.busy_until > now_tag && self.pace.is_limited() {
+            return false;
+        }
+        let (own, whole) = (&mut limits.endpoints[e], &mut limits.tenants[t as usize]);
+        if node.limited && !own.is_free(self.plane, now_tag) || !whole.is_free(self.plane, now_tag) {
+            return false;
+        }
+        self.seen = now;
+        let bytes = pool.meta(frame).wire_bytes;
+        let (segments, full) = node.lane.pass(pool, now, frame);
+        if let Some(full) = full {
+            sojourns[e].carry(full);
+        }
+        tenant.traffic.add(segments, pool.len(frame), bytes);
+        if node.limited {
+            own.charge(self.plane, now_tag, bytes);
+            own.leave(self.plane);
+        }
+        whole.charge(self.plane, now_tag, bytes);
+        whole.leave(self.plane);
+        // The link was idle, as in `activate`.
+        self.busy_until = self.busy_until.max(now_tag.saturating_sub(self.burst));
+        let clock = self.busy_until.wrapping_sub(self.lost);
+        if tenant.level.pass(child, bytes, clock) {
+            node.lane.served_by_guarantee(bytes);
+        }
+        if self.root.pass(t, bytes, clock) {
+            tenant.guaranteed_bytes += u64::from(bytes);
+        }
+        self.see_contention(now, t);
+        let pace = self.pace_at(now);
+        pay((&mut self.busy_until, &mut self.lost), now_tag, self.burst, pace, bytes);
+        true
+    }
+
     /// The same of one of which something goes ahead, or whose queue has a discipline.
     #[inline(never)]
     fn enqueue_special(&mut self, pool: &mut Pool, now: Instant, at: usize, frame: Frame) -> Result<(), Reason> {
@@ -662,8 +720,7 @@ impl Tree {
             tenant.guaranteed_bytes += u64::from(bytes);
         }
 
-        let contended = now < self.contended_until;
-        let pace = if contended { &self.pace_contended } else { &self.pace };
+        let pace = self.pace_at(now);
         pay((&mut self.busy_until, &mut self.lost), now_tag, self.burst, pace, bytes);
         let clock = self.clock();
         let tenant = &mut self.tenants[t];
@@ -678,10 +735,16 @@ impl Tree {
         self.root.charge(tenant_pick, bytes, head);
     }
 
+    /// What the link carries, headroom held back while tenants contend.
+    #[inline]
+    fn pace_at(&self, now: Instant) -> Pace {
+        if now < self.contended_until { self.pace_contended } else { self.pace }
+    }
+
     /// The link is taken by so many wire bytes that waited in no lane. Guarantees do not shrink by
     /// it: what is left beyond them does.
     pub fn occupy(&mut self, now: Instant, bytes: u32) {
-        pay((&mut self.busy_until, &mut self.lost), tag(now), self.burst, &self.pace, bytes);
+        pay((&mut self.busy_until, &mut self.lost), tag(now), self.burst, self.pace, bytes);
     }
 
     /// An endpoint's lane is no longer empty, or its limit lets it go on.

@@ -168,7 +168,7 @@ impl Switch {
     ) -> Result<(), Reason> {
         match route {
             Route::Drop(reason) => drop_for(pool, frame, reason),
-            Route::Neighbour(to) => self.send_local(pool, now, from, Out::Endpoint(to), frame),
+            Route::Neighbour(to) => self.send_neighbour(pool, now, from, to, frame),
             Route::Wire { .. } => self.send_wire(pool, now, from, frame),
             Route::Host(peer) => self.send_tunnel(pool, now, from, peer, frame),
             Route::Narrow(longest) => {

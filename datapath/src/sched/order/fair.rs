@@ -393,6 +393,15 @@ impl Fair {
         }
     }
 
+    /// See [`super::Order::pass`].
+    #[inline]
+    pub fn pass(&mut self, child: u32, len: u32, v: u64) -> bool {
+        self.clock.observe(v);
+        let Some(c) = self.children.get_mut(child as usize).filter(|c| c.tag.is_known()) else { return false };
+        let group = &self.groups[c.tag.place[0] as usize];
+        self.clock.pass(&mut c.tag, len, group.width_bits)
+    }
+
     /// Files a child in its group.
     fn link(&mut self, child: u32, before: bool) {
         let at = self.children[child as usize].tag.place[0];

@@ -238,6 +238,27 @@ impl Clock {
         }
     }
 
+    /// Where nobody is backlogged: a child becomes so, is served `len` bytes if it is due, and
+    /// leaves; whether it was. What [`Clock::join`], [`Clock::serve`] and [`Clock::leave`] do one
+    /// after the other, where V is the mean of one. Real orders: it is due once the slot of
+    /// 2^`slot_bits` units has come in which it starts.
+    #[inline]
+    pub fn pass(&mut self, tag: &mut Tag, len: u32, slot_bits: u32) -> bool {
+        self.start(tag);
+        if self.real {
+            let is_due = !later(tag.start >> slot_bits << slot_bits, self.v);
+            if is_due {
+                tag.advance(len);
+            }
+            self.rest(tag);
+            return is_due;
+        }
+        tag.advance(len);
+        self.advance(tag.start.wrapping_sub(self.v));
+        tag.era = self.era;
+        true
+    }
+
     /// Gives a child another weight. What it is ahead or (while backlogged) behind by stays the
     /// same in bytes.
     pub fn reweigh(&mut self, tag: &mut Tag, to: Weight, backlogged: bool) {

@@ -104,6 +104,12 @@ fn a_replaced_endpoint_keeps_its_queue_and_counters() {
 fn what_a_removed_endpoint_had_queued_is_freed_and_counted() {
     let slow = |n, tenant| Endpoint { share: limited(1), ..endpoint(n, tenant) };
     let mut rig = Rig::new(&program(&[slow(0, 0), endpoint(1, 0), endpoint(2, 1)]));
+    // What its limits let go at once is used up first, in both directions.
+    for n in 0..20u8 {
+        rig.rx(1, &udp(0, 1, vec![n; 1000]));
+        rig.rx(2, &udp(1, 0, vec![n; 1000]));
+    }
+    rig.due();
     for n in 0..10u8 {
         rig.rx(1, &udp(0, OUTSIDE, vec![n; 1000]));
         rig.rx(1, &udp(0, 1, vec![n; 1000]));
