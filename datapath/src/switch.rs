@@ -36,6 +36,7 @@ use change::Gone;
 use control::Control;
 use memory::Memory;
 use parse::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, parse, segments, source};
+use recent::Recent;
 use route::{Route, Seen};
 use serve::Served;
 use std::collections::VecDeque;
@@ -53,6 +54,7 @@ mod handover;
 mod members;
 mod memory;
 mod parse;
+mod recent;
 mod route;
 mod serve;
 mod source;
@@ -136,6 +138,8 @@ pub struct Switch {
     /// Where the uplink has several ports: which of them carries what.
     bond: Option<Box<Bond>>,
     out: VecDeque<(PortId, Frame)>,
+    /// Where frames went last.
+    recent: Recent,
     /// What was taken aside for protocols beside the switch.
     control: Control,
     tallies: Vec<Tally>,
@@ -191,6 +195,7 @@ impl Switch {
             backlogs: Backlogs::default(),
             bond: None,
             out: VecDeque::with_capacity(OUT),
+            recent: Recent::default(),
             control: Control::default(),
             tallies: Vec::new(),
             gone: Vec::new(),
@@ -419,7 +424,8 @@ impl Switch {
         is_hairpin: bool,
     ) -> Result<(), Reason> {
         let seen = Seen::of(pool, &frame);
-        let route = match self.target(now, from, seen) {
+        let (vlan, mac) = (seen.layout.vlan.unwrap_or(0), destination(seen.bytes));
+        let route = match self.recent_target(now, from, vlan, mac) {
             Target::Endpoint(to) if to == from && is_hairpin => Route::Neighbour(to),
             target => self.route(now, from, target, seen),
         };

@@ -39,6 +39,8 @@ impl Switch {
     /// # Errors
     /// The change does not fit what there is; nothing was done.
     pub fn change(&mut self, pool: &mut Pool, now: Instant, change: Change) -> Result<(), ChangeError> {
+        let networks = self.program.tenants.len() as usize + 2;
+        self.recent.forget(self.tallies.len() + 1, networks);
         match change {
             Change::Port(id, features) => self.change_port(pool, now, id, features),
             Change::Uplink(uplink) => self.change_uplink(pool, now, uplink),
@@ -109,6 +111,7 @@ impl Switch {
         self.forward.reserve(endpoints);
         self.roles.reserve(endpoints + 1);
         self.tallies.reserve(endpoints);
+        self.recent.reserve(endpoints);
         self.floods.reserve(endpoints);
         self.backlogs.reserve(endpoints);
         self.gone.reserve(endpoints);

@@ -153,6 +153,8 @@ impl Switch {
         self.check_outside(now, network, bytes, layout)?;
         if self.forward.learns(network) {
             self.fdb.see_outside(now, network, source(bytes));
+        } else {
+            self.note_outside(network, source(bytes));
         }
         if is_told(layout) {
             self.owners.remember(now, network, &self.fdb, By::Outside, &claims(bytes, layout));
@@ -169,7 +171,9 @@ impl Switch {
         layout: &Layout,
     ) -> Result<(), Reason> {
         let mac = source(bytes);
-        let here = if self.forward.learns(network) {
+        let here = if self.was_outside(network, mac) {
+            None
+        } else if self.forward.learns(network) {
             Fdb::find(&self.fdb, now, network, 0, mac)
         } else {
             self.fdb.declared(network, mac)
