@@ -10,12 +10,18 @@ mod testbed;
 #[path = "daemon/ovs.rs"]
 mod ovs;
 
+#[allow(dead_code, reason = "what the daemon's tests need beside")]
+#[path = "daemon/reporter.rs"]
+mod reporter;
+
+use control::report::SIZE;
 use ovs::Ovs;
+use reporter::{Reporter, set_load, signed};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 use testbed::{Bed, Daemon, soon, turn};
@@ -251,6 +257,92 @@ fn a_dead_backend_gets_no_new_connections() {
         assert_eq!(switch(&controller)["errors"], 0);
         assert!(controller.end(Signal::TERM).success());
     }
+}
+
+#[test]
+fn servers_report_to_the_controller() {
+    const NAME: &str = "servers_report_to_the_controller";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = bed();
+    let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
+    ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
+    let mut text = configuration("reactive", 1)
+        .replace("round-robin", "loadavg-corrected")
+        .replace("idle_timeout", "reports = \"0.0.0.0:7371\"\nidle_timeout");
+    let at = |name: &str| bed.directory.join(name);
+    let load_of = |name: &str| at(&format!("{name}-load"));
+    // A cable of its own from each server to the controller.
+    for (n, name) in (1..).zip(["b1", "b2"]) {
+        bed.ip("sw", &format!("link add name to-{name} type veth peer name to-sw netns {}", bed.name(name))).unwrap();
+        for (space, device, last) in [("sw", format!("to-{name}"), 1), (name, "to-sw".to_owned(), 2)] {
+            bed.ip(space, &format!("address add 10.8.{n}.{last}/24 dev {device}")).unwrap();
+            bed.ip(space, &format!("link set {device} up")).unwrap();
+        }
+        let key = at(name);
+        let made = bed.run(&["key", &format!("web/{name}"), key.to_str().unwrap()]);
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        // One connection is a load of 1/64, so that some of them turn no choice.
+        text =
+            text.replace(&format!("name = \"{name}\"\n"), &format!("name = \"{name}\"\ncores = 64\nkey = {key:?}\n"));
+    }
+    let mut controller = control(&bed, &text);
+    let loads = |controller: &Daemon| {
+        let shown = controller.show_part("services");
+        [0, 1].map(|b| shown["services"][0]["backends"][b]["load_milli"].as_u64())
+    };
+    let count = |controller: &Daemon, verdict: &str| controller.show_part("services")["reports"][verdict].as_u64();
+    let report =
+        |name: &str, to: &str| Reporter::start(&bed, name, &at(name), &load_of(name), to, &["--every", "200 ms"]);
+    set_load(&load_of("b1"), "5.00");
+    set_load(&load_of("b2"), "0.10");
+    let (first, second) = (report("b1", "10.8.1.1"), report("b2", "10.8.2.1:7371"));
+    soon("both have reported", || loads(&controller) == [Some(5000), Some(100)]);
+    assert_eq!(open(&bed, 10).1, BTreeMap::from([("b2".to_owned(), 10)]));
+    set_load(&load_of("b1"), "0.20");
+    set_load(&load_of("b2"), "6.00");
+    soon("both have reported again", || loads(&controller) == [Some(200), Some(6000)]);
+    assert_eq!(open(&bed, 10).1, BTreeMap::from([("b1".to_owned(), 10)]));
+    first.end();
+    second.end();
+
+    // What b1 says of b2, what is no report, what is of nobody, and what was said before.
+    let socket = bed.space("b1").run(|| UdpSocket::bind("10.8.1.2:0").unwrap()).unwrap();
+    let send = |datagram: &[u8]| assert_eq!(socket.send_to(datagram, "10.8.1.1:7371").unwrap(), datagram.len());
+    let recorded = signed(&at("b1"), "web/b1");
+    let mut foreign = recorded.clone();
+    foreign[8] ^= 1;
+    for datagram in [signed(&at("b1"), "web/b2"), vec![7; SIZE + 1], foreign] {
+        send(&datagram);
+    }
+    soon("they are counted", || {
+        ["forged", "malformed", "foreign"].map(|verdict| count(&controller, verdict)) == [Some(1); 3]
+    });
+    assert_eq!(loads(&controller), [Some(200), Some(6000)]);
+    send(&recorded);
+    soon("it is taken", || loads(&controller) == [Some(0), Some(6000)]);
+    send(&recorded);
+    soon("it is not taken twice", || count(&controller, "replayed") == Some(1));
+
+    // Another configuration: what is known stays, and what was taken is not taken again.
+    bed.configuration(
+        &text.replace("weight = 1", "weight = 2").replace("DIRECTORY", &bed.directory.display().to_string()),
+    );
+    controller.signal(Signal::HUP);
+    soon("it is applied", || controller.log().contains("is applied"));
+    assert_eq!(loads(&controller), [Some(0), Some(6000)]);
+    send(&recorded);
+    soon("it is known still", || count(&controller, "replayed") == Some(2));
+
+    // Another process: nothing from before its time.
+    assert!(controller.end(Signal::TERM).success());
+    let controller = control(&bed, &text);
+    soon("what was taken before is old", || {
+        send(&recorded);
+        count(&controller, "old").unwrap() >= 1
+    });
+    assert_eq!(loads(&controller), [None, None]);
+    let _first = report("b1", "10.8.1.1");
+    soon("who reports is believed", || loads(&controller)[0] == Some(200));
 }
 
 /// Makes a key and a certificate, of an authority or signed by it: with OpenSSL, which is what Open

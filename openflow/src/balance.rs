@@ -94,6 +94,8 @@ pub struct Total {
 
 #[derive(Debug)]
 struct Running {
+    /// Its backends, by name.
+    called: Vec<String>,
     policy: Policy,
     chooser: Chooser,
     loads: Vec<Load>,
@@ -161,6 +163,7 @@ impl Balancer {
                 })
                 .collect();
             Running {
+                called: (0..service.backends.len()).map(|b| rules.called((s, b)).to_owned()).collect(),
                 policy: service.policy,
                 chooser: Chooser::new(seed.wrapping_add(s as u64)),
                 loads: service.backends.iter().map(|backend| load(backend.weight, backend.cores)).collect(),
@@ -189,7 +192,7 @@ impl Balancer {
     }
 
     /// Another configuration: connections are forgotten, and the switches that are connected tell
-    /// of them anew.
+    /// of them anew. Loads are known on.
     pub fn renew(&mut self, config: &OpenFlow, rules: &Rules, seed: u64) {
         let mut switches = std::mem::take(&mut self.switches);
         switches.retain(|_, switch| switch.presence == Presence::Here);
@@ -197,7 +200,17 @@ impl Balancer {
             switch.counted.clear();
             switch.seen.clear();
         }
-        *self = Balancer { switches, ..Balancer::new(config, rules, seed) };
+        let before = std::mem::replace(self, Balancer { switches, ..Balancer::new(config, rules, seed) }).services;
+        let known: BTreeMap<&str, (Option<Report>, Option<Instant>)> = before
+            .iter()
+            .flat_map(|one| one.called.iter().zip(one.loads.iter().zip(&one.reported)))
+            .map(|(called, (load, at))| (called.as_str(), (load.report, *at)))
+            .collect();
+        for one in &mut self.services {
+            for (called, (load, at)) in one.called.iter().zip(one.loads.iter_mut().zip(&mut one.reported)) {
+                (load.report, *at) = known.get(called.as_str()).copied().unwrap_or_default();
+            }
+        }
     }
 
     /// A switch of this number has connected. False where one is connected already, or too many

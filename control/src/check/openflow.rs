@@ -1,6 +1,6 @@
 //! Checking the configuration of a controller of OpenFlow switches.
 
-use super::services::check_set;
+use super::services::{Keys, check_set};
 use super::{Findings, unique};
 use crate::config::Service;
 use crate::config::openflow::{Listen, MOST_SERVICES, Mode, OpenFlow};
@@ -32,6 +32,7 @@ pub(crate) fn check(config: &OpenFlow) -> Vec<Problem> {
     }
     let mut fronts = BTreeMap::new();
     let mut macs = BTreeMap::new();
+    let mut keys = Keys { files: BTreeMap::new(), arrive: config.reports.is_some(), at: "[openflow]" };
     for (s, service) in config.services.iter().enumerate() {
         let place = services.item(s);
         for (a, address) in service.addresses.iter().enumerate() {
@@ -51,6 +52,7 @@ pub(crate) fn check(config: &OpenFlow) -> Vec<Problem> {
         }
         check_policy(&mut findings, config, service, &place);
         check_backends(&mut findings, config, service, &place);
+        keys.check(&mut findings, service, &service.name, &place);
     }
     findings.0
 }

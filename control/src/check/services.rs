@@ -26,36 +26,46 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
             check_targets(findings, tenant, &services);
         }
     }
-    check_keys(findings, config);
-}
-
-/// A key speaks for one backend only, and there is somewhere to speak to.
-fn check_keys(findings: &mut Findings, config: &Config) {
-    let mut files: BTreeMap<&str, String> = BTreeMap::new();
+    let mut keys = Keys { files: BTreeMap::new(), arrive: config.daemon.reports.is_some(), at: "[daemon]" };
     let root = Place::root().key("switch");
     for (i, switch) in config.switches.iter().enumerate() {
         for (t, tenant) in switch.tenants.iter().enumerate() {
+            let services = root.item(i).key("tenant").item(t).key("service");
             for (s, service) in tenant.services.iter().enumerate() {
-                for (b, backend) in service.backends.iter().enumerate() {
-                    let Some(file) = &backend.key else { continue };
-                    let place = || {
-                        let tenant = root.item(i).key("tenant").item(t);
-                        tenant.key("service").item(s).key("backend").item(b).key("key")
-                    };
-                    let path = format!("{}/{}/{}/{}", switch.name, tenant.name, service.name, backend.name);
-                    let make = format!("levada key {path} FILE");
-                    if let Some(other) = files.get(file.as_str()) {
-                        let message = format!("{file} is the key of backend \"{other}\" too");
-                        findings.error(place(), message, format!("make another one: {make}"));
-                    } else {
-                        files.insert(file, path);
-                    }
-                    if config.daemon.reports.is_none() {
-                        let message = format!("backend \"{}\" has a key, but reports arrive nowhere", backend.name);
-                        let remedy = "add `reports = \"ADDRESS:PORT\"` to [daemon]";
-                        findings.warning(place(), message, remedy);
-                    }
-                }
+                let path = format!("{}/{}/{}", switch.name, tenant.name, service.name);
+                keys.check(findings, service, &path, &services.item(s));
+            }
+        }
+    }
+}
+
+/// The keys of load reports: each speaks for one backend only, and there is somewhere to speak to.
+pub(super) struct Keys<'a> {
+    /// Files, and whose each is.
+    pub files: BTreeMap<&'a str, String>,
+    /// Whether reports arrive.
+    pub arrive: bool,
+    /// The table that says where.
+    pub at: &'static str,
+}
+
+impl<'a> Keys<'a> {
+    /// Those of one service's backends.
+    pub(super) fn check(&mut self, findings: &mut Findings, service: &'a Service, path: &str, place: &Place) {
+        for (b, backend) in service.backends.iter().enumerate() {
+            let Some(file) = &backend.key else { continue };
+            let place = || place.key("backend").item(b).key("key");
+            let path = format!("{path}/{}", backend.name);
+            let make = format!("levada key {path} FILE");
+            if let Some(other) = self.files.get(file.as_str()) {
+                let message = format!("{file} is the key of backend \"{other}\" too");
+                findings.error(place(), message, format!("make another one: {make}"));
+            } else {
+                self.files.insert(file, path);
+            }
+            if !self.arrive {
+                let message = format!("backend \"{}\" has a key, but reports arrive nowhere", backend.name);
+                findings.warning(place(), message, format!("add `reports = \"ADDRESS:PORT\"` to {}", self.at));
             }
         }
     }

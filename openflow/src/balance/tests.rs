@@ -217,3 +217,20 @@ fn an_answer_is_found_by_its_backend() {
     assert_eq!(balancer.front_of_answer(&rules, from(backend, 80), key(1).client, 6), None);
     assert_eq!(balancer.front_of_answer(&rules, from(backend, 8080), key(1).client, 17), None);
 }
+
+#[test]
+fn loads_are_known_on_under_another_configuration() {
+    let mut balancer = start(3, 64, Policy::Loadavg);
+    let now = Instant(1);
+    for (b, load) in [900, 100, 500].into_iter().enumerate() {
+        balancer.load(now, 0, b, load);
+    }
+    // The second backend goes: what was the third is the second now.
+    let mut config = config("reactive", 3);
+    config.services[0].policy = Policy::Loadavg;
+    config.services[0].backends.remove(1);
+    balancer.renew(&config, &Rules::of(&config), 1);
+    let loads: Vec<_> = balancer.counts(0).1.iter().map(|count| count.load_milli).collect();
+    assert_eq!(loads, [Some(900), Some(500)]);
+    assert_eq!(at(&mut balancer, now, key(1), true), Ok(1));
+}
