@@ -402,7 +402,7 @@ const OPENFLOW_SERVICE: &[Key] = &[
         "address",
         Form::Texts(SERVICE_ADDRESS),
         true,
-        "where it is reached: IPv4 address and port, of TCP unless it says udp://",
+        "where it is reached: address and port, of TCP unless it says udp://",
     ),
     ("policy", Form::Policy, false, "which backend gets a new connection"),
     ("mac", Form::Text(MAC), false, "its Ethernet address"),
@@ -412,7 +412,7 @@ const OPENFLOW_SERVICE: &[Key] = &[
 ];
 const OPENFLOW_BACKEND: &[Key] = &[
     ("name", Form::Text(NAME), true, "its name"),
-    ("ip", Form::Text(VTEP), true, "its IPv4 address"),
+    ("ip", Form::Texts(VTEP), true, "its address, or one of each IP version"),
     ("mac", Form::Text(MAC), true, "its Ethernet address"),
     ("port", Form::Number(1, 65_535), false, "the port it listens at; the service's where absent"),
     ("weight", Form::Number(0, MAX_BACKEND_WEIGHT), false, "its part of new connections; 0 drains it"),

@@ -43,8 +43,10 @@ fn each_mistake_has_its_line_and_remedy() {
         ("name = \"edge\"", "name = \"edge\"\n[openflow.tls]\nkey = \"/k\"", "add certificate = "),
         ("name = \"edge\"", "name = \"edge\"\nreports = \"10.0.0.1:80\"", "from 1024 on"),
         ("ip = \"10.0.0.1\"", "ip = \"10.0.0.1\"\nkey = \"/k\"", "add `reports = \"ADDRESS:PORT\"` to [openflow]"),
-        ("10.0.0.100:80", "[fd00::1]:80", "write an IPv4 address"),
-        ("10.0.0.1\"", "fd00::1\"", "write an IPv4 address"),
+        ("10.0.0.100:80", "[fd00::1]:80", "the IPv6 address of backend \"a\" is not known"),
+        ("10.0.0.1\"", "fd00::1\"", "the IPv4 address of backend \"a\" is not known"),
+        ("\"10.0.0.1\"", "[\"10.0.0.1\", \"10.0.0.3\"]", "one address of each IP version"),
+        ("ip = \"10.0.0.1\"\n", "", "add ip = "),
         ("ip = \"10.0.0.1\"", "ip = \"10.0.0.100\"", "write the machine's own address"),
         ("mac = \"02:00:00:00:00:01\"\n", "", "add mac = "),
         ("ip = \"10.0.0.1\"", "ip = \"10.0.0.1\"\nendpoint = \"a\"", "the keys here are"),
@@ -98,4 +100,14 @@ fn a_key_is_one_backends() {
     let shown = render(&checked.problems, "f.toml", &text);
     assert!(checked.config.is_none() && shown.contains("/k is the key of backend \"web/a\" too"), "{shown}");
     assert!(shown.contains("levada key web/b FILE"), "{shown}");
+}
+
+#[test]
+fn a_service_has_addresses_of_both_versions() {
+    let text = GOOD
+        .replace("\"10.0.0.100:80\"", "[\"10.0.0.100:80\", \"[fd00::100]:80\"]")
+        .replace("\"10.0.0.1\"", "[\"10.0.0.1\", \"fd00::1\"]");
+    let checked = load_openflow(&text);
+    assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+    assert_eq!(checked.config.unwrap().services[0].backends[0].ips.len(), 2);
 }

@@ -179,13 +179,24 @@ fn check_backend(
         findings.error(place.clone(), format!("the MAC address of backend \"{}\" is not known", backend.name), remedy);
     }
     let (v4, v6) = backend.addresses(own);
-    for (version, is_known, is_wanted) in [
-        (4, v4.is_some(), service.addresses.iter().any(|address| address.0.ip.is_ipv4())),
-        (6, v6.is_some(), service.addresses.iter().any(|address| address.0.ip.is_ipv6())),
-    ] {
+    let remedy = "add it as `ip` to the endpoint or to the backend";
+    check_versions(findings, service, backend, [v4.is_some(), v6.is_some()], remedy, place);
+}
+
+/// A backend has an address of each version that its service has; `knows` says of 4 and of 6
+/// whether it does.
+pub(super) fn check_versions(
+    findings: &mut Findings,
+    service: &Service,
+    backend: &Backend,
+    knows: [bool; 2],
+    remedy: &str,
+    place: &Place,
+) {
+    for (version, is_known) in [4, 6].into_iter().zip(knows) {
+        let is_wanted = service.addresses.iter().any(|address| address.0.ip.is_ipv4() == (version == 4));
         if is_wanted && !is_known {
             let message = format!("the IPv{version} address of backend \"{}\" is not known", backend.name);
-            let remedy = "add it as `ip` to the endpoint or to the backend";
             findings.error(place.clone(), message, remedy);
         }
     }
