@@ -18,6 +18,10 @@ const REQUIRE: &str = "LEVADA_REQUIRE_NAMESPACES";
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Where echoes answer.
 const ECHO_PORT: u16 = 7007;
+/// How long an answer may take. ARP asks again after a second, and again (arp(7)): the kernel lets
+/// frames through a pair's other end only when it gets to the news that the link is there
+/// (`net/core/link_watch.c`), and on a busy machine the first question comes before that.
+const ANSWER: Duration = Duration::from_secs(4);
 
 /// Tests that run at the same time. They mostly wait; more would take each other's processor.
 const TURNS: usize = 4;
@@ -198,8 +202,8 @@ impl Bed {
         Echo(Some(stop), Some(thread))
     }
 
-    /// Sends datagrams from `space` to the echo at `to`; says how many of `count` came back within
-    /// a second each.
+    /// Sends datagrams from `space` to the echo at `to`; says how many of `count` came back, each
+    /// within [`ANSWER`].
     pub fn ask(&self, space: &str, to: Ipv4Addr, count: usize) -> usize {
         self.ask_from(&self.space(space), to, count)
     }
@@ -207,13 +211,13 @@ impl Bed {
     /// The same from any namespace.
     pub fn ask_from(&self, space: &Netns, to: Ipv4Addr, count: usize) -> usize {
         let socket = space.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        socket.set_read_timeout(Some(ANSWER)).unwrap();
         let mut back = 0;
         for number in 0..count {
             let sent = format!("datagram {number}");
             if let Err(why) = socket.send_to(sent.as_bytes(), (to, ECHO_PORT)) {
                 println!("{sent} to {to}: {why}");
-                std::thread::sleep(Duration::from_secs(1));
+                std::thread::sleep(ANSWER);
                 continue;
             }
             let mut buffer = [0; 64];
