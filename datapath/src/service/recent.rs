@@ -6,10 +6,10 @@
 //! frame's own words: no address's role is looked up, and no key is hashed under SipHash. What does
 //! not fit a line exactly goes the whole way, which also makes the lines.
 //!
-//! A line is a copy: whatever evicts it costs its connection the whole way twice. It is its tenant's,
-//! and is evicted only by a tenant that has no more lines, or when nothing was sent for some seconds:
-//! who has many connections takes its own lines' places, and nobody else's.
-//! It is made at a second frame that comes before others have taken the place, so that a million
+//! A line is a copy: whatever evicts it costs its connection the whole way twice. It is its
+//! tenant's, and is evicted only by a tenant that has no more lines, or when nothing was sent for
+//! some seconds: who has many connections takes its own lines' places, and nobody else's. It is
+//! made at a second frame that comes before others have taken the place, so that a million
 //! connections that all send now and then touch no line, only a small table of tags.
 //! It counts only while its entry in the table is still that connection's, open, and at the same
 //! backend, and until any service changes. Lines are chosen by a secret, so that nobody can aim at

@@ -29,8 +29,8 @@ const TURNS: usize = 4;
 static FREE: (Mutex<usize>, Condvar) = (Mutex::new(TURNS), Condvar::new());
 
 /// For how long somebody on this machine has waited for a processor (the kernel's
-/// `Documentation/accounting/psi.rst`); none where the kernel does not count that. A bound on time is
-/// one on the time in which nobody did.
+/// `Documentation/accounting/psi.rst`); none where the kernel does not count that. A bound on time
+/// is one on the time in which nobody did.
 pub fn waited() -> Duration {
     let text = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
     let total = text.lines().find(|line| line.starts_with("some")).and_then(|line| line.split("total=").nth(1));
