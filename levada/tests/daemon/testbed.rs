@@ -23,6 +23,9 @@ const ECHO_PORT: u16 = 7007;
 /// (`net/core/link_watch.c`), and on a busy machine the first question comes before that.
 const ANSWER: Duration = Duration::from_secs(4);
 
+/// The unit of times in /proc (USER_HZ is 100 on all common machines).
+pub const TICK: Duration = Duration::from_millis(10);
+
 /// Tests that run at the same time. They mostly wait; more would take each other's processor.
 const TURNS: usize = 4;
 /// Turns that are free.
@@ -317,6 +320,14 @@ pub struct Daemon {
 impl Daemon {
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What its threads used of the processors so far, in steps of [`TICK`] (proc_pid_stat(5)).
+    pub fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let ticks: u32 = fields[11..13].iter().map(|ticks| ticks.parse::<u32>().unwrap()).sum();
+        TICK * ticks
     }
 
     pub fn log(&self) -> String {
