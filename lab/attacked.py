@@ -58,6 +58,9 @@ ROUTER_IP6 = "fe80::a1b2:c3d4:e5f6:708"
 #: does for them is to harm. Niceness is not enough: the kernel lets a nice program end its slice of
 #: milliseconds before a woken one runs (EEVDF). A program of SCHED_IDLE yields at once (sched(7)).
 YIELDING = ("chrt", "--idle", "0")
+#: The victim's ping is woken at once, so that a round trip has no other program's slice in it: its
+#: own stream's server keeps the processor that they share for milliseconds (EEVDF).
+PROMPT = ("chrt", "--fifo", "1")
 #: The thread that moves every frame.
 WORKER = "levada-worker"
 

@@ -33,6 +33,7 @@ from lab import gate, machine, stray
 from lab.attacked import (
     GUARANTEED,
     LINK_BPS,
+    PROMPT,
     ROUTER,
     SCENES,
     VICTIM,
@@ -276,7 +277,7 @@ def _watch(
     """What `body` measures beside a new connection and ping of the victim."""
     victim, router, far = switch.guests[VICTIM], switch.guests[ROUTER], switch.far()
     stream = Stream("victim", VICTIM, ROUTER, round(rate_bps), row_ms=2)
-    ping = Ping("victim", VICTIM, far.name, PING_INTERVAL_S)
+    ping = Ping("victim", VICTIM, far.name, PING_INTERVAL_S, PROMPT)
     stream.begin(victim, router, FIRST_PORT + 1, LONGEST_S)
     ping.begin(victim, far, 0, LONGEST_S)
     time.sleep(LEAD_S)
