@@ -258,7 +258,7 @@ const SERVICE: &[Key] = &[
     ("ping", Form::Flag, false, "echo requests to its addresses are answered while a backend is up"),
     ("report_period", Form::Text(TIME), false, "how often servers report their load, for the policies by load average"),
     ("slow_start", Form::Text(TIME), false, "for how long a backend that comes, or comes back, has a smaller weight"),
-    ("check", Form::WordOrTable(&["tcp", "http"], CHECK), false, "how backends are asked whether they are well"),
+    ("check", Form::WordOrTable(&["tcp", "http", "tls"], CHECK), false, "how backends are asked whether they are well"),
     ("drain_time", Form::Text(TIME), false, "for how long a backend that is drained keeps its connections"),
     (
         "on_failure",
@@ -273,13 +273,13 @@ const SERVICE: &[Key] = &[
     ("hold", Form::Text(TIME), false, "for how long a new connection waits while all have so many"),
 ];
 const CHECK: &[Key] = &[
-    ("kind", Form::Word(&["tcp", "http"]), true, "a connection, or a request"),
+    ("kind", Form::Word(&["tcp", "http", "tls"]), true, "a connection, a request, or the beginning of TLS"),
     ("path", Form::Text("^/[!-~]{0,255}$"), false, "of `http`: what is asked for"),
     (
         "host",
         Form::Text(r"^[A-Za-z0-9._:\[\]-]{1,253}$"),
         false,
-        "of `http`: of whom; the service's address where absent",
+        "of `http`: of whom; the service's address where absent. Of `tls`: a name",
     ),
     (
         "status",
