@@ -386,6 +386,7 @@ const OPENFLOW: &[Key] = &[
         false,
         "reactive: connections that are remembered at most",
     ),
+    ("reports", Form::Text(SOCKET), false, "UDP address and port where servers report their load"),
     ("probe", Form::Text(TIME), false, "how often backends of TCP are asked whether they are there; absent: never"),
     ("normal", Form::Flag, false, "frames for no service are forwarded as a learning switch does"),
     ("service", Form::Tables(OPENFLOW_SERVICE), false, "what is balanced"),
@@ -401,7 +402,7 @@ const OPENFLOW_SERVICE: &[Key] = &[
         "address",
         Form::Texts(SERVICE_ADDRESS),
         true,
-        "where it is reached: IPv4 address and port, of TCP unless it says udp://",
+        "where it is reached: address and port, of TCP unless it says udp://",
     ),
     ("policy", Form::Policy, false, "which backend gets a new connection"),
     ("mac", Form::Text(MAC), false, "its Ethernet address"),
@@ -411,11 +412,12 @@ const OPENFLOW_SERVICE: &[Key] = &[
 ];
 const OPENFLOW_BACKEND: &[Key] = &[
     ("name", Form::Text(NAME), true, "its name"),
-    ("ip", Form::Text(VTEP), true, "its IPv4 address"),
+    ("ip", Form::Texts(VTEP), true, "its address, or one of each IP version"),
     ("mac", Form::Text(MAC), true, "its Ethernet address"),
     ("port", Form::Number(1, 65_535), false, "the port it listens at; the service's where absent"),
     ("weight", Form::Number(0, MAX_BACKEND_WEIGHT), false, "its part of new connections; 0 drains it"),
     ("cores", Form::Number(1, 65_535), false, "its processors, by which a reported load is judged"),
+    ("key", Form::Text(PATH), false, "file with the key under which its server reports its load"),
 ];
 
 fn keys(kind: Kind) -> impl Iterator<Item = &'static Key> {
