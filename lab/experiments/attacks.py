@@ -40,6 +40,7 @@ from lab.attacked import (
     Attacked,
     Scene,
     asker,
+    prompt,
     visitor,
 )
 from lab.cell import ATTEMPTS
@@ -276,7 +277,7 @@ def _watch(
     """What `body` measures beside a new connection and ping of the victim."""
     victim, router, far = switch.guests[VICTIM], switch.guests[ROUTER], switch.far()
     stream = Stream("victim", VICTIM, ROUTER, round(rate_bps), row_ms=2)
-    ping = Ping("victim", VICTIM, far.name, PING_INTERVAL_S)
+    ping = Ping("victim", VICTIM, far.name, PING_INTERVAL_S, prompt())
     stream.begin(victim, router, FIRST_PORT + 1, LONGEST_S)
     ping.begin(victim, far, 0, LONGEST_S)
     time.sleep(LEAD_S)
@@ -396,4 +397,5 @@ def _parameters(plan: Plan, factor: float) -> dict[str, Any]:
         "guarantee_bps": factor * GUARANTEED * LINK_BPS,
         "stream_bps": factor * PACED * LINK_BPS,
         "ping_interval_s": PING_INTERVAL_S,
+        "ping_is_real_time": bool(prompt()),
     }
