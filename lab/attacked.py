@@ -58,9 +58,6 @@ ROUTER_IP6 = "fe80::a1b2:c3d4:e5f6:708"
 #: does for them is to harm. Niceness is not enough: the kernel lets a nice program end its slice of
 #: milliseconds before a woken one runs (EEVDF). A program of SCHED_IDLE yields at once (sched(7)).
 YIELDING = ("chrt", "--idle", "0")
-#: The victim's ping is woken at once, so that a round trip has no other program's slice in it: its
-#: own stream's server keeps the processor that they share for milliseconds (EEVDF).
-PROMPT = ("chrt", "--fifo", "1")
 #: The thread that moves every frame.
 WORKER = "levada-worker"
 
@@ -112,6 +109,15 @@ class Scene:
     by_ipv6: bool = False
     #: Whether both tenants have a service, and so many connections fit into the switch's table.
     connections: int | None = None
+
+
+def prompt() -> tuple[str, ...]:
+    """What starts the victim's ping, so that it is woken at once and a round trip has no other
+    program's slice in it: its own stream's server keeps the processor that they share for
+    milliseconds (EEVDF). Nothing where that is not allowed, as in a user namespace."""
+    prefix = ("chrt", "--fifo", "1")
+    allowed = subprocess.run([*prefix, "true"], check=False, capture_output=True).returncode == 0
+    return prefix if allowed else ()
 
 
 def topology(scene: Scene, factor: float = 1.0) -> Topology:
