@@ -14,7 +14,6 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lab.attacked import YIELDING
 from lab.net import Lab
 from lab.report import Claim, at_least, at_most
 from lab.stats import table
@@ -90,7 +89,7 @@ class Flooded:
 
 def play(lab: Lab) -> Flooded:
     """Quiet, attacked, and a cable pulled."""
-    switch = LevadaBond(lab, TOPOLOGY, [LINK_BPS] * LINKS, memory=MEMORY)
+    switch = LevadaBond(lab, TOPOLOGY, [LINK_BPS] * LINKS, options={"order": "auto"}, memory=MEMORY)
     with switch.running():
         switch.introduce()
         src, dst, red = (switch.guests[name] for name in ("blue0", "blue1", "red0"))
@@ -108,7 +107,7 @@ def play(lab: Lab) -> Flooded:
         ends = ["--mac", macs["red0"], "--ip", red.address]
         ends += ["--to-mac", macs["red1"], "--to-ip", switch.guests["red1"].address]
         options = ["small", "--device", "red0", *ends, "--per-s", str(FLOOD_PER_S)]
-        flood = Tool("attack", "red0", "red1", "costly", options, YIELDING)
+        flood = Tool("attack", "red0", "red1", "costly", options)
         flood.begin(red, switch.guests["red1"], 0, int(SETTLE_S + WINDOW_S + PULLED_S))
         time.sleep(SETTLE_S)
         attacked = _watch(switch)

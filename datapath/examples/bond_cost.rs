@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Two members of 1 Gbit/s, frames of 1000 bytes, at the rate of both. Hellos and marks are said
-//! as they are due, and not heard: so what is kept is kept as long as it may be. Under `valgrind --tool=callgrind`, run it twice with different N: the
-//! difference is free of the set-up.
+//! as they are due, and not heard: so what is kept is kept as long as it may be. Under
+//! `valgrind --tool=callgrind`, run it twice with different N: the difference is free of the
+//! set-up.
 
 use std::process::exit;
 

@@ -534,6 +534,17 @@ impl Pool {
         true
     }
 
+    /// The same, and gives the bytes as they were before, those taken off in front, and the
+    /// metadata. `None`, and nothing changed, where that may not be.
+    #[inline]
+    pub fn shrink_front(&mut self, frame: &Frame, n: u16) -> Option<(&mut [u8], &mut Meta)> {
+        let slot = &mut self.slots[frame.0 as usize];
+        let before = slot.range();
+        let (start, len) = (slot.start.checked_add(n)?, slot.len.checked_sub(u32::from(n))?);
+        (slot.start, slot.len) = (start, len);
+        Some((&mut self.data[frame.0 as usize][before], &mut slot.meta))
+    }
+
     /// Whether a frame may begin `n` bytes later in its buffer, and still have all that may be
     /// taken off its front after that: no more than [`HEADROOM`], headers.
     #[must_use]

@@ -74,14 +74,13 @@ pub fn put_on(pool: &mut Pool, frame: &Frame, number: Number) -> bool {
 /// Takes the number off a frame that shows one. Its layout is not known yet.
 #[inline]
 pub fn take_off(pool: &mut Pool, frame: &Frame) {
-    let (bytes, meta) = pool.parts_mut(frame);
+    let Some((bytes, meta)) = pool.shrink_front(frame, TAG as u16) else { return };
     if let Some(front) = bytes.first_chunk_mut::<{ AT + TAG }>() {
         front.copy_within(..AT, TAG);
     }
     if meta.offload.needs_csum {
         meta.offload.csum_start = meta.offload.csum_start.wrapping_sub(TAG as u16);
     }
-    pool.pull_front(frame, TAG);
 }
 
 /// A frame without a number is not to look as if it had one: its tag, which is its sender's own,
