@@ -89,8 +89,13 @@ def waiting(e: Ends) -> list[Case]:
 
 def waiting_small(e: Ends) -> list[Case]:
     """The same of 64 bytes."""
+    return small(e._replace(to_mac=NOBODY))
+
+
+def small(e: Ends) -> list[Case]:
+    """Datagrams in frames of 64 bytes."""
     body = ipv4(e.ip, e.to_ip, frames.UDP, udp(9, 9, bytes(18)))
-    return [Case("frames of 64 bytes", None, [ethernet(NOBODY, e.mac, frames.IPV4, body)])]
+    return [Case("frames of 64 bytes", None, [ethernet(e.to_mac, e.mac, frames.IPV4, body)])]
 
 
 def group(e: Ends) -> list[Case]:
@@ -130,6 +135,7 @@ KINDS: dict[str, Callable[[Ends], list[Case]]] = {
     "full-segments": full_segments,
     "waiting": waiting,
     "waiting-small": waiting_small,
+    "small": small,
     "group": group,
     "group-small": group_small,
     "neighbours": neighbours,

@@ -373,17 +373,26 @@ class Hostile(Tool):
 
 
 class Ping(Flow):
-    """Round trips every `interval_s` (2 ms is the least ping allows without flooding)."""
+    """Round trips every `interval_s` (2 ms is the least ping allows without flooding), by ping(8)
+    started by `prefix` (chrt(1), say)."""
 
-    def __init__(self, name: str, src: str, dst: str, interval_s: float = 0.002) -> None:
+    def __init__(
+        self,
+        name: str,
+        src: str,
+        dst: str,
+        interval_s: float = 0.002,
+        prefix: Sequence[str] = (),
+    ) -> None:
         super().__init__(name, src, dst)
-        self.interval_s = interval_s
+        self.interval_s, self.prefix = interval_s, prefix
 
     def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         self._seconds = seconds
         self._sender = src.namespace.spawn(
             f"ping-{self.name}",
             *(
+                *self.prefix,
                 "ping",
                 "-D",
                 "-O",

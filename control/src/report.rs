@@ -16,6 +16,7 @@
 //! The MAC itself is the caller's: there is no cryptography here.
 
 use crate::config::Config;
+use crate::config::openflow::OpenFlow;
 use std::collections::BTreeMap;
 
 /// Bytes of a report.
@@ -33,8 +34,8 @@ pub const MOST_IN_ALL: u64 = 10_000;
 /// Of these, at once.
 const BURST_IN_ALL: u64 = 100;
 
-/// The number of a backend in its reports: 64 bits of FNV-1a of `SWITCH/TENANT/SERVICE/BACKEND`. It
-/// only says which key is to be tried.
+/// The number of a backend in its reports: 64 bits of FNV-1a of its path. It only says which key is
+/// to be tried.
 #[must_use]
 pub fn id(path: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -53,6 +54,18 @@ pub fn keys(config: &Config) -> Vec<(String, String)> {
                     keys.extend(backend.key.as_ref().map(|file| (path(), file.clone())));
                 }
             }
+        }
+    }
+    keys
+}
+
+/// The same of a controller of OpenFlow switches, where a path is `SERVICE/BACKEND`.
+#[must_use]
+pub fn keys_of_openflow(config: &OpenFlow) -> Vec<(String, String)> {
+    let mut keys = Vec::new();
+    for service in &config.services {
+        for backend in &service.backends {
+            keys.extend(backend.key.as_ref().map(|file| (format!("{}/{}", service.name, backend.name), file.clone())));
         }
     }
     keys

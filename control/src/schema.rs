@@ -258,7 +258,7 @@ const SERVICE: &[Key] = &[
     ("ping", Form::Flag, false, "echo requests to its addresses are answered while a backend is up"),
     ("report_period", Form::Text(TIME), false, "how often servers report their load, for the policies by load average"),
     ("slow_start", Form::Text(TIME), false, "for how long a backend that comes, or comes back, has a smaller weight"),
-    ("check", Form::WordOrTable(&["tcp", "http"], CHECK), false, "how backends are asked whether they are well"),
+    ("check", Form::WordOrTable(&["tcp", "http", "tls"], CHECK), false, "how backends are asked whether they are well"),
     ("drain_time", Form::Text(TIME), false, "for how long a backend that is drained keeps its connections"),
     (
         "on_failure",
@@ -273,13 +273,13 @@ const SERVICE: &[Key] = &[
     ("hold", Form::Text(TIME), false, "for how long a new connection waits while all have so many"),
 ];
 const CHECK: &[Key] = &[
-    ("kind", Form::Word(&["tcp", "http"]), true, "a connection, or a request"),
+    ("kind", Form::Word(&["tcp", "http", "tls"]), true, "a connection, a request, or the beginning of TLS"),
     ("path", Form::Text("^/[!-~]{0,255}$"), false, "of `http`: what is asked for"),
     (
         "host",
         Form::Text(r"^[A-Za-z0-9._:\[\]-]{1,253}$"),
         false,
-        "of `http`: of whom; the service's address where absent",
+        "of `http`: of whom; the service's address where absent. Of `tls`: a name",
     ),
     (
         "status",
@@ -386,6 +386,7 @@ const OPENFLOW: &[Key] = &[
         false,
         "reactive: connections that are remembered at most",
     ),
+    ("reports", Form::Text(SOCKET), false, "UDP address and port where servers report their load"),
     ("probe", Form::Text(TIME), false, "how often backends of TCP are asked whether they are there; absent: never"),
     ("normal", Form::Flag, false, "frames for no service are forwarded as a learning switch does"),
     ("service", Form::Tables(OPENFLOW_SERVICE), false, "what is balanced"),
@@ -401,7 +402,7 @@ const OPENFLOW_SERVICE: &[Key] = &[
         "address",
         Form::Texts(SERVICE_ADDRESS),
         true,
-        "where it is reached: IPv4 address and port, of TCP unless it says udp://",
+        "where it is reached: address and port, of TCP unless it says udp://",
     ),
     ("policy", Form::Policy, false, "which backend gets a new connection"),
     ("mac", Form::Text(MAC), false, "its Ethernet address"),
@@ -411,11 +412,12 @@ const OPENFLOW_SERVICE: &[Key] = &[
 ];
 const OPENFLOW_BACKEND: &[Key] = &[
     ("name", Form::Text(NAME), true, "its name"),
-    ("ip", Form::Text(VTEP), true, "its IPv4 address"),
+    ("ip", Form::Texts(VTEP), true, "its address, or one of each IP version"),
     ("mac", Form::Text(MAC), true, "its Ethernet address"),
     ("port", Form::Number(1, 65_535), false, "the port it listens at; the service's where absent"),
     ("weight", Form::Number(0, MAX_BACKEND_WEIGHT), false, "its part of new connections; 0 drains it"),
     ("cores", Form::Number(1, 65_535), false, "its processors, by which a reported load is judged"),
+    ("key", Form::Text(PATH), false, "file with the key under which its server reports its load"),
 ];
 
 fn keys(kind: Kind) -> impl Iterator<Item = &'static Key> {

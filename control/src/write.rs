@@ -19,7 +19,7 @@ use datapath::bond::lacp::LacpSettings;
 use datapath::guard::{Allow, Identity};
 use datapath::link::LinkConfig;
 use datapath::program::Attachment;
-use datapath::service::{Check, Http};
+use datapath::service::{Ask, Check, Http};
 use datapath::units::{Both, Rate};
 use serde_json::{Map, Value};
 
@@ -382,12 +382,19 @@ pub fn link(link: &Link) -> Keys {
 /// A queue's discipline.
 fn check(check: &Check) -> Value {
     let (mut w, default, page) = (Writer::default(), Check::default(), Http::default());
-    w.put("kind", if check.http.is_some() { "http" } else { "tcp" });
-    if let Some(http) = &check.http {
-        w.put_unless_default("path", &http.path, &page.path, |v| v.as_str().into());
-        w.put_some("host", http.host.as_deref(), Into::into);
-        let (first, last) = http.status;
-        w.put_unless_default("status", &http.status, &page.status, |_| format!("{first}-{last}").into());
+    match &check.ask {
+        Ask::Port => w.put("kind", "tcp"),
+        Ask::Http(http) => {
+            w.put("kind", "http");
+            w.put_unless_default("path", &http.path, &page.path, |v| v.as_str().into());
+            w.put_some("host", http.host.as_deref(), Into::into);
+            let (first, last) = http.status;
+            w.put_unless_default("status", &http.status, &page.status, |_| format!("{first}-{last}").into());
+        }
+        Ask::Tls(tls) => {
+            w.put("kind", "tls");
+            w.put_some("host", tls.host.as_deref(), Into::into);
+        }
     }
     w.put_unless_default("interval", &check.interval_ns, &default.interval_ns, |&v| show_time(v).into());
     let timeout_ns = default.timeout_ns.min(check.interval_ns);

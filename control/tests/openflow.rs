@@ -41,8 +41,12 @@ fn each_mistake_has_its_line_and_remedy() {
         ("name = \"edge\"", "name = \"edge\"\nprobe = \"10 ms\"", "1 s"),
         ("name = \"edge\"", "name = \"edge\"\nrole = \"boss\"", "it is one of \"equal\""),
         ("name = \"edge\"", "name = \"edge\"\n[openflow.tls]\nkey = \"/k\"", "add certificate = "),
-        ("10.0.0.100:80", "[fd00::1]:80", "write an IPv4 address"),
-        ("10.0.0.1\"", "fd00::1\"", "write an IPv4 address"),
+        ("name = \"edge\"", "name = \"edge\"\nreports = \"10.0.0.1:80\"", "from 1024 on"),
+        ("ip = \"10.0.0.1\"", "ip = \"10.0.0.1\"\nkey = \"/k\"", "add `reports = \"ADDRESS:PORT\"` to [openflow]"),
+        ("10.0.0.100:80", "[fd00::1]:80", "the IPv6 address of backend \"a\" is not known"),
+        ("10.0.0.1\"", "fd00::1\"", "the IPv4 address of backend \"a\" is not known"),
+        ("\"10.0.0.1\"", "[\"10.0.0.1\", \"10.0.0.3\"]", "one address of each IP version"),
+        ("ip = \"10.0.0.1\"\n", "", "add ip = "),
         ("ip = \"10.0.0.1\"", "ip = \"10.0.0.100\"", "write the machine's own address"),
         ("mac = \"02:00:00:00:00:01\"\n", "", "add mac = "),
         ("ip = \"10.0.0.1\"", "ip = \"10.0.0.1\"\nendpoint = \"a\"", "the keys here are"),
@@ -54,7 +58,8 @@ fn each_mistake_has_its_line_and_remedy() {
         let checked = load_openflow(&text);
         let shown = render(&checked.problems, "f.toml", &text);
         assert!(shown.contains(said) && shown.contains("--> f.toml:"), "{to}: {shown}");
-        assert_eq!(checked.config.is_some(), to.contains("weight = 0"), "{to}: {shown}");
+        let is_warning = to.contains("weight = 0") || to.contains("key = \"/k\"") && to.contains("ip = ");
+        assert_eq!(checked.config.is_some(), is_warning, "{to}: {shown}");
     }
 }
 
@@ -76,4 +81,33 @@ fn names_and_addresses_are_there_once() {
         assert!(checked.config.is_none() && shown.contains(said), "{shown}");
     }
     assert!(load_openflow(&twice("name = \"b\"\naddress = \"udp://10.0.0.100:80\"")).config.is_some());
+}
+
+#[test]
+fn a_key_is_one_backends() {
+    let text = GOOD
+        .replace("name = \"edge\"", "name = \"edge\"\nreports = \"10.0.0.1:7371\"")
+        .replace("name = \"a\"", "name = \"a\"\nkey = \"/k\"");
+    let checked = load_openflow(&text);
+    assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+    let config = checked.config.unwrap();
+    assert_eq!(config.reports, Some("10.0.0.1:7371".parse().unwrap()));
+    assert_eq!(control::report::keys_of_openflow(&config), [("web/a".to_owned(), "/k".to_owned())]);
+    let second =
+        "[[openflow.service.backend]]\nname = \"b\"\nip = \"10.0.0.2\"\nmac = \"02:00:00:00:00:02\"\nkey = \"/k\"\n";
+    let text = text + second;
+    let checked = load_openflow(&text);
+    let shown = render(&checked.problems, "f.toml", &text);
+    assert!(checked.config.is_none() && shown.contains("/k is the key of backend \"web/a\" too"), "{shown}");
+    assert!(shown.contains("levada key web/b FILE"), "{shown}");
+}
+
+#[test]
+fn a_service_has_addresses_of_both_versions() {
+    let text = GOOD
+        .replace("\"10.0.0.100:80\"", "[\"10.0.0.100:80\", \"[fd00::100]:80\"]")
+        .replace("\"10.0.0.1\"", "[\"10.0.0.1\", \"fd00::1\"]");
+    let checked = load_openflow(&text);
+    assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+    assert_eq!(checked.config.unwrap().services[0].backends[0].ips.len(), 2);
 }

@@ -3,21 +3,23 @@
 //! ```text
 //! bond_cost none N       a frame is made and freed: what the others have besides
 //! bond_cost plain N      round robin without numbers: chosen, and sent when its turn comes
-//! bond_cost send N       the same with a number, and a copy that is kept to be sent again
+//! bond_cost select N     the same with a number
+//! bond_cost send N       the same, and given back to be kept till the other end has it
 //! bond_cost number N     a number is written on a frame: what `receive` has besides
 //! bond_cost receive N    a frame whose number is next: it is taken off, and the frame goes on
 //! ```
 //!
 //! Two members of 1 Gbit/s, frames of 1000 bytes, at the rate of both. Hellos and marks are said
-//! and heard as they are due. Under `valgrind --tool=callgrind`, run it twice with different N: the
-//! difference is free of the set-up.
+//! as they are due, and not heard: so what is kept is kept as long as it may be. Under
+//! `valgrind --tool=callgrind`, run it twice with different N: the difference is free of the
+//! set-up.
 
 use std::process::exit;
 
 use datapath::bond::number::{Number, put_on};
 use datapath::bond::{Bond, BondSettings, MemberId, MemberState, Mode};
-use datapath::frame::{Frame, Pool, PoolLimits};
-use datapath::program::PortFeatures;
+use datapath::frame::{Frame, Out, Owner, Pool, PoolLimits};
+use datapath::program::{EndpointId, PortFeatures};
 use datapath::units::{Instant, Rate};
 use datapath::wire::build::eth;
 use datapath::wire::{Layout, Mac, parse};
@@ -27,6 +29,7 @@ const PAYLOAD: usize = 986;
 /// What a frame takes on both wires, with its tag.
 const WIRE_BYTES: u32 = 1000 + 4 + 24;
 const GAP_NS: u64 = WIRE_BYTES as u64 * 8 / 2 + 8;
+const SENDER: EndpointId = EndpointId(0);
 const AGREED_NS: u64 = 20_000_000;
 
 struct World {
@@ -44,10 +47,19 @@ fn main() {
     let mut world = World::new(mode != "plain");
     match mode.as_str() {
         "none" => world.each(count, |world, _, frame| world.pool.free(frame)),
-        "plain" | "send" => world.each(count, |world, _, frame| {
-            world.ends[0].send(&mut world.pool, world.now, frame).expect("there is room");
+        "plain" | "select" => world.each(count, |world, _, frame| {
+            let passed = world.ends[0].send(&mut world.pool, world.now, frame).expect("there is room");
+            passed.into_iter().for_each(|(_, frame)| world.pool.free(frame));
             while let Some((_, frame)) = world.ends[0].poll(&mut world.pool, world.now) {
                 world.pool.free(frame);
+            }
+        }),
+        "send" => world.each(count, |world, _, frame| {
+            let World { pool, now, ends: [end, _], .. } = world;
+            let mut left = end.send(pool, *now, frame).expect("there is room");
+            while let Some((member, frame)) = left.take().or_else(|| end.poll(pool, *now)) {
+                assert!(end.wants_back(pool, &frame));
+                end.give_back(pool, *now, member, frame);
             }
         }),
         "number" | "receive" => world.each(count, |world, n, frame| {
@@ -68,7 +80,7 @@ fn main() {
 }
 
 fn usage() -> ! {
-    eprintln!("usage: bond_cost none|plain|send|number|receive N");
+    eprintln!("usage: bond_cost none|plain|select|send|number|receive N");
     exit(2);
 }
 
@@ -80,6 +92,8 @@ impl World {
         let settings = BondSettings { mode: Mode::BalanceRr, order: has_numbers, ..BondSettings::default() };
         let ends = [1, 2].map(|seed| {
             let mut bond = Bond::new(settings, &RATES, seed);
+            let account = pool.open_account(Owner::NOBODY);
+            bond.set_keeper(&mut pool, SENDER, account);
             bond.set_members(&mut pool, now, settings, &RATES, &[None; RATES.len()]);
             for member in [0, 1].map(MemberId) {
                 bond.set_features(member, PortFeatures { max_frame: 1522, ..PortFeatures::default() });
@@ -105,6 +119,7 @@ impl World {
             let frame = self.pool.alloc_from(&self.bytes).expect("there is a buffer");
             let meta = self.pool.meta_mut(&frame);
             (meta.layout, meta.wire_bytes) = (self.layout, WIRE_BYTES);
+            meta.set_out(Out::From(SENDER));
             what(self, n, frame);
             self.now = self.now.plus_ns(GAP_NS);
             self.speak(false);

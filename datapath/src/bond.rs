@@ -12,6 +12,7 @@
 mod agreed;
 mod hash;
 pub mod hello;
+mod kept;
 pub mod lacp;
 mod member;
 pub mod number;
@@ -31,7 +32,8 @@ pub use saved::{LineState, PeerState};
 use crate::frame::{Fifo, Frame, Pool};
 use crate::units::{Instant, Rate, earlier};
 use crate::verdict::Reason;
-use crate::wire::{Icmp, Ipv4, L4, destination, icmpv6, protocol};
+use crate::wire::{Icmp, Ipv4, L3, L4, destination, icmpv6, protocol};
+use kept::Keepers;
 use lacp::{Lacp, LacpSettings};
 use member::Member;
 use peer::Peer;
@@ -42,7 +44,7 @@ pub const MOST_MEMBERS: usize = MemberId::MOST;
 /// by in modes that balance by hash, without a queue that delays others by more than the egress
 /// queues' own target.
 pub const MOST_WAIT_NS: u64 = 5_000_000;
-/// How long copies of numbered frames are kept to be sent again, in nanoseconds: the peer notices a
+/// How long numbered frames are kept to be sent again, in nanoseconds: the peer notices a
 /// silent member within 12.5 ms, and says what it has received each 5 ms.
 pub const REPLAY_KEPT_NS: u64 = 20_000_000;
 
@@ -140,6 +142,10 @@ pub struct Bond {
     peer: Option<Box<Peer>>,
     /// What is agreed with the other end in `802.3ad`.
     lacp: Option<Box<Lacp>>,
+    /// No frame that waits leaves before.
+    due: Instant,
+    /// Whose what is kept is.
+    keepers: Keepers,
     /// The longest frame that is to be sent with a number, in bytes; the tag that `max_frame`s do
     /// not count is the number's.
     longest: u32,
@@ -153,6 +159,8 @@ pub struct Bond {
 struct Senders {
     members: [u8; MOST_MEMBERS],
     count: u8,
+    /// They have the same rate.
+    are_alike: bool,
 }
 
 impl Senders {
@@ -210,6 +218,8 @@ impl Bond {
             next_equal: 0,
             peer: None,
             lacp: None,
+            due: Instant::ZERO,
+            keepers: Keepers::default(),
             longest: 0,
             has_changed: false,
             seed,
@@ -300,7 +310,7 @@ impl Bond {
         self.follow_lacp(now);
         freed += self.find_senders(pool, now);
         for mut member in before.into_iter().flatten() {
-            member.take_kept().clear(pool);
+            member.kept.clear(pool, &mut self.keepers);
             freed += self.send_again(pool, now, member.take_waiting(), self.settings.mode == Mode::Broadcast);
         }
         freed
@@ -310,6 +320,7 @@ impl Bond {
     pub fn set_rate(&mut self, member: MemberId, rate: Rate) {
         if let Some(member) = self.members.get_mut(usize::from(member.0)) {
             member.set_rate(rate);
+            self.senders.are_alike = false;
         }
     }
 
@@ -347,8 +358,8 @@ impl Bond {
     /// members already.
     fn move_waiting(&mut self, pool: &mut Pool, now: Instant, index: usize, is_copy: bool) -> u32 {
         let Some(member) = self.members.get_mut(index) else { return 0 };
-        let (kept, waiting) = (member.take_kept(), member.take_waiting());
-        self.replay(pool, now, kept, is_copy);
+        let (kept, waiting) = (std::mem::take(&mut member.kept), member.take_waiting());
+        self.replay(pool, now, kept);
         self.send_again(pool, now, waiting, is_copy)
     }
 
@@ -356,28 +367,26 @@ impl Bond {
         if is_copy {
             waiting.clear(pool);
         }
-        let mut freed = 0;
+        let (mut freed, mut last) = (0, None);
         while let Some(frame) = waiting.pop(pool) {
-            if let Err(frame) = self.send_one_again(pool, now, frame) {
+            let sent = if self.is_numbering() {
+                self.send_numbered_again(pool, now, &mut last, frame)
+            } else {
+                match self.choose(pool, &frame) {
+                    Some(index) => {
+                        let pushed = self.members[index].push(pool, now, frame);
+                        self.waits_from(index);
+                        pushed
+                    }
+                    None => Err(frame),
+                }
+            };
+            if let Err(frame) = sent {
                 pool.free(frame);
                 freed += 1;
             }
         }
         freed
-    }
-
-    /// A frame that has waited for another member; one with a number keeps it.
-    fn send_one_again(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Frame> {
-        if !self.is_numbering() {
-            return self.send_one(pool, now, frame);
-        }
-        match self.soonest(now, pool, &frame) {
-            Some(index) => {
-                self.members[index].push_again(pool, now, frame);
-                Ok(())
-            }
-            None => Err(frame),
-        }
     }
 
     /// Finds who may send. What waits at others is sent by these, in order; frames that nobody can
@@ -391,12 +400,16 @@ impl Bond {
                 senders.count += 1;
             }
         }
+        let mut rates = senders.all().iter().map(|&index| self.members[usize::from(index)].rate());
+        let first = rates.next();
+        senders.are_alike = rates.all(|rate| Some(rate) == first);
         self.has_changed |= senders.all() != self.senders.all();
         self.senders = senders;
+        self.due = Instant::ZERO;
         let is_copy = self.settings.mode == Mode::Broadcast;
         let mut freed = 0;
         for index in 0..self.members.len() {
-            let has_frames = self.members[index].waiting() + self.members[index].kept() > 0;
+            let has_frames = self.members[index].waiting() + self.members[index].kept.count() > 0;
             if has_frames && !self.senders.all().contains(&(index as u8)) {
                 freed += self.move_waiting(pool, now, index, is_copy);
             }
@@ -404,12 +417,13 @@ impl Bond {
         freed
     }
 
-    /// A frame is to leave. Its layout and wire bytes must be known.
+    /// A frame is to leave. Its layout and wire bytes must be known. Gives it back, with the member
+    /// that sends it, where it does so at once.
     ///
     /// # Errors
     /// [`Reason::PortDown`] where no member may send, [`Reason::MemberFull`] where the frame's has
     /// too much to send already; the frame is then freed.
-    pub fn send(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+    pub fn send(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<Option<(MemberId, Frame)>, Reason> {
         if self.senders.count == 0 {
             pool.free(frame);
             return Err(Reason::PortDown);
@@ -419,22 +433,34 @@ impl Bond {
         }
         if self.peer.is_some() {
             number::yield_priority(pool.bytes_mut(&frame));
-            pool.meta_mut(&frame).flow = None;
         }
+        // Where there is something, it is a number.
+        pool.meta_mut(&frame).flow = None;
         if self.settings.mode == Mode::Broadcast {
-            return self.send_copies(pool, now, frame);
+            return self.send_copies(pool, now, frame).map(|()| None);
         }
-        self.send_one(pool, now, frame).map_err(|frame| {
+        let chosen = self.choose(pool, &frame);
+        let Some((index, member)) = chosen.and_then(|index| Some((index, self.members.get_mut(index)?))) else {
+            pool.free(frame);
+            return Err(Reason::MemberFull);
+        };
+        if member.passes(now) {
+            member.pass(pool, now, &frame);
+            return Ok(Some((MemberId(index as u8), frame)));
+        }
+        let pushed = member.push(pool, now, frame);
+        self.waits_from(index);
+        pushed.map(|()| None).map_err(|frame| {
             pool.free(frame);
             Reason::MemberFull
         })
     }
 
-    fn send_one(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Frame> {
-        match self.choose(pool, &frame) {
-            Some(index) => self.members[index].push(pool, now, frame),
-            None => Err(frame),
-        }
+    /// A frame may have come to wait at a member.
+    #[inline]
+    fn waits_from(&mut self, index: usize) {
+        let due = self.members.get(index).and_then(Member::due);
+        self.due = self.due.min(due.unwrap_or(Instant(u64::MAX)));
     }
 
     /// Every member gets a copy. One that is full, or for which there is no buffer, goes without,
@@ -457,6 +483,7 @@ impl Bond {
                 Err(copy) => pool.free(copy),
             }
         }
+        self.due = Instant::ZERO;
         match self.members[usize::from(last)].push(pool, now, frame) {
             Ok(()) => Ok(()),
             Err(frame) => {
@@ -470,7 +497,7 @@ impl Bond {
     #[inline]
     fn choose(&mut self, pool: &Pool, frame: &Frame) -> Option<usize> {
         match self.settings.mode {
-            Mode::BalanceRr if is_membership(pool, frame) => self.active_sender(),
+            Mode::BalanceRr if may_be_membership(pool, frame) && is_membership(pool, frame) => self.active_sender(),
             Mode::BalanceRr => self.senders.by_hash(self.turn.next(self.settings.packets_per_member)),
             Mode::BalanceXor | Mode::Lacp => {
                 let hash = self.settings.hash.hash(pool.bytes(frame), &pool.meta(frame).layout);
@@ -531,7 +558,12 @@ impl Bond {
     }
 
     /// The next frame whose time has come, and the member that sends it.
+    #[inline]
     pub fn poll(&mut self, pool: &mut Pool, now: Instant) -> Option<(MemberId, Frame)> {
+        if now < self.due { None } else { self.poll_due(pool, now) }
+    }
+
+    fn poll_due(&mut self, pool: &mut Pool, now: Instant) -> Option<(MemberId, Frame)> {
         for index in 0..self.senders.count {
             let index = self.senders.members[usize::from(index)];
             if let Some(frame) = self.members[usize::from(index)].pop(pool, now) {
@@ -539,13 +571,19 @@ impl Bond {
                 return Some((MemberId(index), frame));
             }
         }
+        self.due = self.frames_due().unwrap_or(Instant(u64::MAX));
         None
+    }
+
+    /// When the first frame that waits leaves.
+    fn frames_due(&self) -> Option<Instant> {
+        self.senders.all().iter().filter_map(|&index| self.members[usize::from(index)].due()).min()
     }
 
     /// When `poll` and the other calls will have something to do, if nothing is sent before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let frames = self.senders.all().iter().filter_map(|&index| self.members[usize::from(index)].due()).min();
+        let frames = self.frames_due();
         let peer = self.peer.as_ref().and_then(|peer| peer.poll_timeout());
         earlier(frames, earlier(peer, self.lacp.as_ref().and_then(|lacp| lacp.poll_timeout())))
     }
@@ -559,7 +597,7 @@ impl Bond {
     /// Frames that it has: those that wait, here and for order, and those that are kept.
     #[must_use]
     pub fn frames(&self) -> usize {
-        let kept: u32 = self.members.iter().map(Member::kept).sum();
+        let kept: u32 = self.members.iter().map(|member| member.kept.count()).sum();
         let held = self.peer.as_ref().map_or(0, |peer| peer.order.stats().waiting);
         (self.waiting() + kept + held) as usize
     }
@@ -575,9 +613,14 @@ impl Bond {
 /// Whether a frame is a message of IGMP or MLD: in `balance-rr` they leave by one member, so that a
 /// switch outside sees the groups in one place (the bonding document's `resend_igmp`).
 #[inline]
+fn may_be_membership(pool: &Pool, frame: &Frame) -> bool {
+    let layout = &pool.meta(frame).layout;
+    matches!((layout.l3, layout.l4), (L3::Ipv4, L4::Other) | (L3::Ipv6, L4::Icmpv6))
+}
+
 fn is_membership(pool: &Pool, frame: &Frame) -> bool {
     let (bytes, layout) = (pool.bytes(frame), &pool.meta(frame).layout);
-    if !destination(bytes).is_group() {
+    if !may_be_membership(pool, frame) || !destination(bytes).is_group() {
         return false;
     }
     match layout.l4 {

@@ -18,7 +18,7 @@ use accounts::Accounts;
 use core::num::NonZeroU32;
 use core::ops::Range;
 
-pub use accounts::{Owner, Part, Standing};
+pub use accounts::{Holding, Owner, Part, Standing};
 pub use chain::Chain;
 
 /// Bytes kept free before a frame: an outer Ethernet, IPv6, UDP and VXLAN header with VLAN tag
@@ -512,14 +512,37 @@ impl Pool {
         true
     }
 
+    /// The same, and gives the bytes and the metadata, to change both. `None` where there is no
+    /// room.
+    #[inline]
+    pub fn grow_front(&mut self, frame: &Frame, n: u16) -> Option<(&mut [u8], &mut Meta)> {
+        let slot = &mut self.slots[frame.0 as usize];
+        slot.start = slot.start.checked_sub(n)?;
+        slot.len += u32::from(n);
+        let bytes = &mut self.data[frame.0 as usize][slot.range()];
+        Some((bytes, &mut slot.meta))
+    }
+
     /// Takes `n` bytes off the frame's front. False where it has fewer, or would begin behind what
     /// 16 bits can say; see [`Pool::may_begin_later`].
+    #[inline]
     pub fn pull_front(&mut self, frame: &Frame, n: usize) -> bool {
         let slot = &mut self.slots[frame.0 as usize];
         let start = u16::try_from(usize::from(slot.start) + n);
         let (Ok(start), Some(len)) = (start, (slot.len as usize).checked_sub(n)) else { return false };
         (slot.start, slot.len) = (start, len as u32);
         true
+    }
+
+    /// The same, and gives the bytes as they were before, those taken off in front, and the
+    /// metadata. `None`, and nothing changed, where that may not be.
+    #[inline]
+    pub fn shrink_front(&mut self, frame: &Frame, n: u16) -> Option<(&mut [u8], &mut Meta)> {
+        let slot = &mut self.slots[frame.0 as usize];
+        let before = slot.range();
+        let (start, len) = (slot.start.checked_add(n)?, slot.len.checked_sub(u32::from(n))?);
+        (slot.start, slot.len) = (start, len);
+        Some((&mut self.data[frame.0 as usize][before], &mut slot.meta))
     }
 
     /// Whether a frame may begin `n` bytes later in its buffer, and still have all that may be
@@ -530,12 +553,14 @@ impl Pool {
     }
 
     /// What is known about the frame.
+    #[inline]
     #[must_use]
     pub fn meta(&self, frame: &Frame) -> &Meta {
         &self.slots[frame.0 as usize].meta
     }
 
     /// What is known about the frame, to change it.
+    #[inline]
     pub fn meta_mut(&mut self, frame: &Frame) -> &mut Meta {
         &mut self.slots[frame.0 as usize].meta
     }

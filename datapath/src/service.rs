@@ -12,6 +12,7 @@
 
 mod affinity;
 pub mod answer;
+mod ask;
 mod check;
 pub mod choose;
 pub mod connections;
@@ -46,7 +47,8 @@ use crate::verdict::Reason;
 use crate::wire::{L4, Layout, source};
 use affinity::Affinity;
 use answer::{Answer, Part};
-pub use check::{Check, Checked, Http, Probe};
+pub use ask::{Ask, Http, Tls};
+pub use check::{Check, Checked, Probe};
 use choose::{Load, MOST_BACKENDS};
 use connections::{BUCKETS, Connections, DEFAULT_CONNECTIONS, NoRoom, Opener};
 use decide::ends;

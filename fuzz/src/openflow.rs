@@ -15,20 +15,20 @@ name = "fuzz"
 mode = "MODE"
 [[openflow.service]]
 name = "web"
-address = ["10.0.0.100:80", "udp://10.0.0.100:53"]
+address = ["10.0.0.100:80", "udp://10.0.0.100:53", "[fd00::100]:80", "udp://[fd00::100]:53"]
 policy = "maglev"
 [[openflow.service.backend]]
 name = "a"
-ip = "10.0.0.1"
+ip = ["10.0.0.1", "fd00::1"]
 mac = "02:00:00:00:00:01"
 [[openflow.service.backend]]
 name = "b"
-ip = "10.0.0.2"
+ip = ["10.0.0.2", "fd00::2"]
 mac = "02:00:00:00:00:02"
 port = 8080
 "#;
 /// What a session answers to so many bytes at most: each 8-byte echo is answered by 8 bytes; a list
-/// of flows by all rules, some 40 KiB; a damaged message of 8 bytes by an error of 76.
+/// of flows by all rules, some 150 KiB; a damaged message of 8 bytes by an error of 76.
 const OUT: usize = 1 << 20;
 const OUT_A_BYTE: usize = 10;
 

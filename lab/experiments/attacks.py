@@ -14,8 +14,9 @@ is what many attacks are for. Others are played again. Where the machine cannot 
 victim's 400 Mbit/s even alone, link, guarantee and rate are made smaller by a factor, which the
 report names.
 
-Then single frames, of which each has a verdict that it has to have (`lab.gate`), and a daemon that
-starts beside a stray file in a VDE directory.
+Then single frames, of which each has a verdict that it has to have (`lab.gate`), a daemon that
+starts beside a stray file in a VDE directory, and a flood over a bond of two links
+(`lab.bond_flood`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import gate, machine, stray
+from lab import bond_flood, gate, machine, stray
 from lab.attacked import (
     GUARANTEED,
     LINK_BPS,
@@ -40,6 +41,7 @@ from lab.attacked import (
     Attacked,
     Scene,
     asker,
+    prompt,
     visitor,
 )
 from lab.cell import ATTEMPTS
@@ -151,11 +153,15 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
     _say(f"frames: {sum(v.is_right for v in verdicts)} of {len(verdicts)} as they have to be")
     starts = stray.play(lab)
     _say(f"stray file: {starts}")
+    flooded = bond_flood.play(lab)
+    _say(str(flooded))
     report.cells = [row for p in played for row in p.as_rows()]
-    report.cells += [v.as_row() for v in verdicts]
+    report.cells += [*(v.as_row() for v in verdicts), bond_flood.as_row(flooded)]
     report.tables = [attacks_table(played, factor), gate.verdicts_table(verdicts)]
+    report.tables.append(bond_flood.flood_table(flooded))
     report.claims = [c for p in played for c in claims(p)]
     report.claims += [*gate.claims(verdicts), *stray.claims(starts)]
+    report.claims += bond_flood.claims(flooded)
     return report
 
 
@@ -276,7 +282,7 @@ def _watch(
     """What `body` measures beside a new connection and ping of the victim."""
     victim, router, far = switch.guests[VICTIM], switch.guests[ROUTER], switch.far()
     stream = Stream("victim", VICTIM, ROUTER, round(rate_bps), row_ms=2)
-    ping = Ping("victim", VICTIM, far.name, PING_INTERVAL_S)
+    ping = Ping("victim", VICTIM, far.name, PING_INTERVAL_S, prompt())
     stream.begin(victim, router, FIRST_PORT + 1, LONGEST_S)
     ping.begin(victim, far, 0, LONGEST_S)
     time.sleep(LEAD_S)
@@ -396,4 +402,5 @@ def _parameters(plan: Plan, factor: float) -> dict[str, Any]:
         "guarantee_bps": factor * GUARANTEED * LINK_BPS,
         "stream_bps": factor * PACED * LINK_BPS,
         "ping_interval_s": PING_INTERVAL_S,
+        "ping_is_real_time": bool(prompt()),
     }

@@ -7,13 +7,15 @@ rings carry offloaded TCP, and that what is promised to it holds. Rates are scal
 emulated machines carry on two processors beside all else.
 
 Then, with a connection between the guests: the daemon is killed (SIGKILL) and started again, and
-replaced by one that takes over. The longest time in which the receiver got nothing is the gap. In
-another takeover numbered datagrams go from guest to guest, and those that do not come are counted.
-Last, a guest reboots, and a QEMU is killed and started again; both must be reached afterwards.
+replaced by one that takes over. The longest time in which the receiver got nothing is the gap; how
+long after the new daemon is ready it has passed on data again, its counters tell. In another
+takeover numbered datagrams go from guest to guest, and those that do not come are counted. Last, a
+guest reboots, and a QEMU is killed and started again; both must be reached afterwards.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import Counter
@@ -59,6 +61,10 @@ DATAGRAMS_BPS = 4 * MBIT
 DATAGRAM_BYTES = 1000
 #: How finely the receiver's bytes are counted, in seconds.
 ROW_S = 0.1
+#: What is data that flow again: some full frames, and no question by ARP.
+RESUMED_BYTES = 10_000
+#: How long after a killed daemon's successor is ready data flow again, at most.
+RESUMED_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,8 @@ class Restart:
     #: The longest time without data, and bytes that came in the last second.
     gap_s: float
     last_bytes: float
+    #: From then until the new one has passed on data of the connection.
+    resumed_s: float
 
 
 @dataclass(frozen=True)
@@ -192,9 +200,30 @@ def _restart(switch: LevadaVm, way: str) -> Restart:
     else:
         switch.kill()
     away_s = time.monotonic() - begun
+    # One that took over goes on counting; a new one counts from none.
+    before = _received(switch, "vm0") if way == "takeover" else 0
+    resumed_s = _resumed(switch, "vm0", before)
     report = iperf_report(client.end(RESTART_S + 30))
     rows = [float(row["sum"]["bytes"]) for row in report["intervals"]]
-    return Restart(way, away_s, ROW_S * longest_silence(rows), sum(rows[-round(1 / ROW_S) :]))
+    last = sum(rows[-round(1 / ROW_S) :])
+    return Restart(way, away_s, ROW_S * longest_silence(rows), last, resumed_s)
+
+
+def _received(switch: LevadaVm, name: str) -> int:
+    """Bytes on the wire that the daemon has passed on to a guest."""
+    tenants = [t for s in switch.sample()["switches"] for t in s["tenants"]]
+    endpoints = {e["name"]: e for t in tenants for e in t["endpoints"]}
+    return int(endpoints[name]["ingress"]["wire_bytes"])
+
+
+def _resumed(switch: LevadaVm, receiver: str, before: int) -> float:
+    """Seconds from now until the daemon has passed on data to a guest, beyond `before` bytes."""
+    begun = time.monotonic()
+    while _received(switch, receiver) < before + RESUMED_BYTES:
+        if time.monotonic() - begun > RESTART_S:
+            return math.inf
+        time.sleep(0.002)
+    return time.monotonic() - begun
 
 
 def _datagrams(switch: LevadaVm) -> tuple[int, int]:
@@ -237,7 +266,9 @@ def _machines_return(switch: LevadaVm) -> int:
 def restart_claims(restarts: Sequence[Restart], back: int) -> list[Claim]:
     """A connection lives through each restart, and machines come back."""
     alive = sum(r.last_bytes > 0 for r in restarts)
+    resumed = max(r.resumed_s for r in restarts if r.way == "kill -9")
     return [
+        at_most("kill -9: data flow again after the new daemon is ready", resumed, "s", RESUMED_S),
         at_least("connections that live through kill -9 and takeover", alive, "", len(restarts)),
         at_least("machines reached after a guest's reboot and QEMU's restart", back, "", 2),
     ]
@@ -245,8 +276,9 @@ def restart_claims(restarts: Sequence[Restart], back: int) -> list[Claim]:
 
 def restarts_table(restarts: Sequence[Restart]) -> str:
     """What each restart cost a connection."""
-    rows = [[r.way, f"{1000 * r.away_s:.0f}", f"{1000 * r.gap_s:.0f}"] for r in restarts]
-    return table(["restart", "ready after ms", "gap ms"], rows)
+    times = [(r.way, (r.away_s, r.gap_s, r.resumed_s)) for r in restarts]
+    rows = [[way, *(f"{1000 * s:.0f}" for s in seconds)] for way, seconds in times]
+    return table(["restart", "ready after ms", "gap ms", "data ms after ready"], rows)
 
 
 def claims(cells: Sequence[Cell], drops: dict[str, int]) -> list[Claim]:

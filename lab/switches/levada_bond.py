@@ -36,7 +36,8 @@ GO_ON, DROP = 0xFFFF_FFFF, 2
 
 class LevadaBond(Levada):
     """Links of these `rates` in bit/s, used as `mode` says (docs/howto/bonding.md); `options` are
-    the bond's other keys. Each direction of a link loses one frame of `loses_one_of`; 0: none."""
+    the bond's other keys. Each direction of a link loses one frame of `loses_one_of`; 0: none.
+    `memory` is each daemon's for frames, where it is not the default."""
 
     name = "levada"
     tools: ClassVar[tuple[str, ...]] = ("tc",)
@@ -49,12 +50,14 @@ class LevadaBond(Levada):
         mode: str = "balance-rr",
         options: dict[str, object] | None = None,
         loses_one_of: int = 0,
+        memory: str | None = None,
     ) -> None:
         super().__init__(lab, topology, burst_ns=BURST_NS)
         self.rates = tuple(rates)
         self.links = len(self.rates)
         self.loses_one_of = loses_one_of
         self.mode = mode
+        self.memory = {"memory": memory} if memory else {}
         self.options = options or {}
         self._fabric: Namespace | None = None
         self._names: list[str] = []
@@ -68,7 +71,7 @@ class LevadaBond(Levada):
             config = self.lab.dir / f"{host.name}.toml"
             self._name = f"{self.lab.tag}-{host.name}"
             self._names.append(self._name)
-            parts = [toml_table("daemon", name=self._name), self._host(host, {})]
+            parts = [toml_table("daemon", name=self._name, **self.memory), self._host(host, {})]
             config.write_text("\n".join(parts))
             space = spaces[host.name]
             self._run = ("ip", "netns", "exec", space.name, *self._command(str(config)))

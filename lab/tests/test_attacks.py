@@ -7,14 +7,16 @@ import math
 import re
 import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from lab import attacked, costly, frames, gate, stray, thief
+from lab import attacked, bond_flood, costly, frames, gate, stray, thief
 from lab.asker import is_answer
 from lab.attacked import SCENES, Attack, Attacked, Scene
+from lab.bond_flood import Flooded
 from lab.costly import Ends, mac_after, ports
 from lab.experiments import attacks
 from lab.experiments.attacks import Played, claims, why_not
@@ -304,3 +306,27 @@ def test_more_pairs_are_played_until_enough_count() -> None:
     # Without time, none is played again, but each as often as it has to be.
     assert not attacks.wants(played(bad, bad), plan, -math.inf)
     assert attacks.wants(played(bad), plan, -math.inf)
+
+
+def flooded(mbit: float = 15.0, ms: float = 3.0, late: int = 0, lost: int = 0) -> Flooded:
+    quiet = bond_flood.Window(15e6, 1.0, 9000, 0, 0)
+    attacked = bond_flood.Window(mbit * 1e6, ms, 200_000, late, 0)
+    return Flooded(quiet, attacked, 90_000.0, 9000, lost, numbered=2, replayed=40)
+
+
+def test_a_flooded_bond_keeps_a_victims_rate_and_order_and_what_a_cable_loses() -> None:
+    assert [c.holds for c in bond_flood.claims(flooded())] == [True] * 5
+    bad = bond_flood.claims(flooded(mbit=14.0, ms=9.0, late=400, lost=1))
+    assert [c.holds for c in bad] == [True, False, False, False, False]
+    plain = replace(flooded(), numbered=1)
+    assert not bond_flood.claims(plain)[0].holds
+    assert "1 of 9000" in bond_flood.flood_table(flooded(lost=1))
+
+
+def test_the_flood_over_a_bond_is_more_than_its_links_and_the_victims_is_within_its_promise() -> (
+    None
+):
+    least_wire_bytes = 64 + 4 + 4 + 20
+    fit = bond_flood.LINKS * bond_flood.LINK_BPS / 8 / least_wire_bytes
+    assert fit < bond_flood.FLOOD_PER_S
+    assert bond_flood.GUARANTEED > bond_flood.PACED + 0.06

@@ -62,6 +62,9 @@ fn openflow(file: &Path, json: bool) -> Result<String, Failure> {
             complain(&format!("warning: as this machine is now: {path} is not there"));
         }
     }
+    for why in report_keys(control::report::keys_of_openflow(&config)).1 {
+        complain(&format!("warning: as this machine is now: {why}"));
+    }
     let mode = name_of(&MODES, config.mode);
     if json {
         let services: Vec<&str> = config.services.iter().map(|service| service.name.as_str()).collect();
@@ -118,7 +121,7 @@ pub fn check(file: &Path, json: bool) -> Result<String, Failure> {
 fn lacking(config: &Config) -> Vec<String> {
     let bonds = config.switches.iter().filter_map(|switch| switch.uplink.as_ref()?.bond.as_ref());
     let secrets = bonds.filter_map(|bond| hello_key(Path::new(bond.secret_file.as_ref()?)).err());
-    let secrets: Vec<String> = secrets.chain(report_keys(config).1).collect();
+    let secrets: Vec<String> = secrets.chain(report_keys(control::report::keys(config)).1).collect();
     let Some(cluster) = &config.cluster else { return secrets };
     let speaks = cluster.listen.is_some();
     let certificate = speaks.then(|| Credentials::load(Path::new(&cluster.directory), &cluster.host).err()).flatten();

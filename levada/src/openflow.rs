@@ -1,12 +1,14 @@
 //! `levada openflow`: a controller that lets Open vSwitch balance by the same policies.
 //!
 //! One thread does everything: it accepts switches, moves their bytes into and out of a state
-//! machine each ([`openflow::session`]), and answers the control socket. Nothing of a switch is
-//! undone at the end: its flows stay, and go on balancing what is open.
+//! machine each ([`openflow::session`]), takes servers' load reports, and answers the control
+//! socket. Nothing of a switch is undone at the end: its flows stay, and go on balancing what is
+//! open.
 
 mod control;
 mod listen;
 mod report;
+mod reports;
 
 pub use report::{OpenFlowReply, SwitchReport};
 
@@ -14,6 +16,7 @@ use crate::log::{Format, Level, Log};
 use crate::os::{Signal, Signals};
 use crate::privileges::{self, Duty, confine};
 use crate::rundir::{self, RunDir, SOCKET, Taken};
+use crate::services::Verdicts;
 use crate::{Failure, check};
 use ::control::config::openflow::OpenFlow;
 use datapath::units::Instant;
@@ -58,6 +61,8 @@ struct House {
     balancer: RefCell<Balancer>,
     /// What each connected switch is.
     switches: RefCell<BTreeMap<u64, Status>>,
+    /// What became of load reports.
+    verdicts: Verdicts,
     start: std::time::Instant,
     seed: u64,
     log: Log,
@@ -110,6 +115,7 @@ pub fn run(file: &Path, format: Format) -> Result<(), Failure> {
         rules: RefCell::new(rules),
         revision: RefCell::new(0),
         switches: RefCell::default(),
+        verdicts: Verdicts::default(),
         start: std::time::Instant::now(),
         seed,
         log,
@@ -175,6 +181,7 @@ async fn serve(
 ) -> Result<(), Failure> {
     house.log.ready();
     house.log.line(Level::Info, &format!("switches connect to {}", door.name()));
+    drop(tokio::task::spawn_local(reports::receive(Rc::clone(house))));
     let (mut number, seats) = (0, Arc::new(Semaphore::new(SWITCHES)));
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

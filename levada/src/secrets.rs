@@ -1,6 +1,5 @@
 //! Secrets out of files: those that two bonds have, and the keys of load reports.
 
-use control::config::Config;
 use datapath::bond::hello::HelloKey;
 use ring::digest::{SHA256, digest};
 use ring::hmac;
@@ -46,7 +45,8 @@ const OF_OTHERS: u32 = 0o007;
 
 /// A key for load reports.
 pub struct ReportKey {
-    /// The one backend that it speaks for: `SWITCH/TENANT/SERVICE/BACKEND`.
+    /// The one backend that it speaks for: `SWITCH/TENANT/SERVICE/BACKEND`, or of a controller of
+    /// OpenFlow switches `SERVICE/BACKEND`.
     pub path: String,
     secret: [u8; REPORT_SECRET],
 }
@@ -78,7 +78,7 @@ impl ReportKey {
     /// In words, with the remedy: it is not there, others may read it, or it is no key.
     pub fn read(file: &Path) -> Result<ReportKey, String> {
         let shown = file.display();
-        let make = format!("make one: levada key SWITCH/TENANT/SERVICE/BACKEND {shown}");
+        let make = format!("make one: levada key BACKEND {shown}");
         let missing = |error: std::io::Error| format!("key {shown} cannot be read: {error}; {make}");
         let opened = std::fs::File::open(file).map_err(missing)?;
         if opened.metadata().map_err(missing)?.mode() & OF_OTHERS != 0 {
@@ -119,12 +119,12 @@ fn of_hexadecimal(digits: &str) -> Option<[u8; REPORT_SECRET]> {
     Some(out)
 }
 
-/// The keys of all backends that have one, with their paths; and what is wrong with others, which
-/// are left out.
-pub fn report_keys(config: &Config) -> (Vec<(String, hmac::Key)>, Vec<String>) {
+/// The keys in these files, with their backends' paths; and what is wrong with others, which are
+/// left out.
+pub fn report_keys(files: Vec<(String, String)>) -> (Vec<(String, hmac::Key)>, Vec<String>) {
     let (mut keys, mut wrong) = (Vec::new(), Vec::new());
     let mut owners: BTreeMap<[u8; REPORT_SECRET], String> = BTreeMap::new();
-    for (path, file) in control::report::keys(config) {
+    for (path, file) in files {
         let again = format!("make another one: levada key {path} FILE");
         match ReportKey::read(Path::new(&file)) {
             Err(why) => wrong.push(format!("backend \"{path}\": {why}")),
@@ -158,22 +158,14 @@ mod tests {
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
             file
         };
-        let config = |files: [&str; 2]| {
-            let backend = |(at, file): (usize, &str)| {
-                let file = directory.join(file);
-                format!("[[switch.tenant.service.backend]]\nname=\"web{at}\"\nkey={file:?}\n")
-            };
-            let backends: String = files.into_iter().enumerate().map(backend).collect();
-            let text = format!(
-                "[daemon]\nname=\"d\"\n[[switch]]\nname=\"s1\"\n[[switch.tenant]]\nname=\"red\"\n\
-                 [[switch.tenant.service]]\nname=\"web\"\naddress=\"10.0.0.1:80\"\n{backends}"
-            );
-            control::load(&text).config
+        let named = |files: [&str; 2]| {
+            let path = |at: usize| format!("s1/red/web/web{at}");
+            (0..).zip(files).map(|(at, file)| (path(at), directory.join(file).display().to_string())).collect()
         };
         let [web0, web1] = ["s1/red/web/web0", "s1/red/web/web1"].map(|path| ReportKey::new(path).unwrap());
         write("web0", &web0.text(), 0o600);
         write("web1", &web1.text(), 0o640);
-        let (keys, wrong) = report_keys(&config(["web0", "web1"]));
+        let (keys, wrong) = report_keys(named(["web0", "web1"]));
         let paths: Vec<_> = keys.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!((paths, wrong), (vec!["s1/red/web/web0", "s1/red/web/web1"], vec![]));
         let tag = hmac::sign(&web0.mac(), b"x");
@@ -190,11 +182,11 @@ mod tests {
             (String::new(), 0o600, "is no key"),
         ] {
             write("web1", &text, mode);
-            let (keys, wrong) = report_keys(&config(["web0", "web1"]));
+            let (keys, wrong) = report_keys(named(["web0", "web1"]));
             assert_eq!((keys.len(), wrong.len()), (1, 1));
             assert!(wrong[0].contains(wanted) && wrong[0].contains("web1"), "{wrong:?}");
         }
-        let (_, wrong) = report_keys(&config(["web0", "none"]));
+        let (_, wrong) = report_keys(named(["web0", "none"]));
         assert!(wrong[0].contains("cannot be read") && wrong[0].contains("levada key"), "{wrong:?}");
         std::fs::remove_dir_all(&directory).unwrap();
     }

@@ -513,7 +513,7 @@ impl Worker {
             let payer = pool.meta(&frame).payer().and_then(|port| *switch_slot.ways.get(port.0 as usize)?);
             let mut written = Written::of(pool, &frame, &outside.costs.write);
             let start = outside.now;
-            let left = outside.leave(pool, way, frame);
+            let left = outside.leave(pool, &mut switch_slot.switch, port, way, frame);
             if let Some(Backing::Device(device)) = way {
                 written.took_ns = left.is_ok().then_some(outside.now.since(start));
                 outside.charge_write(seats, payer, (device, switch_slot.switch.is_uplink(port)), written);
@@ -600,14 +600,26 @@ impl Outside {
         self.now
     }
 
-    /// Sends a frame out of its switch.
-    fn leave(&mut self, pool: &mut Pool, way: Option<Backing>, frame: Frame) -> Result<(), Refused> {
+    /// Sends a frame out of its switch by a port, which gets it back.
+    fn leave(
+        &mut self,
+        pool: &mut Pool,
+        switch: &mut Switch,
+        port: PortId,
+        way: Option<Backing>,
+        frame: Frame,
+    ) -> Result<(), Refused> {
         match way {
             None => {
-                pool.free(frame);
+                switch.give_back(pool, self.now, port, frame);
                 Err(Refused::Down)
             }
             Some(Backing::Link(index, side)) => {
+                if switch.wants_back(pool, port, &frame)
+                    && let Some(copy) = pool.duplicate(&frame)
+                {
+                    switch.give_back(pool, self.now, port, copy);
+                }
                 match &mut self.link_slots[index] {
                     Some(link_slot) => link_slot.link.send(pool, self.now, side, frame),
                     None => pool.free(frame),
@@ -616,8 +628,8 @@ impl Outside {
             }
             Some(Backing::Device(index)) => {
                 let device = &mut self.devices[index];
-                let Some(port) = &mut device.port else {
-                    pool.free(frame);
+                let Some(open) = &mut device.port else {
+                    switch.give_back(pool, self.now, port, frame);
                     return Err(Refused::Down);
                 };
                 if !device.is_written {
@@ -625,8 +637,9 @@ impl Outside {
                     self.written.push(index);
                 }
                 let (start, bytes) = (self.now, pool.len(&frame) as u64);
-                let result = port.tx(pool, frame);
+                let result = open.write(pool, &frame);
                 self.now = self.clock.now();
+                switch.give_back(pool, self.now, port, frame);
                 let took = self.now.since(start);
                 device.use_.write_ns += took;
                 if result.is_ok() {

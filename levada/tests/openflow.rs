@@ -10,17 +10,24 @@ mod testbed;
 #[path = "daemon/ovs.rs"]
 mod ovs;
 
+#[allow(dead_code, reason = "what the daemon's tests need beside")]
+#[path = "daemon/reporter.rs"]
+mod reporter;
+
+use control::report::SIZE;
 use ovs::Ovs;
+use reporter::{Reporter, set_load, signed};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 use testbed::{Bed, Daemon, soon, turn};
 
-const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
+const SERVICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 100));
+const SERVICE6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x100));
 /// Where the servers listen; clients ask for port 80.
 const PORT: u16 = 8080;
 /// Namespaces, with the last byte of their MAC and IP address.
@@ -47,28 +54,30 @@ fn groups(bed: &Bed) -> String {
 
 /// A server in a namespace that answers each line of each connection with its own name.
 fn serve(bed: &Bed, name: &'static str, number: u8) {
-    let address = SocketAddr::from(([10, 0, 0, number], PORT));
-    let listener = bed.space(name).run(|| TcpListener::bind(address).unwrap()).unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || {
-                let mut writer = stream.try_clone().unwrap();
-                for _line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    if writer.write_all(format!("{name}\n").as_bytes()).is_err() {
-                        return;
+    let six = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into());
+    for ip in [IpAddr::from([10, 0, 0, number]), six.into()] {
+        let listener = bed.space(name).run(|| TcpListener::bind((ip, PORT)).unwrap()).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || {
+                    let mut writer = stream.try_clone().unwrap();
+                    for _line in BufReader::new(stream).lines().map_while(Result::ok) {
+                        if writer.write_all(format!("{name}\n").as_bytes()).is_err() {
+                            return;
+                        }
                     }
-                }
-            });
-        }
-    });
+                });
+            }
+        });
+    }
 }
 
 /// A connection to the service, and who answers.
 struct Connection(BufReader<TcpStream>, String);
 
 impl Connection {
-    fn open(bed: &Bed) -> Connection {
-        let to = SocketAddr::from((SERVICE, 80));
+    fn open(bed: &Bed, to: IpAddr) -> Connection {
+        let to = SocketAddr::from((to, 80));
         let stream = bed.space("c").run(|| TcpStream::connect_timeout(&to, Duration::from_secs(30)).unwrap()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut connection = Connection(BufReader::new(stream), String::new());
@@ -90,7 +99,11 @@ impl Connection {
 }
 
 fn open(bed: &Bed, count: usize) -> (Vec<Connection>, BTreeMap<String, usize>) {
-    let all: Vec<Connection> = (0..count).map(|_| Connection::open(bed)).collect();
+    open_to(bed, SERVICE, count)
+}
+
+fn open_to(bed: &Bed, to: IpAddr, count: usize) -> (Vec<Connection>, BTreeMap<String, usize>) {
+    let all: Vec<Connection> = (0..count).map(|_| Connection::open(bed, to)).collect();
     let mut counts = BTreeMap::new();
     all.iter().for_each(|connection| *counts.entry(connection.1.clone()).or_default() += 1);
     (all, counts)
@@ -121,6 +134,14 @@ port = {PORT}
 weight = {weight}
 "#
     )
+}
+
+/// The same, reached by both versions of IP.
+fn of_both_versions(mode: &str, weight: u32) -> String {
+    configuration(mode, weight)
+        .replace("\"10.0.0.100:80\"", "[\"10.0.0.100:80\", \"[fd00::100]:80\"]")
+        .replace("\"10.0.0.1\"", "[\"10.0.0.1\", \"fd00::1\"]")
+        .replace("\"10.0.0.2\"", "[\"10.0.0.2\", \"fd00::2\"]")
 }
 
 /// A controller of the switch, which has got its rules.
@@ -224,6 +245,62 @@ fn the_switch_balances_alone() {
 }
 
 #[test]
+fn both_versions_of_ip_are_balanced_and_no_kill_breaks_any() {
+    const NAME: &str = "both_versions_of_ip_are_balanced_and_no_kill_breaks_any";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = bed();
+    let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
+    ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
+    for mode in ["reactive", "hash"] {
+        let text =
+            of_both_versions(mode, 1).replace("idle_timeout = \"3 s\"", "probe = \"1 s\"\nidle_timeout = \"60 s\"");
+        let mut controller = control(&bed, &text);
+        // The switch itself answers neighbour discovery and echo requests, and backends directly.
+        bed.ip("c", "neigh flush dev c").unwrap();
+        bed.tool("ping", "c", "-c 1 -W 10 fd00::100").unwrap();
+        bed.tool("ping", "c", "-c 1 -W 10 fd00::1").unwrap();
+        let neighbours = bed.ip("c", "-6 neigh show to fd00::100").unwrap();
+        assert!(neighbours.contains("lladdr 02:"), "{neighbours}");
+        let (mut all, shares) = open_to(&bed, SERVICE6, 40);
+        assert!(shares.len() == 2 && shares.values().all(|n| (5..=35).contains(n)), "{mode}: {shares:?}");
+        let (four, _) = open(&bed, 4);
+        all.extend(four);
+        assert_eq!(switch(&controller)["errors"], 0, "{}", switch(&controller));
+
+        assert!(!controller.end(Signal::KILL).success());
+        assert!(all.iter_mut().all(Connection::holds), "without a controller, {mode}");
+        // Also who forgets the service's Ethernet address finds it again.
+        bed.ip("c", "neigh flush dev c").unwrap();
+        assert!(all.iter_mut().all(Connection::holds), "without a neighbour, {mode}");
+        let mut controller = control(&bed, &text);
+        assert!(all.iter_mut().all(Connection::holds), "with another one, {mode}");
+        if mode == "reactive" {
+            assert_eq!(counts(&controller, "busy").iter().sum::<u64>(), 44);
+        }
+
+        // What does not answer is found over IPv6 too; open ones stay.
+        bed.ip("b2", "link set b2 down").unwrap();
+        let state = || controller.show_part("services")["services"][0]["backends"][1]["state"].clone();
+        soon("it is found", || state() == "down");
+        soon("the switch's places follow", || !groups(&bed).contains("fd00::2"));
+        let (_more, shares) = open_to(&bed, SERVICE6, 10);
+        assert_eq!(shares, BTreeMap::from([("b1".to_owned(), 10)]), "{mode}");
+        bed.ip("b2", "link set b2 up").unwrap();
+        bed.ip("b2", "addr replace fd00::2/64 dev b2 nodad").unwrap();
+        soon("it is back", || state() == "up");
+        assert!(all.iter_mut().all(Connection::holds), "open ones stay, {mode}");
+        assert_eq!(switch(&controller)["errors"], 0);
+        assert!(controller.end(Signal::TERM).success());
+    }
+
+    // The address is taken: duplicate address detection finds it.
+    let controller = control(&bed, &of_both_versions("hash", 1));
+    bed.ip("c", "addr add fd00::100/64 dev c").unwrap();
+    soon("it is found to be taken", || bed.ip("c", "-6 addr show dev c").unwrap().contains("dadfailed"));
+    assert_eq!(switch(&controller)["packet_ins"], 0);
+}
+
+#[test]
 fn a_dead_backend_gets_no_new_connections() {
     const NAME: &str = "a_dead_backend_gets_no_new_connections";
     let Some(_turn) = turn(NAME) else { return };
@@ -251,6 +328,92 @@ fn a_dead_backend_gets_no_new_connections() {
         assert_eq!(switch(&controller)["errors"], 0);
         assert!(controller.end(Signal::TERM).success());
     }
+}
+
+#[test]
+fn servers_report_to_the_controller() {
+    const NAME: &str = "servers_report_to_the_controller";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = bed();
+    let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
+    ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
+    let mut text = configuration("reactive", 1)
+        .replace("round-robin", "loadavg-corrected")
+        .replace("idle_timeout", "reports = \"0.0.0.0:7371\"\nidle_timeout");
+    let at = |name: &str| bed.directory.join(name);
+    let load_of = |name: &str| at(&format!("{name}-load"));
+    // A cable of its own from each server to the controller.
+    for (n, name) in (1..).zip(["b1", "b2"]) {
+        bed.ip("sw", &format!("link add name to-{name} type veth peer name to-sw netns {}", bed.name(name))).unwrap();
+        for (space, device, last) in [("sw", format!("to-{name}"), 1), (name, "to-sw".to_owned(), 2)] {
+            bed.ip(space, &format!("address add 10.8.{n}.{last}/24 dev {device}")).unwrap();
+            bed.ip(space, &format!("link set {device} up")).unwrap();
+        }
+        let key = at(name);
+        let made = bed.run(&["key", &format!("web/{name}"), key.to_str().unwrap()]);
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        // One connection is a load of 1/64, so that some of them turn no choice.
+        text =
+            text.replace(&format!("name = \"{name}\"\n"), &format!("name = \"{name}\"\ncores = 64\nkey = {key:?}\n"));
+    }
+    let mut controller = control(&bed, &text);
+    let loads = |controller: &Daemon| {
+        let shown = controller.show_part("services");
+        [0, 1].map(|b| shown["services"][0]["backends"][b]["load_milli"].as_u64())
+    };
+    let count = |controller: &Daemon, verdict: &str| controller.show_part("services")["reports"][verdict].as_u64();
+    let report =
+        |name: &str, to: &str| Reporter::start(&bed, name, &at(name), &load_of(name), to, &["--every", "200 ms"]);
+    set_load(&load_of("b1"), "5.00");
+    set_load(&load_of("b2"), "0.10");
+    let (first, second) = (report("b1", "10.8.1.1"), report("b2", "10.8.2.1:7371"));
+    soon("both have reported", || loads(&controller) == [Some(5000), Some(100)]);
+    assert_eq!(open(&bed, 10).1, BTreeMap::from([("b2".to_owned(), 10)]));
+    set_load(&load_of("b1"), "0.20");
+    set_load(&load_of("b2"), "6.00");
+    soon("both have reported again", || loads(&controller) == [Some(200), Some(6000)]);
+    assert_eq!(open(&bed, 10).1, BTreeMap::from([("b1".to_owned(), 10)]));
+    first.end();
+    second.end();
+
+    // What b1 says of b2, what is no report, what is of nobody, and what was said before.
+    let socket = bed.space("b1").run(|| UdpSocket::bind("10.8.1.2:0").unwrap()).unwrap();
+    let send = |datagram: &[u8]| assert_eq!(socket.send_to(datagram, "10.8.1.1:7371").unwrap(), datagram.len());
+    let recorded = signed(&at("b1"), "web/b1");
+    let mut foreign = recorded.clone();
+    foreign[8] ^= 1;
+    for datagram in [signed(&at("b1"), "web/b2"), vec![7; SIZE + 1], foreign] {
+        send(&datagram);
+    }
+    soon("they are counted", || {
+        ["forged", "malformed", "foreign"].map(|verdict| count(&controller, verdict)) == [Some(1); 3]
+    });
+    assert_eq!(loads(&controller), [Some(200), Some(6000)]);
+    send(&recorded);
+    soon("it is taken", || loads(&controller) == [Some(0), Some(6000)]);
+    send(&recorded);
+    soon("it is not taken twice", || count(&controller, "replayed") == Some(1));
+
+    // Another configuration: what is known stays, and what was taken is not taken again.
+    bed.configuration(
+        &text.replace("weight = 1", "weight = 2").replace("DIRECTORY", &bed.directory.display().to_string()),
+    );
+    controller.signal(Signal::HUP);
+    soon("it is applied", || controller.log().contains("is applied"));
+    assert_eq!(loads(&controller), [Some(0), Some(6000)]);
+    send(&recorded);
+    soon("it is known still", || count(&controller, "replayed") == Some(2));
+
+    // Another process: nothing from before its time.
+    assert!(controller.end(Signal::TERM).success());
+    let controller = control(&bed, &text);
+    soon("what was taken before is old", || {
+        send(&recorded);
+        count(&controller, "old").unwrap() >= 1
+    });
+    assert_eq!(loads(&controller), [None, None]);
+    let _first = report("b1", "10.8.1.1");
+    soon("who reports is believed", || loads(&controller)[0] == Some(200));
 }
 
 /// Makes a key and a certificate, of an authority or signed by it: with OpenSSL, which is what Open
@@ -360,7 +523,7 @@ fn the_example_is_good_and_fits_its_schema() {
     };
     let text = run(&["check", "examples/openflow/edge.toml"]);
     let wanted = "examples/openflow/edge.toml: good; controller \"edge\", mode reactive\n  \
-                  service web  10.0.0.100:80  policy p2c, 2 backends\n";
+                  service web  10.0.0.100:80, [2001:db8::100]:80  policy p2c, 2 backends\n";
     assert_eq!(text, wanted);
     let schema: Value = serde_json::from_str(&run(&["schema", "--openflow"])).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
@@ -372,14 +535,17 @@ fn the_example_is_good_and_fits_its_schema() {
 
 /// TOML as data.
 fn data(table: &toml::de::DeTable<'_>) -> Value {
+    table.iter().map(|(key, v)| (key.get_ref().to_string(), value(v.get_ref()))).collect()
+}
+
+fn value(from: &toml::de::DeValue<'_>) -> Value {
     use toml::de::DeValue;
-    let value = |from: &DeValue<'_>| match from {
+    match from {
         DeValue::String(text) => text.as_ref().into(),
         DeValue::Integer(number) => number.as_str().parse::<i64>().unwrap().into(),
         DeValue::Boolean(flag) => (*flag).into(),
-        DeValue::Array(list) => list.iter().map(|item| data(item.get_ref().as_table().unwrap())).collect(),
+        DeValue::Array(list) => list.iter().map(|item| value(item.get_ref())).collect(),
         DeValue::Table(entries) => data(entries),
         other => panic!("{other:?}"),
-    };
-    table.iter().map(|(key, v)| (key.get_ref().to_string(), value(v.get_ref()))).collect()
+    }
 }

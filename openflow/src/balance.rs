@@ -14,7 +14,7 @@ use datapath::table::{Id, Table};
 use datapath::units::Instant;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher as _;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// How long a connection without flows is remembered, in nanoseconds: as the published
 /// controller's framework does with its own example of a balancer (POX, ip_loadbalancer).
@@ -94,6 +94,8 @@ pub struct Total {
 
 #[derive(Debug)]
 struct Running {
+    /// Its backends, by name.
+    called: Vec<String>,
     policy: Policy,
     chooser: Chooser,
     loads: Vec<Load>,
@@ -112,7 +114,8 @@ pub struct Balancer {
     /// By front, its service.
     service_of: Vec<usize>,
     connections: Table<Key, Connection>,
-    of_client: HashMap<Ipv4Addr, u32, Keyed>,
+    /// Of an IPv6 client, by its network of 64 bits.
+    of_client: HashMap<IpAddr, u32, Keyed>,
     of_switch: HashMap<u64, u32, Keyed>,
     switches: BTreeMap<u64, Switch>,
     /// How long flows stay without a frame.
@@ -161,6 +164,7 @@ impl Balancer {
                 })
                 .collect();
             Running {
+                called: (0..service.backends.len()).map(|b| rules.called((s, b)).to_owned()).collect(),
                 policy: service.policy,
                 chooser: Chooser::new(seed.wrapping_add(s as u64)),
                 loads: service.backends.iter().map(|backend| load(backend.weight, backend.cores)).collect(),
@@ -189,7 +193,7 @@ impl Balancer {
     }
 
     /// Another configuration: connections are forgotten, and the switches that are connected tell
-    /// of them anew.
+    /// of them anew. Loads are known on.
     pub fn renew(&mut self, config: &OpenFlow, rules: &Rules, seed: u64) {
         let mut switches = std::mem::take(&mut self.switches);
         switches.retain(|_, switch| switch.presence == Presence::Here);
@@ -197,7 +201,17 @@ impl Balancer {
             switch.counted.clear();
             switch.seen.clear();
         }
-        *self = Balancer { switches, ..Balancer::new(config, rules, seed) };
+        let before = std::mem::replace(self, Balancer { switches, ..Balancer::new(config, rules, seed) }).services;
+        let known: BTreeMap<&str, (Option<Report>, Option<Instant>)> = before
+            .iter()
+            .flat_map(|one| one.called.iter().zip(one.loads.iter().zip(&one.reported)))
+            .map(|(called, (load, at))| (called.as_str(), (load.report, *at)))
+            .collect();
+        for one in &mut self.services {
+            for (called, (load, at)) in one.called.iter().zip(one.loads.iter_mut().zip(&mut one.reported)) {
+                (load.report, *at) = known.get(called.as_str()).copied().unwrap_or_default();
+            }
+        }
     }
 
     /// A switch of this number has connected. False where one is connected already, or too many
@@ -345,7 +359,7 @@ impl Balancer {
     /// Whether there is room for a connection, for which the one that was remembered longest may
     /// go.
     fn make_room(&mut self, key: Key) -> bool {
-        if self.of_client.get(&key.client.ip).is_some_and(|&count| count >= (self.most / 2).max(1)) {
+        if self.of_client.get(&who(key)).is_some_and(|&count| count >= (self.most / 2).max(1)) {
             return false;
         }
         if self.connections.len() < self.most {
@@ -362,7 +376,7 @@ impl Balancer {
     fn insert(&mut self, now: Instant, switch: u64, key: Key, backend: usize, round: u64) {
         let connection = Connection { backend, switch, round };
         if self.connections.insert(now, LIVE, key, connection).is_ok() {
-            *self.of_client.entry(key.client.ip).or_default() += 1;
+            *self.of_client.entry(who(key)).or_default() += 1;
             *self.of_switch.entry(switch).or_default() += 1;
             self.count(key.front, backend, true);
         }
@@ -391,7 +405,7 @@ impl Balancer {
         if is_live {
             self.count(key.front, connection.backend, false);
         }
-        less(&mut self.of_client, key.client.ip);
+        less(&mut self.of_client, who(key));
         less(&mut self.of_switch, connection.switch);
     }
 
@@ -529,6 +543,14 @@ impl Balancer {
     #[must_use]
     pub fn room(&self) -> (u32, u32) {
         (self.connections.len(), self.most)
+    }
+}
+
+/// Who has a connection: one machine may have all addresses of a network of 64 bits.
+fn who(key: Key) -> IpAddr {
+    match key.client.ip {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+        ip => ip,
     }
 }
 

@@ -10,7 +10,7 @@ use datapath::wire::build::eth;
 use datapath::wire::{Mac, Tcp, parse, protocol, tcp_flags};
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// In a row without an answer, after which a backend is down; answers after which it is up again.
 const FALL: u8 = 3;
@@ -39,7 +39,7 @@ struct Asked {
 #[derive(Debug)]
 pub struct Prober {
     /// Where a backend listens, and for which address of a service.
-    all: BTreeMap<(Client, Ipv4Addr), Asked>,
+    all: BTreeMap<(Client, IpAddr), Asked>,
     secret: Keyed,
     round: u64,
 }
@@ -73,7 +73,7 @@ impl Prober {
     pub fn ask(&mut self) -> Vec<PacketOut> {
         self.round += 1;
         let (round, secret) = (self.round, self.secret);
-        let ask = |(&(at, from), asked): (&(Client, Ipv4Addr), &mut Asked)| {
+        let ask = |(&(at, from), asked): (&(Client, IpAddr), &mut Asked)| {
             if asked.is_waiting {
                 asked.miss();
             }
@@ -130,9 +130,9 @@ impl Asked {
         }
     }
 
-    fn frame(&self, at: Client, from: Ipv4Addr, sequence: u32, flags: u8) -> PacketOut {
+    fn frame(&self, at: Client, from: IpAddr, sequence: u32, flags: u8) -> PacketOut {
         let [source, target] = self.macs;
-        let build = eth(source, target).ipv4(from, at.ip).tcp(self.port, at.port, sequence).flags(flags);
+        let build = eth(source, target).ip(from, at.ip).tcp(self.port, at.port, sequence).flags(flags);
         PacketOut { in_port: port::CONTROLLER, actions: vec![normal()], data: build.ack(0, WINDOW).bytes() }
     }
 }

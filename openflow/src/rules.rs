@@ -7,7 +7,7 @@
 //!
 //! | table | priority | frames | what becomes of them |
 //! |---|---|---|---|
-//! | 0 | 60 040 | ARP and echo requests for a service | the switch answers |
+//! | 0 | 60 040 to 60 042 | ARP, neighbour discovery and echo requests for a service | the switch answers |
 //! | 0 | 60 030 | one connection (`reactive`) | translated, forwarded as usual |
 //! | 0 | 60 021 | a backend's answers to what the service asks it (`hash`) | to the controller |
 //! | 0 | 60 020 | for a service's port, or from a backend's | to the controller, or to conntrack (`hash`) |
@@ -15,6 +15,10 @@
 //! | 0 | 1 | all others | forwarded as usual |
 //! | 1 | | tracked | new ones to the group, answers get the service's addresses |
 //! | 2 | | for a backend | its Ethernet address |
+//! | 3 | | answers of neighbour discovery | the service's Ethernet address |
+
+mod answers;
+pub(crate) mod version;
 
 use crate::wire::{
     Action, Bucket, Field, FlowCommand, FlowMod, Instruction, Kind, Match, Nat, PacketOut, WHOLE, flag, port,
@@ -22,10 +26,12 @@ use crate::wire::{
 use control::config::openflow::{Mode, OpenFlow};
 use control::config::{Backend, Service};
 use datapath::random::Keyed;
-use datapath::wire::{Mac, ethertype, protocol};
+use datapath::service::Address;
+use datapath::wire::{Mac, protocol};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hash};
 use std::net::{IpAddr, Ipv4Addr};
+use version::Version;
 
 /// The bits of a cookie that say that a flow is ours.
 pub const OURS: u64 = 0xffff_ffff_0000_0000;
@@ -49,6 +55,8 @@ const OTHERS: u16 = 1;
 /// Tables behind connection tracking.
 const TRACKED: u8 = 1;
 const CHOSEN: u8 = 2;
+/// Where a solicitation of a neighbour has become an advertisement.
+const NEIGHBOURS: u8 = 3;
 /// States of connection tracking (ovs-fields(7), ct_state).
 const NEW: u32 = 1 << 0;
 const RELATED: u32 = 1 << 2;
@@ -56,13 +64,6 @@ const INVALID: u32 = 1 << 4;
 const IS_TRACKED: u32 = 1 << 5;
 /// Seconds that a connection's flows stay behind a FIN or RST.
 const FIN_TIMEOUT_S: u16 = 1;
-const ARP_REQUEST: u16 = 1;
-const ARP_REPLY: u16 = 2;
-/// ICMP errors that quote a packet of a connection: unreachable, time exceeded, parameter problem;
-/// echo and its answer (RFC 792).
-const ERRORS: [u8; 3] = [3, 11, 12];
-const ECHO: u8 = 8;
-const ECHO_REPLY: u8 = 0;
 
 /// Where a service is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +71,7 @@ pub struct Front {
     /// Its service.
     pub service: usize,
     /// The address.
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     /// TCP or UDP.
     pub protocol: u8,
     /// The port.
@@ -83,7 +84,7 @@ pub struct Front {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
     /// Its address.
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     /// The port it listens at.
     pub port: u16,
     /// Its Ethernet address.
@@ -94,7 +95,7 @@ pub struct Target {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Client {
     /// Its address.
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     /// Its port.
     pub port: u16,
 }
@@ -159,8 +160,8 @@ impl Rules {
         for (s, service) in config.services.iter().enumerate() {
             let mac = service.mac(&config.name);
             for address in &service.addresses {
-                let IpAddr::V4(ip) = address.0.ip else { continue };
-                let front = Front { service: s, ip, protocol: address.0.protocol, port: address.0.port, mac };
+                let Address { ip, protocol, port } = address.0;
+                let front = Front { service: s, ip, protocol, port, mac };
                 rules.add_front(front, service);
             }
         }
@@ -176,7 +177,7 @@ impl Rules {
     }
 
     fn add_front(&mut self, front: Front, service: &Service) {
-        let targets: Vec<Target> = service.backends.iter().map(|backend| target(backend, front.port)).collect();
+        let targets: Vec<Target> = service.backends.iter().map(|backend| target(backend, &front)).collect();
         let mut names = Vec::new();
         for (b, target) in targets.iter().enumerate() {
             // 0 is what passes.
@@ -237,54 +238,6 @@ impl Rules {
         flow.cookie
     }
 
-    /// What the switch says in the name of services, and what it lets nobody else say.
-    fn add_answers(&mut self, config: &OpenFlow) {
-        let mut addresses: BTreeMap<Ipv4Addr, (Mac, bool)> = BTreeMap::new();
-        for front in &self.fronts {
-            addresses.entry(front.ip).or_insert((front.mac, false)).1 |= config.services[front.service].ping;
-        }
-        for (ip, (mac, has_ping)) in addresses {
-            let arp = Field::new(Kind::ETH_TYPE, ethertype::ARP);
-            let asks = [arp, Field::new(Kind::ARP_OP, ARP_REQUEST), Field::ip(Kind::ARP_TPA, ip)];
-            self.add(
-                0,
-                ANSWERED,
-                asks,
-                [
-                    Action::Move(Kind::ETH_SRC, Kind::ETH_DST),
-                    Action::Set(Field::mac(Kind::ETH_SRC, mac)),
-                    Action::Set(Field::new(Kind::ARP_OP, ARP_REPLY)),
-                    Action::Move(Kind::ARP_SHA, Kind::ARP_THA),
-                    Action::Move(Kind::ARP_SPA, Kind::ARP_TPA),
-                    Action::Set(Field::mac(Kind::ARP_SHA, mac)),
-                    Action::Set(Field::ip(Kind::ARP_SPA, ip)),
-                    Action::Output(port::IN_PORT, 0),
-                ],
-            );
-            self.add(0, DROPPED, [arp, Field::ip(Kind::ARP_SPA, ip)], []);
-            let to = [ipv4(), Field::ip(Kind::IPV4_DST, ip)];
-            self.add(0, DROPPED, to, []);
-            if has_ping {
-                let [first, second] = to;
-                let is_icmp = Field::new(Kind::IP_PROTO, protocol::ICMP);
-                let echo = [first, is_icmp, second, Field::new(Kind::ICMP_TYPE, ECHO)];
-                self.add(
-                    0,
-                    ANSWERED,
-                    echo,
-                    [
-                        Action::Move(Kind::ETH_SRC, Kind::ETH_DST),
-                        Action::Set(Field::mac(Kind::ETH_SRC, mac)),
-                        Action::Move(Kind::IPV4_SRC, Kind::IPV4_DST),
-                        Action::Set(Field::ip(Kind::IPV4_SRC, ip)),
-                        Action::Set(Field::new(Kind::ICMP_TYPE, ECHO_REPLY)),
-                        Action::Output(port::IN_PORT, 0),
-                    ],
-                );
-            }
-        }
-    }
-
     /// The first frame of each connection comes here; so does what a backend sends on a connection
     /// whose flows have gone.
     fn add_reactive(&mut self) {
@@ -307,42 +260,43 @@ impl Rules {
         for at in 0..self.fronts.len() {
             let front = self.fronts[at];
             let targets = self.targets[at].clone();
+            let version = Version::of(front.ip);
             self.add(0, BALANCED, to_front(&front), track());
-            for kind in ERRORS {
-                self.add(0, BALANCED, error(Field::ip(Kind::IPV4_DST, front.ip), kind), track());
+            for &kind in version.errors {
+                self.add(0, BALANCED, error(Field::target(front.ip), version, kind), track());
             }
             let id = self.group_id(instance, &front);
             let new = [&[state(NEW | IS_TRACKED, INVALID)][..], &to_front(&front)].concat();
             self.add(TRACKED, BALANCED, new, [Action::Group(id)]);
             // What belongs to no connection gets no further; answers get the service's address.
-            self.add(TRACKED, DROPPED, [state(IS_TRACKED, 0), ipv4(), Field::ip(Kind::IPV4_DST, front.ip)], []);
+            self.add(TRACKED, DROPPED, [state(IS_TRACKED, 0), version.packets(), Field::target(front.ip)], []);
             let answer = [Action::Set(Field::mac(Kind::ETH_SRC, front.mac)), normal()];
-            let of_front = [state(IS_TRACKED, INVALID), ipv4(), Field::ip(Kind::IPV4_SRC, front.ip)];
+            let of_front = [state(IS_TRACKED, INVALID), version.packets(), Field::source(front.ip)];
             self.add(TRACKED, DROPPED - 1, of_front, answer);
+            let tracked = [state(IS_TRACKED, 0), version.packets()];
+            self.add_with(TRACKED, OTHERS, tracked, vec![Instruction::Goto(CHOSEN)]);
             self.dealt.insert(id, Dealt { front: at, zone });
             self.groups.insert(id, self.buckets(id, |_, _| true));
             for (b, target) in targets.iter().enumerate() {
                 if config.probe_ns > 0 && front.protocol == protocol::TCP {
                     let mut answers = from_target(&front, target);
-                    answers.insert(3, Field::ip(Kind::IPV4_DST, front.ip));
+                    answers.insert(3, Field::target(front.ip));
                     self.add(0, PROBED, answers, [Action::Output(port::CONTROLLER, WHOLE)]);
                 }
                 self.add(0, BALANCED, from_target(&front, target), track());
-                for kind in ERRORS {
-                    self.add(0, BALANCED, error(Field::ip(Kind::IPV4_SRC, target.ip), kind), track());
+                for &kind in version.errors {
+                    self.add(0, BALANCED, error(Field::source(target.ip), version, kind), track());
                 }
-                let to = Field::ip(Kind::IPV4_DST, target.ip);
+                let to = Field::target(target.ip);
                 let forward =
                     || vec![Instruction::Apply(vec![Action::Set(Field::mac(Kind::ETH_DST, target.mac)), normal()])];
-                self.add_with(CHOSEN, DROPPED, [ipv4(), to], forward());
+                self.add_with(CHOSEN, DROPPED, [version.packets(), to], forward());
                 let counted =
                     [&[state(NEW | IS_TRACKED, RELATED)][..], &with_port(&front, to, false, target.port)].concat();
                 let cookie = self.add_with(CHOSEN, BALANCED, counted, forward());
                 self.counters.insert(cookie, (front.service, b));
             }
         }
-        let tracked = [state(IS_TRACKED, 0), ipv4()];
-        self.add_with(TRACKED, OTHERS, tracked, vec![Instruction::Goto(CHOSEN)]);
         // What a backend sends on a connection of its own.
         self.add(CHOSEN, OTHERS, [], [normal()]);
     }
@@ -412,10 +366,10 @@ impl Rules {
             instructions: vec![Instruction::Apply(actions)],
         };
         let mut answers = from_target(one, target);
-        answers.insert(3, Field::ip(Kind::IPV4_DST, client.ip));
+        answers.insert(3, Field::target(client.ip));
         answers.push(Field::new(port_kind(one.protocol, false), client.port));
         let mut asks = to_front(one);
-        asks.insert(2, Field::ip(Kind::IPV4_SRC, client.ip));
+        asks.insert(2, Field::source(client.ip));
         asks.push(Field::new(port_kind(one.protocol, true), client.port));
         Some([
             flow(cookie | ANSWER, 0, answers, back(one, target)),
@@ -467,11 +421,12 @@ pub fn normal() -> Action {
     Action::Output(port::NORMAL, 0)
 }
 
-fn target(backend: &Backend, port: u16) -> Target {
-    let ip = backend.ips.iter().find_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None });
+/// A backend as the connections of a front reach it, by its address of the same version.
+fn target(backend: &Backend, front: &Front) -> Target {
+    let ip = backend.ips.iter().copied().find(|ip| ip.is_ipv4() == front.ip.is_ipv4());
     Target {
-        ip: ip.unwrap_or(Ipv4Addr::UNSPECIFIED),
-        port: backend.port.unwrap_or(port),
+        ip: ip.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        port: backend.port.unwrap_or(front.port),
         mac: backend.mac.unwrap_or_default(),
     }
 }
@@ -486,11 +441,8 @@ fn name(front: &Front, target: &Target) -> u64 {
     Keyed::new(0).hash_one((front.ip, front.protocol, front.port, front.mac, target)) & TARGET
 }
 
-fn ipv4() -> Field {
-    Field::new(Kind::ETH_TYPE, ethertype::IPV4)
-}
-
-fn port_kind(protocol: u8, is_source: bool) -> Kind {
+/// Where a transport protocol has its source or destination port.
+pub(crate) fn port_kind(protocol: u8, is_source: bool) -> Kind {
     match (protocol == protocol::UDP, is_source) {
         (false, true) => Kind::TCP_SRC,
         (false, false) => Kind::TCP_DST,
@@ -501,25 +453,26 @@ fn port_kind(protocol: u8, is_source: bool) -> Kind {
 
 fn with_port(front: &Front, address: Field, is_source: bool, port: u16) -> Vec<Field> {
     let protocol = Field::new(Kind::IP_PROTO, front.protocol);
-    vec![ipv4(), protocol, address, Field::new(port_kind(front.protocol, is_source), port)]
+    let packets = Version::of(front.ip).packets();
+    vec![packets, protocol, address, Field::new(port_kind(front.protocol, is_source), port)]
 }
 
 fn to_front(front: &Front) -> Vec<Field> {
-    with_port(front, Field::ip(Kind::IPV4_DST, front.ip), false, front.port)
+    with_port(front, Field::target(front.ip), false, front.port)
 }
 
 fn from_target(front: &Front, target: &Target) -> Vec<Field> {
-    with_port(front, Field::ip(Kind::IPV4_SRC, target.ip), true, target.port)
+    with_port(front, Field::source(target.ip), true, target.port)
 }
 
-fn error(address: Field, kind: u8) -> Vec<Field> {
-    vec![ipv4(), Field::new(Kind::IP_PROTO, protocol::ICMP), address, Field::new(Kind::ICMP_TYPE, kind)]
+fn error(address: Field, version: &Version, kind: u8) -> Vec<Field> {
+    let [is_icmp, kind] = version.icmp(kind);
+    vec![version.packets(), is_icmp, address, kind]
 }
 
 /// What a client's frame becomes for a backend.
 fn there(front: &Front, target: &Target) -> Vec<Action> {
-    let mut actions =
-        vec![Action::Set(Field::mac(Kind::ETH_DST, target.mac)), Action::Set(Field::ip(Kind::IPV4_DST, target.ip))];
+    let mut actions = vec![Action::Set(Field::mac(Kind::ETH_DST, target.mac)), Action::Set(Field::target(target.ip))];
     if target.port != front.port {
         actions.push(Action::Set(Field::new(port_kind(front.protocol, false), target.port)));
     }
@@ -528,8 +481,7 @@ fn there(front: &Front, target: &Target) -> Vec<Action> {
 
 /// What a backend's frame becomes for a client.
 fn back(front: &Front, target: &Target) -> Vec<Action> {
-    let mut actions =
-        vec![Action::Set(Field::mac(Kind::ETH_SRC, front.mac)), Action::Set(Field::ip(Kind::IPV4_SRC, front.ip))];
+    let mut actions = vec![Action::Set(Field::mac(Kind::ETH_SRC, front.mac)), Action::Set(Field::source(front.ip))];
     if target.port != front.port {
         actions.push(Action::Set(Field::new(port_kind(front.protocol, true), front.port)));
     }

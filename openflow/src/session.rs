@@ -7,16 +7,16 @@
 use crate::balance::{Balancer, Key};
 use crate::fault;
 use crate::health::Prober;
-use crate::rules::{Client, OURS, Rules, normal};
+use crate::rules::version::Version;
+use crate::rules::{Client, OURS, Rules, normal, port_kind};
 use crate::wire::{
     Description, Features, Field, FlowCommand, FlowMod, FlowRemoved, FlowStats, GroupCommand, GroupMod, Kind, Message,
     Multipart, PacketIn, PacketOut, Request, Role, Stream, VERSION, WHOLE,
 };
 use control::config::openflow::{self, Mode, OpenFlow};
 use datapath::units::Instant;
-use datapath::wire::{FlowKey, Ipv4, L3, L4, Tcp, parse, protocol, tcp_flags};
+use datapath::wire::{FlowKey, L4, Tcp, parse, protocol, tcp_flags};
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Without a message for so long, the switch is asked whether it is there: as often as Open vSwitch
@@ -723,7 +723,10 @@ impl Found {
             let most = rules.flows.len() + MOST_OLD;
             return if self.flows.len() > most { Err(endless()) } else { Ok(()) };
         };
-        if let (Some((front, backend)), false, Some(client)) = (named, is_answer, client_of(&flow.matches)) {
+        let is_of = |front: usize, client: Client| rules.fronts[front].ip.is_ipv4() == client.ip.is_ipv4();
+        if let (Some((front, backend)), false, Some(client)) = (named, is_answer, client_of(&flow.matches))
+            && is_of(front, client)
+        {
             self.connections += 1;
             let is_known = balancer.known(now, switch, Key { front, client }, backend, round);
             self.unknown += u64::from(!is_known);
@@ -760,7 +763,7 @@ fn delete(table: u8, cookie: u64) -> FlowMod {
 /// The client of a connection's flow.
 fn client_of(matches: &crate::wire::Match) -> Option<Client> {
     let port = matches.get(Kind::TCP_SRC).or_else(|| matches.get(Kind::UDP_SRC))?;
-    Some(Client { ip: matches.ip(Kind::IPV4_SRC)?, port: port as u16 })
+    Some(Client { ip: matches.source()?, port: port as u16 })
 }
 
 /// The backend of a flow that lets its own connections pass: it sends what the flow is for.
@@ -779,31 +782,26 @@ struct Seen {
 impl Seen {
     fn of(frame: &[u8]) -> Option<Seen> {
         let layout = parse(frame).ok()?;
-        if layout.l3 != L3::Ipv4 || !matches!(layout.l4, L4::Tcp | L4::Udp) {
-            return None;
-        }
-        let protocol = Ipv4::of(frame, &layout)?.protocol();
-        let ends = FlowKey::of(frame, &layout)?.ends();
-        let [from, to] = ends.map(|(ip, port)| match ip {
-            IpAddr::V4(ip) => Some(Client { ip, port }),
-            IpAddr::V6(_) => None,
-        });
+        let protocol = match layout.l4 {
+            L4::Tcp => protocol::TCP,
+            L4::Udp => protocol::UDP,
+            _ => return None,
+        };
+        let [from, to] = FlowKey::of(frame, &layout)?.ends().map(|(ip, port)| Client { ip, port });
         let begins = |tcp: Tcp<'_>| tcp.flags() & (tcp_flags::SYN | tcp_flags::ACK) == tcp_flags::SYN;
         let is_new = layout.l4 == L4::Udp || Tcp::of(frame, &layout).is_some_and(begins);
-        Some(Seen { from: from?, to: to?, protocol, is_new })
+        Some(Seen { from, to, protocol, is_new })
     }
 
     /// What matches frames of the same direction.
     fn fields(&self) -> Vec<Field> {
-        let is_udp = self.protocol == protocol::UDP;
-        let (source, target) = if is_udp { (Kind::UDP_SRC, Kind::UDP_DST) } else { (Kind::TCP_SRC, Kind::TCP_DST) };
         vec![
-            Field::new(Kind::ETH_TYPE, datapath::wire::ethertype::IPV4),
+            Version::of(self.from.ip).packets(),
             Field::new(Kind::IP_PROTO, self.protocol),
-            Field::ip(Kind::IPV4_SRC, self.from.ip),
-            Field::ip(Kind::IPV4_DST, self.to.ip),
-            Field::new(source, self.from.port),
-            Field::new(target, self.to.port),
+            Field::source(self.from.ip),
+            Field::target(self.to.ip),
+            Field::new(port_kind(self.protocol, true), self.from.port),
+            Field::new(port_kind(self.protocol, false), self.to.port),
         ]
     }
 }

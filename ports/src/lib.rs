@@ -83,7 +83,7 @@ pub type AnyPort = Box<dyn Port + Send>;
 /// Where frames enter and leave. All methods but [`Port::drops_before_us`] return at once.
 ///
 /// Call order: [`Port::fd`] is waited on; while it is readable (or in error), [`Port::rx`];
-/// [`Port::tx`] at any time, and [`Port::flush`] after each burst of them;
+/// [`Port::write`] or [`Port::tx`] at any time, and [`Port::flush`] after each burst of them;
 /// [`Port::drops_before_us`] about once a second, on the handle that [`Port::second`] gives, from a
 /// thread that may wait.
 pub trait Port {
@@ -113,18 +113,28 @@ pub trait Port {
     /// [`PortError::Gone`] the port is to be dropped.
     fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError>;
 
-    /// Hands a frame to the device. The frame is freed in any case.
+    /// Hands what a frame holds to the device. The frame is as it was before in any case.
     ///
     /// # Errors
-    /// [`Refused`]: the frame was not taken. [`Refused::reason`] is the counter it belongs to.
-    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused>;
+    /// [`Refused`]: it was not taken. [`Refused::reason`] is the counter it belongs to.
+    fn write(&mut self, pool: &mut Pool, frame: &Frame) -> Result<(), Refused>;
 
-    /// Publishes what [`Port::tx`] has taken since the last call, where `tx` left that to be done
+    /// The same, and frees the frame in any case.
+    ///
+    /// # Errors
+    /// As of [`Port::write`].
+    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
+        let result = self.write(pool, &frame);
+        pool.free(frame);
+        result
+    }
+
+    /// Publishes what [`Port::write`] has taken since the last call, where it left that to be done
     /// for a burst at once. Called after each visit that handed frames to the port. Returns whether
     /// there was something to do: then the time counts as writing.
     ///
     /// # Errors
-    /// [`Unsent`]: frames that `tx` took and the device did not.
+    /// [`Unsent`]: frames that `write` took and the device did not.
     fn flush(&mut self, pool: &mut Pool) -> Result<bool, Unsent> {
         let _ = pool;
         Ok(false)

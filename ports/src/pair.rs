@@ -73,20 +73,18 @@ impl Port for PairPort {
         Ok(burst)
     }
 
-    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
-        let offload = pool.meta(&frame).offload;
-        let result = if self.other_is_gone() {
+    fn write(&mut self, pool: &mut Pool, frame: &Frame) -> Result<(), Refused> {
+        let offload = pool.meta(frame).offload;
+        if self.other_is_gone() {
             Err(Refused::Gone)
         } else if !self.features.offload.takes(&offload) {
             Err(Refused::Invalid)
         } else if lock(&self.out).len() >= self.frames {
             Err(Refused::Full)
         } else {
-            lock(&self.out).push_back((pool.bytes(&frame).to_vec(), offload));
+            lock(&self.out).push_back((pool.bytes(frame).to_vec(), offload));
             Ok(())
-        };
-        pool.free(frame);
-        result
+        }
     }
 
     fn drops_before_us(&mut self) -> Result<u64, PortError> {

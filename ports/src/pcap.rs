@@ -167,8 +167,7 @@ impl Port for PcapInput {
         Ok(burst)
     }
 
-    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
-        pool.free(frame);
+    fn write(&mut self, _: &mut Pool, _: &Frame) -> Result<(), Refused> {
         Err(Refused::Down)
     }
 
@@ -217,7 +216,7 @@ impl PcapOutput {
         })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Refused> {
         if self.closed {
             return Err(Refused::Gone);
         }
@@ -255,14 +254,12 @@ impl Port for PcapOutput {
         self.failure.take().map_or(Ok(0), |error| Err(PortError::Io(error)))
     }
 
-    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
-        let result = if FEATURES.offload.takes(&pool.meta(&frame).offload) {
-            self.write(pool.bytes(&frame))
+    fn write(&mut self, pool: &mut Pool, frame: &Frame) -> Result<(), Refused> {
+        if FEATURES.offload.takes(&pool.meta(frame).offload) {
+            self.append(pool.bytes(frame))
         } else {
             Err(Refused::Invalid)
-        };
-        pool.free(frame);
-        result
+        }
     }
 
     fn drops_before_us(&mut self) -> Result<u64, PortError> {

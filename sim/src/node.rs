@@ -150,6 +150,12 @@ impl Node {
             return Ok(worker.poll(now));
         }
         let Some((port, frame)) = self.switch.tx(pool, now) else { return Ok(None) };
+        // Here links carry the frames themselves.
+        if self.switch.wants_back(pool, port, &frame)
+            && let Some(copy) = pool.duplicate(&frame)
+        {
+            self.switch.give_back(pool, now, port, copy);
+        }
         count(&mut self.meter, now, port, pool.meta(&frame).wire_bytes)?;
         Ok(Some((port, frame)))
     }

@@ -255,14 +255,21 @@ impl Worker {
     fn pump(&mut self, world: &mut Pool, switch: &mut Switch, sent: &mut Sent) -> Result<(), String> {
         for _ in 0..PUMP {
             let Some((port, frame)) = switch.tx_due(&mut self.pool, self.free_at) else { break };
-            self.write(world, port, frame, sent)?;
+            self.write(world, switch, port, frame, sent)?;
         }
         self.wake_workers(switch);
         Ok(())
     }
 
     /// Writes a frame, at the expense of whose it is.
-    fn write(&mut self, world: &mut Pool, port: PortId, frame: Frame, sent: &mut Sent) -> Result<(), String> {
+    fn write(
+        &mut self,
+        world: &mut Pool,
+        switch: &mut Switch,
+        port: PortId,
+        frame: Frame,
+        sent: &mut Sent,
+    ) -> Result<(), String> {
         let (start, meta) = (self.free_at, *self.pool.meta(&frame));
         sent(start, port, meta.wire_bytes)?;
         self.busy(self.costs.write.of(1, self.pool.len(&frame) as u64));
@@ -270,7 +277,7 @@ impl Worker {
             self.turns.charge(self.ports[payer.0 as usize].seat, self.free_at.since(start));
         }
         let copy = carry(&self.pool, &frame, world).ok_or("the world's pool is too small for what is on its way")?;
-        self.pool.free(frame);
+        switch.give_back(&mut self.pool, self.free_at, port, frame);
         self.written.push_back((self.free_at, port, copy));
         Ok(())
     }

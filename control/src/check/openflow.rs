@@ -1,6 +1,6 @@
 //! Checking the configuration of a controller of OpenFlow switches.
 
-use super::services::check_set;
+use super::services::{Keys, check_set, check_versions};
 use super::{Findings, unique};
 use crate::config::Service;
 use crate::config::openflow::{Listen, MOST_SERVICES, Mode, OpenFlow};
@@ -32,13 +32,12 @@ pub(crate) fn check(config: &OpenFlow) -> Vec<Problem> {
     }
     let mut fronts = BTreeMap::new();
     let mut macs = BTreeMap::new();
+    let mut keys = Keys { files: BTreeMap::new(), arrive: config.reports.is_some(), at: "[openflow]" };
     for (s, service) in config.services.iter().enumerate() {
         let place = services.item(s);
         for (a, address) in service.addresses.iter().enumerate() {
             let at = place.key("address").item(a);
-            if address.0.ip.is_ipv6() {
-                findings.error(at, "IPv6 over OpenFlow has no effect yet", "write an IPv4 address");
-            } else if let Some(other) = fronts.insert(address.0, &service.name) {
+            if let Some(other) = fronts.insert(address.0, &service.name) {
                 let message = format!("{address} is service \"{other}\"'s");
                 findings.error(at, message, "give each service its own address or port");
             } else {
@@ -51,6 +50,7 @@ pub(crate) fn check(config: &OpenFlow) -> Vec<Problem> {
         }
         check_policy(&mut findings, config, service, &place);
         check_backends(&mut findings, config, service, &place);
+        keys.check(&mut findings, service, &service.name, &place);
     }
     findings.0
 }
@@ -70,13 +70,15 @@ fn check_backends(findings: &mut Findings, config: &OpenFlow, service: &Service,
     check_set(findings, service, place, "[[openflow.service.backend]]");
     let addresses: Vec<IpAddr> = config.services.iter().flat_map(|s| &s.addresses).map(|a| a.0.ip).collect();
     for (b, backend) in service.backends.iter().enumerate() {
-        for ip in &backend.ips {
-            let at = backends.item(b).key("ip");
-            if ip.is_ipv6() {
-                findings.error(at, "IPv6 over OpenFlow has no effect yet", "write an IPv4 address");
-            } else if addresses.contains(ip) {
-                findings.error(at, format!("{ip} is a service's address"), "write the machine's own address");
-            }
+        let at = backends.item(b).key("ip");
+        for ip in backend.ips.iter().filter(|ip| addresses.contains(ip)) {
+            findings.error(at.clone(), format!("{ip} is a service's address"), "write the machine's own address");
+        }
+        // Where there is none, that has been said.
+        if !backend.ips.is_empty() {
+            let knows = [true, false].map(|v4| backend.ips.iter().any(|ip| ip.is_ipv4() == v4));
+            let remedy = "write both: ip = [\"10.0.0.1\", \"2001:db8::1\"]";
+            check_versions(findings, service, backend, knows, remedy, &at);
         }
     }
 }

@@ -26,36 +26,46 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
             check_targets(findings, tenant, &services);
         }
     }
-    check_keys(findings, config);
-}
-
-/// A key speaks for one backend only, and there is somewhere to speak to.
-fn check_keys(findings: &mut Findings, config: &Config) {
-    let mut files: BTreeMap<&str, String> = BTreeMap::new();
+    let mut keys = Keys { files: BTreeMap::new(), arrive: config.daemon.reports.is_some(), at: "[daemon]" };
     let root = Place::root().key("switch");
     for (i, switch) in config.switches.iter().enumerate() {
         for (t, tenant) in switch.tenants.iter().enumerate() {
+            let services = root.item(i).key("tenant").item(t).key("service");
             for (s, service) in tenant.services.iter().enumerate() {
-                for (b, backend) in service.backends.iter().enumerate() {
-                    let Some(file) = &backend.key else { continue };
-                    let place = || {
-                        let tenant = root.item(i).key("tenant").item(t);
-                        tenant.key("service").item(s).key("backend").item(b).key("key")
-                    };
-                    let path = format!("{}/{}/{}/{}", switch.name, tenant.name, service.name, backend.name);
-                    let make = format!("levada key {path} FILE");
-                    if let Some(other) = files.get(file.as_str()) {
-                        let message = format!("{file} is the key of backend \"{other}\" too");
-                        findings.error(place(), message, format!("make another one: {make}"));
-                    } else {
-                        files.insert(file, path);
-                    }
-                    if config.daemon.reports.is_none() {
-                        let message = format!("backend \"{}\" has a key, but reports arrive nowhere", backend.name);
-                        let remedy = "add `reports = \"ADDRESS:PORT\"` to [daemon]";
-                        findings.warning(place(), message, remedy);
-                    }
-                }
+                let path = format!("{}/{}/{}", switch.name, tenant.name, service.name);
+                keys.check(findings, service, &path, &services.item(s));
+            }
+        }
+    }
+}
+
+/// The keys of load reports: each speaks for one backend only, and there is somewhere to speak to.
+pub(super) struct Keys<'a> {
+    /// Files, and whose each is.
+    pub files: BTreeMap<&'a str, String>,
+    /// Whether reports arrive.
+    pub arrive: bool,
+    /// The table that says where.
+    pub at: &'static str,
+}
+
+impl<'a> Keys<'a> {
+    /// Those of one service's backends.
+    pub(super) fn check(&mut self, findings: &mut Findings, service: &'a Service, path: &str, place: &Place) {
+        for (b, backend) in service.backends.iter().enumerate() {
+            let Some(file) = &backend.key else { continue };
+            let place = || place.key("backend").item(b).key("key");
+            let path = format!("{path}/{}", backend.name);
+            let make = format!("levada key {path} FILE");
+            if let Some(other) = self.files.get(file.as_str()) {
+                let message = format!("{file} is the key of backend \"{other}\" too");
+                findings.error(place(), message, format!("make another one: {make}"));
+            } else {
+                self.files.insert(file, path);
+            }
+            if !self.arrive {
+                let message = format!("backend \"{}\" has a key, but reports arrive nowhere", backend.name);
+                findings.warning(place(), message, format!("add `reports = \"ADDRESS:PORT\"` to {}", self.at));
             }
         }
     }
@@ -169,13 +179,24 @@ fn check_backend(
         findings.error(place.clone(), format!("the MAC address of backend \"{}\" is not known", backend.name), remedy);
     }
     let (v4, v6) = backend.addresses(own);
-    for (version, is_known, is_wanted) in [
-        (4, v4.is_some(), service.addresses.iter().any(|address| address.0.ip.is_ipv4())),
-        (6, v6.is_some(), service.addresses.iter().any(|address| address.0.ip.is_ipv6())),
-    ] {
+    let remedy = "add it as `ip` to the endpoint or to the backend";
+    check_versions(findings, service, backend, [v4.is_some(), v6.is_some()], remedy, place);
+}
+
+/// A backend has an address of each version that its service has; `knows` says of 4 and of 6
+/// whether it does.
+pub(super) fn check_versions(
+    findings: &mut Findings,
+    service: &Service,
+    backend: &Backend,
+    knows: [bool; 2],
+    remedy: &str,
+    place: &Place,
+) {
+    for (version, is_known) in [4, 6].into_iter().zip(knows) {
+        let is_wanted = service.addresses.iter().any(|address| address.0.ip.is_ipv4() == (version == 4));
         if is_wanted && !is_known {
             let message = format!("the IPv{version} address of backend \"{}\" is not known", backend.name);
-            let remedy = "add it as `ip` to the endpoint or to the backend";
             findings.error(place.clone(), message, remedy);
         }
     }

@@ -81,6 +81,8 @@ pub struct OpenFlow {
     pub idle_timeout_s: u16,
     /// Reactive: connections that are remembered at most.
     pub connections: u32,
+    /// UDP address where servers' load reports arrive; `None`: nowhere.
+    pub reports: Option<SocketAddr>,
     /// How often each backend is asked whether it is there; 0 for never.
     pub probe_ns: u64,
     /// Whether frames for no service are forwarded as a learning switch does.
@@ -99,6 +101,7 @@ impl Default for OpenFlow {
             role: Role::default(),
             idle_timeout_s: DEFAULT_IDLE_S,
             connections: DEFAULT_CONNECTIONS,
+            reports: None,
             probe_ns: 0,
             normal: true,
             services: Vec::new(),

@@ -1,11 +1,11 @@
-//! Reading how backends are checked: `check = "tcp"`, or
+//! Reading how backends are checked: `check = "tcp"`, `check = "tls"`, or
 //! `check = { kind = "http", path = "/health" }`.
 
 use super::table::{Reader, Table};
 use super::values;
 use crate::problem::Problem;
 use crate::units::Wrong;
-use datapath::service::{Check, Http};
+use datapath::service::{Ask, Check, Http, Tls};
 use toml::de::DeValue;
 
 /// Bounds of an interval and of a timeout, in nanoseconds.
@@ -17,16 +17,20 @@ const MAX_HOST: usize = 253;
 /// The checks under `check`, if there are any.
 pub(super) fn check(r: &mut Reader, t: &mut Table<'_>) -> Option<Check> {
     if t.is_text("check") {
-        let http = r.get(t, "check", kind)?;
-        return Some(Check { http: http.then(Http::default), ..Check::default() });
+        let ask = r.get(t, "check", kind)?;
+        return Some(Check { ask, ..Check::default() });
     }
     let mut t = r.table(t, "check")?;
     let (check, page) = (Check::default(), Http::default());
-    let http = r.need(&mut t, "kind", "\"tcp\"", kind)?.then(|| Http {
-        path: r.get(&mut t, "path", path).unwrap_or(page.path),
-        host: r.get(&mut t, "host", host),
-        status: r.get(&mut t, "status", status).unwrap_or(page.status),
-    });
+    let ask = match r.need(&mut t, "kind", "\"tcp\"", kind)? {
+        Ask::Port => Ask::Port,
+        Ask::Http(_) => Ask::Http(Http {
+            path: r.get(&mut t, "path", path).unwrap_or(page.path),
+            host: r.get(&mut t, "host", host),
+            status: r.get(&mut t, "status", status).unwrap_or(page.status),
+        }),
+        Ask::Tls(_) => Ask::Tls(Tls { host: r.get(&mut t, "host", server_name) }),
+    };
     let interval_ns = r.get(&mut t, "interval", time).unwrap_or(check.interval_ns);
     let place = t.place.key("timeout");
     let timeout = r.get(&mut t, "timeout", time);
@@ -39,7 +43,7 @@ pub(super) fn check(r: &mut Reader, t: &mut Table<'_>) -> Option<Check> {
         r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     let check = Check {
-        http,
+        ask,
         interval_ns,
         timeout_ns: timeout.unwrap_or(check.timeout_ns.min(interval_ns)),
         rise: r.get(&mut t, "rise", times).unwrap_or(check.rise),
@@ -49,9 +53,13 @@ pub(super) fn check(r: &mut Reader, t: &mut Table<'_>) -> Option<Check> {
     Some(check)
 }
 
-/// Whether it is HTTP that is asked.
-fn kind(value: &DeValue<'_>) -> Result<bool, Wrong> {
-    values::choice(value, &[("tcp", false), ("http", true)], "check")
+/// What is asked for, if nothing else is said of it.
+fn kind(value: &DeValue<'_>) -> Result<Ask, Wrong> {
+    match values::choice(value, &[("tcp", 0), ("http", 1), ("tls", 2)], "check")? {
+        0 => Ok(Ask::Port),
+        1 => Ok(Ask::Http(Http::default())),
+        _ => Ok(Ask::Tls(Tls::default())),
+    }
 }
 
 fn time(value: &DeValue<'_>) -> Result<u64, Wrong> {
@@ -78,6 +86,15 @@ fn host(value: &DeValue<'_>) -> Result<String, Wrong> {
     if is_host { Ok(word.to_owned()) } else { Err(wrong()) }
 }
 
+/// A name as in a certificate: TLS has no other in its hello (RFC 6066).
+fn server_name(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let word = host(value)?;
+    if word.contains([':', '[', ']']) || word.parse::<std::net::IpAddr>().is_ok() {
+        return Err(Wrong::new(format!("\"{word}\" is no name"), "write a name without a port: \"www.example.com\""));
+    }
+    Ok(word)
+}
+
 /// The statuses of good answers: one, or a range.
 fn status(value: &DeValue<'_>) -> Result<(u16, u16), Wrong> {
     let word = values::text(value, "\"200-399\"")?;
@@ -85,4 +102,46 @@ fn status(value: &DeValue<'_>) -> Result<(u16, u16), Wrong> {
     let (first, last) = word.split_once('-').unwrap_or((word, word));
     let range = code(first).zip(code(last)).filter(|(first, last)| first <= last);
     range.ok_or_else(|| Wrong::new(format!("\"{word}\" is no status"), "write such as \"200\" or \"200-399\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(check: &str) -> crate::Checked {
+        crate::load(&format!(
+            "[daemon]\nname = \"d\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\n\
+             [[switch.tenant.service]]\nname = \"web\"\naddress = \"10.0.0.100:443\"\ncheck = {check}\n"
+        ))
+    }
+
+    #[test]
+    fn tls_asks_for_a_name_or_for_none() {
+        for (check, host) in [
+            ("\"tls\"", None),
+            ("{ kind = \"tls\" }", None),
+            ("{ kind = \"tls\", host = \"www.example.com\" }", Some("www.example.com")),
+        ] {
+            let checked = read(check);
+            let service = &checked.config.switches[0].tenants[0].services[0];
+            let wanted = Tls { host: host.map(str::to_owned) };
+            assert_eq!(service.check.as_ref().map(|check| &check.ask), Some(&Ask::Tls(wanted)), "{check}");
+            // As a daemon would write it, it is read again.
+            let keys = crate::write::service(service);
+            let again = read(&keys["check"].to_string().replace("\":", "\"="));
+            assert_eq!(&again.config.switches[0].tenants[0].services[0].check, &service.check);
+        }
+        for (check, said) in [
+            ("{ kind = \"tls\", host = \"10.0.0.1\" }", "is no name"),
+            ("{ kind = \"tls\", host = \"a:443\" }", "is no name"),
+            ("{ kind = \"tls\", path = \"/\" }", "path"),
+            ("\"ssl\"", "\"tls\""),
+        ] {
+            let problems = read(check).problems;
+            assert!(
+                problems.iter().any(|one| format!("{} {}", one.message, one.remedy).contains(said)),
+                "{check}: {problems:?}"
+            );
+        }
+    }
 }

@@ -29,6 +29,7 @@ fn openflow(r: &mut Reader, mut t: Table<'_>) -> OpenFlow {
         role: r.get(&mut t, "role", role).unwrap_or(default.role),
         idle_timeout_s: r.get(&mut t, "idle_timeout", idle_timeout).unwrap_or(default.idle_timeout_s),
         connections: r.get(&mut t, "connections", values::connections).unwrap_or(default.connections),
+        reports: r.get(&mut t, "reports", values::reports),
         probe_ns: r.get(&mut t, "probe", probe).unwrap_or(default.probe_ns),
         normal: r.get(&mut t, "normal", values::flag).unwrap_or(default.normal),
         services: r.tables(&mut t, "service").into_iter().map(|u| balanced(r, u)).collect(),
@@ -62,13 +63,17 @@ fn balanced(r: &mut Reader, mut t: Table<'_>) -> Service {
 
 fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
     let default = Backend::default();
+    if !t.has("ip") {
+        r.need(&mut t, "ip", "\"10.0.0.2\"", values::backend_ip);
+    }
     let backend = Backend {
         name: r.name(&mut t, "\"web1\""),
-        ips: r.need(&mut t, "ip", "\"10.0.0.2\"", values::backend_ip).into_iter().collect(),
+        ips: service::ips(r, &mut t),
         mac: r.need(&mut t, "mac", "\"02:00:00:00:00:02\"", values::mac),
         port: r.get(&mut t, "port", values::port),
         weight: r.get(&mut t, "weight", values::backend_weight).unwrap_or(default.weight),
         cores: r.get(&mut t, "cores", values::cores).unwrap_or(default.cores),
+        key: r.get(&mut t, "key", values::report_key),
         ..default
     };
     r.close(t);

@@ -4,6 +4,7 @@ use super::table::{Reader, Table};
 use super::values;
 use crate::config::{Backend, Service};
 use crate::problem::Problem;
+use std::net::IpAddr;
 
 pub(super) fn service(r: &mut Reader, mut t: Table<'_>) -> Service {
     let default = Service::default();
@@ -40,11 +41,10 @@ pub(super) fn addresses(r: &mut Reader, t: &mut Table<'_>) -> Vec<crate::names::
 
 pub(super) fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
     let default = Backend::default();
-    let place = t.place.key("ip");
     let backend = Backend {
         name: r.name(&mut t, "\"red2\""),
         endpoint: r.get(&mut t, "endpoint", values::name),
-        ips: r.list(&mut t, "ip", values::backend_ip),
+        ips: ips(r, &mut t),
         mac: r.get(&mut t, "mac", values::mac),
         port: r.get(&mut t, "port", values::port),
         weight: r.get(&mut t, "weight", values::backend_weight).unwrap_or(default.weight),
@@ -54,7 +54,15 @@ pub(super) fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
         max_connections: r.get(&mut t, "max_connections", values::max_connections),
         key: r.get(&mut t, "key", values::report_key),
     };
-    let of_version = |v4: bool| backend.ips.iter().filter(|ip| ip.is_ipv4() == v4).count();
+    r.close(t);
+    backend
+}
+
+/// Its addresses, of each IP version one at most.
+pub(super) fn ips(r: &mut Reader, t: &mut Table<'_>) -> Vec<IpAddr> {
+    let place = t.place.key("ip");
+    let ips = r.list(t, "ip", values::backend_ip);
+    let of_version = |v4: bool| ips.iter().filter(|ip| ip.is_ipv4() == v4).count();
     if of_version(true) > 1 || of_version(false) > 1 {
         let problem = Problem::error(
             place,
@@ -63,6 +71,5 @@ pub(super) fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
         );
         r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
-    r.close(t);
-    backend
+    ips
 }

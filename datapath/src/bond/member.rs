@@ -4,8 +4,9 @@
 //! rate. A frame leaves when its turn on that wire has come, up to [`BURST_NS`] early, so that a
 //! worker that is late loses no rate.
 
-use super::{MOST_WAIT_NS, REPLAY_KEPT_NS};
-use crate::frame::{Fifo, Frame, Owner, Pool};
+use super::MOST_WAIT_NS;
+use super::kept::Kept;
+use crate::frame::{Fifo, FlowIndex, Frame, Owner, Pool};
 use crate::offload::PortFeatures;
 use crate::segment::segments;
 use crate::stats::Traffic;
@@ -14,6 +15,9 @@ use crate::units::{Both, Instant, Rate};
 /// What a member may be sent ahead of its wire, in nanoseconds: on a machine of its own the loop is
 /// late by 10 us in the median, by 40 in one case of a hundred.
 pub const BURST_NS: u64 = 100_000;
+/// A frame is cut to what a member carries in so long, in nanoseconds: others wait no longer for
+/// it.
+pub(super) const CUT_NS: u64 = 100_000;
 /// Bits of the fraction of a nanosecond in which a byte's time is kept: at [`Rate::MIN`] and 64 KiB
 /// the product has 56 bits.
 const FRACTION: u32 = 16;
@@ -72,14 +76,14 @@ pub(super) struct Member {
     state: MemberState,
     /// What a byte takes, in nanoseconds with [`FRACTION`] bits of fraction.
     byte_time: u64,
+    /// Wire bytes that it carries in [`CUT_NS`].
+    cut_bytes: u32,
     free_at: Instant,
     /// `Meta::queued` of what waits says when its turn on the wire comes.
     waiting: Fifo,
     /// When the first that waits leaves.
     due: Option<Instant>,
-    /// Copies of numbered frames that have left, until the peer has said that it has them.
-    /// `Meta::queued` says when each left, `Meta::flow` its number.
-    kept: Fifo,
+    pub kept: Kept,
     pub features: PortFeatures,
     counts: MemberCounts,
 }
@@ -90,19 +94,19 @@ impl Member {
             rate,
             state: MemberState::Down,
             byte_time: byte_time(rate),
+            cut_bytes: cut_bytes(rate),
             free_at: Instant::ZERO,
             waiting: Fifo::default(),
             due: None,
-            kept: Fifo::default(),
+            kept: Kept::default(),
             features: PortFeatures::default(),
             counts: MemberCounts::default(),
         }
     }
 
-    /// Whose memory takes what waits and what is kept.
+    /// Whose memory takes what waits.
     pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
         self.waiting.set_owner(pool, owner);
-        self.kept.set_owner(pool, owner);
     }
 
     pub fn state(&self) -> MemberState {
@@ -122,7 +126,7 @@ impl Member {
     }
 
     pub fn set_rate(&mut self, rate: Rate) {
-        (self.rate, self.byte_time) = (rate, byte_time(rate));
+        (self.rate, self.byte_time, self.cut_bytes) = (rate, byte_time(rate), cut_bytes(rate));
     }
 
     /// One that comes back begins with an idle wire.
@@ -138,52 +142,24 @@ impl Member {
     /// What waits; the member has nothing more to send.
     pub fn take_waiting(&mut self) -> Fifo {
         self.due = None;
-        taken(&mut self.waiting)
-    }
-
-    /// What is kept of what it has sent.
-    pub fn take_kept(&mut self) -> Fifo {
-        taken(&mut self.kept)
-    }
-
-    /// Frames of which copies are kept.
-    pub fn kept(&self) -> u32 {
-        self.kept.frames()
-    }
-
-    /// Keeps a copy of a frame that leaves with a number, as far as there is memory for it; first
-    /// lets go what is old, or was received. `is_received` says so of a number.
-    pub fn keep(&mut self, pool: &mut Pool, now: Instant, frame: &Frame, is_received: impl Fn(u32) -> bool) {
-        self.let_go(pool, now, is_received);
-        if pool.may_wait(self.kept.owner(), pool.class(frame), self.kept.truesize())
-            && let Some(copy) = pool.duplicate(frame)
-        {
-            pool.meta_mut(&copy).queued = now;
-            self.kept.push(pool, copy);
-        }
-    }
-
-    /// Lets go what is kept and need not be any more.
-    pub fn let_go(&mut self, pool: &mut Pool, now: Instant, is_received: impl Fn(u32) -> bool) {
-        while let Some(meta) = self.kept.front(pool)
-            && (now.since(meta.queued) > REPLAY_KEPT_NS || meta.flow.is_none_or(|flow| is_received(flow.index())))
-            && let Some(old) = self.kept.pop(pool)
-        {
-            pool.free(old);
-        }
+        let mut empty = Fifo::default();
+        empty.own(self.waiting.owner());
+        std::mem::replace(&mut self.waiting, empty)
     }
 
     /// The number of the first frame that waits.
-    pub fn first_number(&self, pool: &Pool) -> Option<u32> {
-        self.waiting.front(pool).and_then(|meta| meta.flow).map(|flow| flow.index())
+    pub fn first_number(&self, pool: &Pool) -> Option<FlowIndex> {
+        self.waiting.front(pool).and_then(|meta| meta.flow)
     }
 
     /// When a frame of so many wire bytes would have left.
+    #[inline]
     pub fn done_at(&self, now: Instant, wire_bytes: u32) -> Instant {
         self.after(self.free_at.max(now), wire_bytes)
     }
 
     /// So many wire bytes later.
+    #[inline]
     pub fn after(&self, at: Instant, wire_bytes: u32) -> Instant {
         at.plus_ns((u64::from(wire_bytes) * self.byte_time) >> FRACTION)
     }
@@ -198,9 +174,10 @@ impl Member {
         self.free_at
     }
 
-    /// Wire bytes that it carries in `ns`.
-    pub fn bytes_in(&self, ns: u64) -> u32 {
-        u32::try_from(self.rate.bytes_in(ns)).unwrap_or(u32::MAX)
+    /// Wire bytes that it carries in [`CUT_NS`].
+    #[inline]
+    pub fn cut_bytes(&self) -> u32 {
+        self.cut_bytes
     }
 
     pub fn due(&self) -> Option<Instant> {
@@ -215,13 +192,32 @@ impl Member {
         count(pool, frame, &mut self.counts.traffic.ingress);
     }
 
-    /// Lets a frame wait for its turn; gives it back where it would wait too long.
+    /// Whether a frame would wait too long.
+    #[inline]
+    pub fn is_full(&self, now: Instant) -> bool {
+        self.free_at.since(now) > MOST_WAIT_NS
+    }
+
+    /// Whether a frame leaves at once.
+    #[inline]
+    pub fn passes(&self, now: Instant) -> bool {
+        self.due.is_none() && leaves_at(self.free_at) <= now
+    }
+
+    /// A frame leaves at once.
+    #[inline]
+    pub fn pass(&mut self, pool: &Pool, now: Instant, frame: &Frame) {
+        self.free_at = self.done_at(now, pool.meta(frame).wire_bytes);
+        count(pool, frame, &mut self.counts.traffic.egress);
+    }
+
+    /// Lets a frame wait for its turn; gives it back where that would be too long.
     pub fn push(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Frame> {
-        if self.free_at.since(now) > MOST_WAIT_NS {
+        if self.is_full(now) {
             self.counts.full += 1;
             return Err(frame);
         }
-        self.push_in_any_case(pool, now, frame);
+        self.wait(pool, now, frame);
         Ok(())
     }
 
@@ -229,14 +225,15 @@ impl Member {
     /// kept.
     pub fn push_again(&mut self, pool: &mut Pool, now: Instant, frame: Frame) {
         self.counts.replayed += 1;
-        self.push_in_any_case(pool, now, frame);
+        self.wait(pool, now, frame);
     }
 
-    fn push_in_any_case(&mut self, pool: &mut Pool, now: Instant, frame: Frame) {
+    /// Lets a frame wait for its turn, however long.
+    pub fn wait(&mut self, pool: &mut Pool, now: Instant, frame: Frame) {
         let start = self.free_at.max(now);
         let meta = pool.meta_mut(&frame);
         meta.queued = start;
-        self.free_at = start.plus_ns((u64::from(meta.wire_bytes) * self.byte_time) >> FRACTION);
+        self.free_at = self.after(start, meta.wire_bytes);
         self.waiting.push(pool, frame);
         self.due = self.due.or(Some(leaves_at(start)));
     }
@@ -253,21 +250,19 @@ impl Member {
     }
 }
 
-/// A queue's frames, which stay its owner's; it is empty.
-fn taken(queue: &mut Fifo) -> Fifo {
-    let mut empty = Fifo::default();
-    empty.own(queue.owner());
-    std::mem::replace(queue, empty)
-}
-
 /// A frame leaves before its turn on the wire, by as much as a worker may be late.
 fn leaves_at(turn: Instant) -> Instant {
     Instant(turn.0.saturating_sub(BURST_NS))
 }
 
+#[inline]
 fn count(pool: &Pool, frame: &Frame, traffic: &mut Traffic) {
     let meta = pool.meta(frame);
     traffic.add(segments(&meta.layout, &meta.offload), pool.len(frame), meta.wire_bytes);
+}
+
+fn cut_bytes(rate: Rate) -> u32 {
+    u32::try_from(rate.bytes_in(CUT_NS)).unwrap_or(u32::MAX)
 }
 
 /// A byte's time on the wire: 8 s over the rate.

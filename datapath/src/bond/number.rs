@@ -64,23 +64,23 @@ pub fn read(bytes: &[u8]) -> Option<Number> {
 /// Writes a number onto a frame, whose layout is known. False, and nothing changed, where there is
 /// no headroom.
 #[must_use = "the frame may be as it was"]
+#[inline]
 pub fn put_on(pool: &mut Pool, frame: &Frame, number: Number) -> bool {
-    if !encap::vlan::push(pool, frame, number.tci()) {
-        return false;
-    }
-    let (bytes, meta) = pool.parts_mut(frame);
+    let Some((bytes, meta)) = encap::vlan::push_and_look(pool, frame, number.tci()) else { return false };
     meta.wire_bytes = tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
     true
 }
 
 /// Takes the number off a frame that shows one. Its layout is not known yet.
+#[inline]
 pub fn take_off(pool: &mut Pool, frame: &Frame) {
-    let (bytes, meta) = pool.parts_mut(frame);
-    bytes.copy_within(..AT, TAG);
+    let Some((bytes, meta)) = pool.shrink_front(frame, TAG as u16) else { return };
+    if let Some(front) = bytes.first_chunk_mut::<{ AT + TAG }>() {
+        front.copy_within(..AT, TAG);
+    }
     if meta.offload.needs_csum {
         meta.offload.csum_start = meta.offload.csum_start.wrapping_sub(TAG as u16);
     }
-    pool.pull_front(frame, TAG);
 }
 
 /// A frame without a number is not to look as if it had one: its tag, which is its sender's own,

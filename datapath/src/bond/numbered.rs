@@ -2,20 +2,22 @@
 //! again, and order restored ([`super::peer`], [`super::order`]).
 
 use super::hello::{HELLO_BYTES, HelloFrame, HelloKey};
+use super::kept::Kept;
 use super::member::Member;
 use super::order::OrderStats;
 use super::peer::{KEPT_BITS, Peer, Plain};
-use super::{Bond, BondSettings, MOST_MEMBERS, MemberId, MemberState, Mode, is_membership, number};
-use crate::frame::{Fifo, FlowIndex, Frame, Owner, Pool};
-use crate::offload::{Offload, PortFeatures};
+use super::{
+    Bond, BondSettings, MOST_MEMBERS, MOST_WAIT_NS, MemberId, MemberState, Mode, is_membership, may_be_membership,
+    number,
+};
+use crate::frame::{FlowIndex, Frame, Meta, Owner, Pool};
+use crate::ids::EndpointId;
+use crate::offload::{Gso, Offload, PortFeatures};
 use crate::segment::{self, segments};
 use crate::units::Instant;
 use crate::verdict::Reason;
 use number::Number;
 
-/// A frame is cut to what a member carries in so long, in nanoseconds: others wait no longer for
-/// it.
-const CUT_NS: u64 = 100_000;
 /// Nothing more is taken while the soonest member is busy for longer, in nanoseconds: it waits
 /// where its owner's share is.
 const FULL_NS: u64 = 1_000_000;
@@ -104,7 +106,18 @@ impl Bond {
         }
     }
 
-    /// Whose memory takes what the bond keeps.
+    /// Whose memory takes what is kept of what an endpoint has sent.
+    pub fn set_keeper(&mut self, pool: &mut Pool, endpoint: EndpointId, owner: Owner) {
+        self.keepers.set_owner(pool, endpoint, owner);
+    }
+
+    /// Bytes of buffers that are kept of what an endpoint has sent.
+    #[must_use]
+    pub fn kept_bytes(&self, endpoint: EndpointId) -> u64 {
+        self.keepers.bytes(endpoint)
+    }
+
+    /// Whose memory takes what waits.
     pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
         self.members.iter_mut().for_each(|member| member.set_owner(pool, owner));
         if let Some(peer) = &mut self.peer {
@@ -175,23 +188,42 @@ impl Bond {
         free.unwrap_or(Instant::ZERO)
     }
 
-    /// Cuts a frame to what the member that has it out soonest carries in a moment, gives each part
-    /// a number, and lets it wait there; in `broadcast`, at all members.
-    pub(super) fn send_numbered(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+    /// Cuts a frame to what the member that has it out soonest carries in a moment, and gives each
+    /// part a number. Gives a frame of one segment back where it leaves at once; others wait at
+    /// their members, in `broadcast` at all.
+    pub(super) fn send_numbered(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        frame: Frame,
+    ) -> Result<Option<(MemberId, Frame)>, Reason> {
+        if self.settings.mode == Mode::Broadcast && self.free_at().since(now) > MOST_WAIT_NS {
+            pool.free(frame);
+            return Err(Reason::MemberFull);
+        }
+        if pool.meta(&frame).offload.gso != Gso::None {
+            return self.send_parts(pool, now, frame).map(|()| None);
+        }
+        match self.soonest(now, pool, &frame) {
+            Some(index) => self.number::<true>(pool, now, index, frame),
+            None => {
+                pool.free(frame);
+                Err(Reason::MemberFull)
+            }
+        }
+    }
+
+    fn send_parts(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+        let one = if self.settings.mode == Mode::Broadcast { 1 } else { u32::MAX };
         let mut rest = Some(frame);
         while let Some(frame) = rest.take() {
-            let index = match self.soonest(now, pool, &frame) {
-                Some(index) if self.free_at().since(now) <= super::MOST_WAIT_NS => index,
-                _ => {
-                    pool.free(frame);
-                    return Err(Reason::MemberFull);
-                }
+            let Some(index) = self.soonest(now, pool, &frame) else {
+                pool.free(frame);
+                return Err(Reason::MemberFull);
             };
-            let most = self.members[index].bytes_in(CUT_NS);
-            let one = if self.settings.mode == Mode::Broadcast { 1 } else { u32::MAX };
-            let (first, more) = segment::split_at_most(pool, frame, most, one);
+            let (part, more) = segment::split_at_most(pool, frame, self.members[index].cut_bytes(), one);
             rest = more;
-            if let Err(reason) = self.number(pool, now, index, first) {
+            if let Err(reason) = self.number::<false>(pool, now, index, part) {
                 if let Some(rest) = rest {
                     pool.free(rest);
                 }
@@ -201,82 +233,179 @@ impl Bond {
         Ok(())
     }
 
-    fn number(&mut self, pool: &mut Pool, now: Instant, index: usize, frame: Frame) -> Result<(), Reason> {
-        let Some(peer) = &mut self.peer else {
+    /// One frame gets a number. `MAY_PASS`: it is given back where it leaves at once.
+    #[inline]
+    fn number<const MAY_PASS: bool>(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        index: usize,
+        frame: Frame,
+    ) -> Result<Option<(MemberId, Frame)>, Reason> {
+        let is_broadcast = self.settings.mode == Mode::Broadcast;
+        let (Some(peer), Some(member)) = (&mut self.peer, self.members.get_mut(index)) else {
             pool.free(frame);
             return Err(Reason::PortDown);
         };
-        let (layout, offload) = (pool.meta(&frame).layout, pool.meta(&frame).offload);
-        let is_cut = segments(&layout, &offload) > 1 && (peer.are_cut() || !self.members[index].takes(&offload));
-        let full = peer.number();
+        if !is_broadcast && member.is_full(now) {
+            member.count_drop();
+            pool.free(frame);
+            return Err(Reason::MemberFull);
+        }
+        let Meta { layout, offload, .. } = pool.meta(&frame);
+        let is_cut =
+            offload.gso != Gso::None && segments(layout, offload) > 1 && (peer.are_cut() || !member.takes(offload));
+        let full = peer.next;
         if !number::put_on(pool, &frame, Number::new(full, is_cut)) {
             pool.free(frame);
             return Err(Reason::NoBuffer);
         }
-        pool.meta_mut(&frame).flow = FlowIndex::new((full & KEPT_BITS) as u32);
-        if self.settings.mode == Mode::Broadcast {
-            return self.send_copies(pool, now, frame);
+        pool.meta_mut(&frame).flow = kept_number(full, is_cut);
+        peer.next += 1;
+        if is_broadcast {
+            return self.send_copies(pool, now, frame).map(|()| None);
         }
-        self.members[index].push(pool, now, frame).map_err(|frame| {
-            pool.free(frame);
-            Reason::MemberFull
-        })
+        if MAY_PASS && member.passes(now) {
+            member.pass(pool, now, &frame);
+            peer.has_left(now, index, full, is_cut, true);
+            return Ok(Some((MemberId(index as u8), frame)));
+        }
+        member.wait(pool, now, frame);
+        self.waits_from(index);
+        Ok(None)
     }
 
     /// The member that has a frame out soonest: so links of unequal rate carry in proportion to
     /// their rates. Of those that have it out about as soon, the next in turn: so idle links carry
     /// alike. What a hello takes makes no difference.
+    #[inline]
     pub(super) fn soonest(&mut self, now: Instant, pool: &Pool, frame: &Frame) -> Option<usize> {
-        if is_membership(pool, frame) {
+        if may_be_membership(pool, frame) && is_membership(pool, frame) {
             return self.active_sender();
         }
-        let done_at = |&index: &u8| {
-            let member = &self.members[usize::from(index)];
-            member.done_at(now, pool.meta(frame).wire_bytes.min(member.bytes_in(CUT_NS)))
-        };
-        let senders = self.senders.all();
-        let best = senders.iter().min_by_key(|&index| done_at(index))?;
-        let about = self.members[usize::from(*best)].after(done_at(best), HELLO_WIRE_BYTES);
-        let (before, from) = senders.split_at(usize::from(self.next_equal).min(senders.len()));
-        let mut places = (self.next_equal..).zip(from).chain((0..).zip(before));
-        let (place, &index) = places.find(|&(_, index)| done_at(index) <= about)?;
-        self.next_equal = place + 1;
-        Some(usize::from(index))
+        if self.senders.are_alike
+            && let Some(index) = self.next_of_alike(now)
+        {
+            return Some(index);
+        }
+        let wire_bytes = pool.meta(frame).wire_bytes;
+        let (mut best, mut about) = (Instant(u64::MAX), Instant::ZERO);
+        for &index in self.senders.all() {
+            let member = self.members.get(usize::from(index))?;
+            let done = member.done_at(now, wire_bytes.min(member.cut_bytes()));
+            if done < best {
+                (best, about) = (done, member.after(done, HELLO_WIRE_BYTES));
+            }
+        }
+        let count = self.senders.count;
+        let mut place = self.next_equal;
+        for _ in 0..count {
+            place = if place < count { place } else { 0 };
+            let index = usize::from(self.senders.members[usize::from(place)]);
+            let member = self.members.get(index)?;
+            place += 1;
+            if member.done_at(now, wire_bytes.min(member.cut_bytes())) <= about {
+                self.next_equal = place;
+                return Some(index);
+            }
+        }
+        None
     }
 
-    /// A frame leaves over a member: where it has a number, a copy is kept until the other end has
-    /// it.
-    pub(super) fn has_left(&mut self, pool: &mut Pool, now: Instant, index: usize, frame: &Frame) {
-        let Some(peer) = &mut self.peer else { return };
-        let Some(kept) = pool.meta(frame).flow else { return };
-        let Some(Number { is_shared, .. }) = number::read(pool.bytes(frame)) else { return };
-        let is_last = self.members[index].waiting() == 0;
-        peer.has_left(now, index, peer.full(kept.index()), is_shared, is_last);
-        if self.senders.count > 1 && self.settings.mode != Mode::Broadcast {
-            let peer = &*peer;
-            self.members[index].keep(pool, now, frame, |kept| peer.full(kept) < peer.acked());
+    /// Of members of one rate, the next in turn, where none has a frame out sooner.
+    #[inline]
+    fn next_of_alike(&mut self, now: Instant) -> Option<usize> {
+        let count = self.senders.count;
+        let place = if self.next_equal < count { self.next_equal } else { 0 };
+        let index = usize::from(*self.senders.members.get(usize::from(place))?);
+        let free_at = self.members.get(index)?.free_at();
+        let is_sooner = |&other: &u8| self.members[usize::from(other)].free_at() < free_at;
+        if free_at > now && self.senders.all().iter().any(is_sooner) {
+            return None;
+        }
+        self.next_equal = place + 1;
+        Some(index)
+    }
+
+    /// A frame leaves over a member that has waited for it.
+    #[inline]
+    pub(super) fn has_left(&mut self, pool: &Pool, now: Instant, index: usize, frame: &Frame) {
+        let (Some(peer), Some(kept)) = (&mut self.peer, pool.meta(frame).flow) else { return };
+        let (full, is_shared) = peer.full(kept);
+        peer.has_left(now, index, full, is_shared, self.members[index].waiting() == 0);
+    }
+
+    /// Whether a frame that left over a member is to be given back when its port has written it
+    /// ([`Bond::give_back`]): it has a number, and there are others to send it again.
+    #[inline]
+    #[must_use]
+    pub fn wants_back(&self, pool: &Pool, frame: &Frame) -> bool {
+        pool.meta(frame).flow.is_some()
+            && self.peer.is_some()
+            && self.senders.count > 1
+            && self.settings.mode == Mode::BalanceRr
+    }
+
+    /// A frame that has left over a member, or was to, is kept until the other end has it;
+    /// `Out::From` says who sent it. Where it need not be kept, or cannot, it is freed.
+    #[inline]
+    pub fn give_back(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: Frame) {
+        match self.members.get_mut(usize::from(member.0)) {
+            Some(member) if pool.meta(&frame).flow.is_some() => member.kept.push(pool, now, &mut self.keepers, frame),
+            _ => pool.free(frame),
         }
     }
 
     /// Nothing that has left will be sent again.
     pub(super) fn let_kept_go(&mut self, pool: &mut Pool) {
         for member in &mut self.members {
-            member.take_kept().clear(pool);
+            member.kept.clear(pool, &mut self.keepers);
+        }
+    }
+
+    /// Lets go what need not be kept any more.
+    fn let_received_go(&mut self, pool: &mut Pool, now: Instant) {
+        let Some(peer) = &self.peer else { return };
+        for member in &mut self.members {
+            member.kept.let_go(pool, now, &mut self.keepers, |kept| peer.is_received(kept));
         }
     }
 
     /// What a member has sent that failed is sent again by the others, but for what has arrived.
-    pub(super) fn replay(&mut self, pool: &mut Pool, now: Instant, mut kept: Fifo, is_copy: bool) {
-        while let Some(frame) = kept.pop(pool) {
+    pub(super) fn replay(&mut self, pool: &mut Pool, now: Instant, mut kept: Kept) {
+        let mut last = None;
+        while let Some(frame) = kept.pop(pool, &mut self.keepers) {
             let is_lost = match (&self.peer, pool.meta(&frame).flow) {
-                (Some(peer), Some(kept)) => peer.is_numbering() && peer.full(kept.index()) >= peer.acked(),
+                (Some(peer), Some(kept)) => peer.is_numbering() && !peer.is_received(kept),
                 _ => false,
             };
-            match self.soonest(now, pool, &frame).filter(|_| is_lost && !is_copy) {
-                Some(index) => self.members[index].push_again(pool, now, frame),
-                None => pool.free(frame),
+            if !is_lost {
+                pool.free(frame);
+            } else if let Err(frame) = self.send_numbered_again(pool, now, &mut last, frame) {
+                pool.free(frame);
             }
         }
+    }
+
+    /// A frame that has its number already. Those that share one, `last` is the one before, go by
+    /// one member: over two, the other end would take them for copies.
+    pub(super) fn send_numbered_again(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        last: &mut Option<(FlowIndex, usize)>,
+        frame: Frame,
+    ) -> Result<(), Frame> {
+        let number = pool.meta(&frame).flow;
+        let index = match *last {
+            Some((before, index)) if Some(before) == number => Some(index),
+            _ => self.soonest(now, pool, &frame),
+        };
+        let Some(index) = index else { return Err(frame) };
+        *last = number.map(|number| (number, index));
+        self.members[index].push_again(pool, now, frame);
+        self.waits_from(index);
+        Ok(())
     }
 
     /// Takes the number off a frame that came over a member, where it has one, before anything else
@@ -358,9 +487,7 @@ impl Bond {
         if let Err(reason) = peer.hear(pool, now, member, frame)? {
             return Some(Err(reason));
         }
-        let peer = &*peer;
-        let is_received = |kept| peer.full(kept) < peer.acked();
-        self.members.iter_mut().for_each(|member| member.let_go(pool, now, is_received));
+        self.let_received_go(pool, now);
         Some(Ok(self.find_senders(pool, now)))
     }
 
@@ -370,12 +497,15 @@ impl Bond {
             return self.advance_lacp(pool, now);
         }
         let Some(peer) = &mut self.peer else { return 0 };
-        if peer.poll_timeout().is_none_or(|due| due > now) || !peer.advance(pool, now) {
+        if peer.poll_timeout().is_none_or(|due| due > now) {
             return 0;
         }
-        let peer = &*peer;
-        let is_received = |kept| peer.full(kept) < peer.acked();
-        self.members.iter_mut().for_each(|member| member.let_go(pool, now, is_received));
+        // Marks are due often enough while frames leave for nothing to be kept much too long.
+        let may_have_changed = peer.advance(pool, now);
+        self.let_received_go(pool, now);
+        if !may_have_changed {
+            return 0;
+        }
         self.find_senders(pool, now)
     }
 
@@ -397,6 +527,12 @@ impl Member {
     fn takes(&self, offload: &Offload) -> bool {
         self.features.offload.takes(offload)
     }
+}
+
+/// What is written beside a frame of its number: [`KEPT_BITS`] of it, and whether it is shared.
+#[inline]
+fn kept_number(full: u64, is_shared: bool) -> Option<FlowIndex> {
+    FlowIndex::new(((full & KEPT_BITS) << 1) as u32 | u32::from(is_shared))
 }
 
 /// Splitmix64 of the seed and the time: another for each run of each bond.

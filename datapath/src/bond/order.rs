@@ -231,6 +231,7 @@ impl Order {
     ///
     /// # Errors
     /// [`Reason::Duplicate`]: it was seen already; the frame is freed.
+    #[inline]
     pub fn rx(
         &mut self,
         pool: &mut Pool,
@@ -240,6 +241,39 @@ impl Order {
         frame: Frame,
     ) -> Result<Option<Frame>, Reason> {
         self.stats.received += 1;
+        if self.is_next_alone(number)
+            && let Some(next) = &mut self.next
+            && let Some(found) = self.members.get_mut(usize::from(member.0))
+            && let Some(place) = self.places.get_mut((*next % u64::from(WINDOW)) as usize)
+            && (place.number != *next || place.seen.is_none())
+        {
+            (place.number, place.seen, found.last) = (*next, Some((member.0, false)), *next);
+            *next += 1;
+            found.passed = found.passed.max(*next);
+            return Ok(Some(frame));
+        }
+        self.rx_later(pool, now, member, number, frame)
+    }
+
+    /// Whether a number is the next, and nothing waits.
+    #[inline]
+    fn is_next_alone(&self, number: Number) -> bool {
+        !number.is_shared
+            && self.next.is_some_and(|next| next % u64::from(MODULUS) == u64::from(number.value))
+            && self.waiting.is_empty()
+            && self.ready.is_empty()
+    }
+
+    /// A frame that is not the next, or not alone.
+    #[inline(never)]
+    fn rx_later(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        number: Number,
+        frame: Frame,
+    ) -> Result<Option<Frame>, Reason> {
         let next = *self.next.get_or_insert(u64::from(MODULUS) + u64::from(number.value));
         let full = expand(next, number.value);
         let follows = self.show(member, full, number.is_shared);

@@ -20,7 +20,7 @@ use super::order::Order;
 use super::saved::LineState;
 use super::secret::challenge;
 use super::{MOST_MEMBERS, MemberId};
-use crate::frame::{Frame, Pool};
+use crate::frame::{FlowIndex, Frame, Pool};
 use crate::units::{Instant, earlier};
 use crate::verdict::Reason;
 
@@ -60,8 +60,9 @@ const NEVER: Instant = Instant(u64::MAX);
 /// Hellos of a member that are read in a second: as many as may be said.
 const HELLOS_MOST: u32 = 5100;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Numbers beside frames that wait are kept in 31 bits ([`crate::frame::FlowIndex`]).
-pub(super) const KEPT_BITS: u64 = (1 << 31) - 1;
+/// Numbers beside frames that wait are kept in 30 bits, and with another whether they are shared
+/// ([`crate::frame::FlowIndex`]).
+pub(super) const KEPT_BITS: u64 = (1 << 30) - 1;
 
 /// Who is at the other end of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -268,6 +269,7 @@ impl Peer {
         self.plain
     }
 
+    #[inline]
     pub fn is_numbering(&self) -> bool {
         self.plain.is_none()
     }
@@ -285,10 +287,6 @@ impl Peer {
     /// Whether offloaded frames arrive at the other end in pieces.
     pub fn are_cut(&self) -> bool {
         self.are_cut
-    }
-
-    pub fn acked(&self) -> u64 {
-        self.acked
     }
 
     /// A member is received from now, or is not.
@@ -371,19 +369,22 @@ impl Peer {
         (longest > room.min(theirs.unwrap_or(u32::MAX))).then_some(Plain::TooLong)
     }
 
-    /// The number of the next frame.
-    pub fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next - 1
+    /// The number that was kept beside a frame, in all its bits; and whether it is shared.
+    #[inline]
+    pub fn full(&self, kept: FlowIndex) -> (u64, bool) {
+        let (number, is_shared) = (u64::from(kept.index() >> 1), kept.index() & 1 != 0);
+        (self.next.saturating_sub(self.next.wrapping_sub(number) & KEPT_BITS), is_shared)
     }
 
-    /// The number that was kept beside a frame, in all its bits.
-    pub fn full(&self, kept: u32) -> u64 {
-        self.next.saturating_sub(self.next.wrapping_sub(u64::from(kept)) & KEPT_BITS)
+    /// Whether the other end has said that it has this number.
+    #[inline]
+    pub fn is_received(&self, kept: FlowIndex) -> bool {
+        self.full(kept).0 < self.acked
     }
 
     /// A frame with a number has left over a member. `is_last`: the member has nothing more to send
     /// now; where others may have the number, that is said at once, since they are waited for.
+    #[inline]
     pub fn has_left(&mut self, now: Instant, member: usize, full: u64, is_shared: bool, is_last: bool) {
         let Some(line) = self.lines.get_mut(member) else { return };
         line.shown = line.shown.max(full + u64::from(!is_shared));
@@ -402,6 +403,7 @@ impl Peer {
     ///
     /// # Errors
     /// [`Reason::BondControl`]: it is not known yet what the number is.
+    #[inline]
     pub fn has_numbers(&self, member: MemberId) -> Result<bool, Reason> {
         match self.lines.get(usize::from(member.0)).map(|line| line.end) {
             Some(End::Peer) => Ok(true),
@@ -411,6 +413,7 @@ impl Peer {
     }
 
     /// A frame came whose number was taken off it.
+    #[inline]
     pub fn receive(
         &mut self,
         pool: &mut Pool,
@@ -662,7 +665,7 @@ impl Peer {
     pub fn poll_hello(
         &mut self,
         now: Instant,
-        waits: impl Fn(usize) -> Option<u32>,
+        waits: impl Fn(usize) -> Option<FlowIndex>,
         max_frame: impl Fn(usize) -> u32,
     ) -> Option<(MemberId, HelloFrame)> {
         if self.is_leaving || !self.may_speak() {
@@ -677,7 +680,7 @@ impl Peer {
             return None;
         };
         let receives = self.mask(Line::is_live);
-        let below = waits(at).map_or(self.next, |kept| self.full(kept));
+        let below = waits(at).map_or(self.next, |kept| self.full(kept).0);
         self.count = self.count.wrapping_add(1);
         let line = &mut self.lines[at];
         let is_settled = line.end == End::Peer && line.is_received;

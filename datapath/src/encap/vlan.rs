@@ -14,16 +14,22 @@ const ADDRESSES: usize = 12;
 /// that the frame may have. False, and nothing changed, where there is no headroom left.
 #[must_use = "the frame may be as it was"]
 pub fn push(pool: &mut Pool, frame: &Frame, tci: u16) -> bool {
-    if !pool.push_front(frame, TAG) {
-        return false;
+    push_and_look(pool, frame, tci).is_some()
+}
+
+/// The same, and gives the tagged frame's bytes and its metadata.
+#[inline]
+#[must_use = "the frame may be as it was"]
+pub(crate) fn push_and_look<'a>(pool: &'a mut Pool, frame: &Frame, tci: u16) -> Option<(&'a mut [u8], &'a mut Meta)> {
+    let (bytes, meta) = pool.grow_front(frame, TAG as u16)?;
+    if let Some(front) = bytes.first_chunk_mut::<{ ADDRESSES + TAG }>() {
+        front.copy_within(TAG.., 0);
+        put16(front, ADDRESSES, ethertype::VLAN);
+        put16(front, ADDRESSES + 2, tci);
     }
-    let (bytes, meta) = pool.parts_mut(frame);
-    bytes.copy_within(TAG..TAG + ADDRESSES, 0);
-    put16(bytes, ADDRESSES, ethertype::VLAN);
-    put16(bytes, ADDRESSES + 2, tci);
     shift(meta, TAG as i16);
     meta.layout.vlan = Some(tci & MOST);
-    true
+    Some((bytes, meta))
 }
 
 /// Takes the outermost tag off; returns its `tci`. `None`, and nothing changed, where the frame has

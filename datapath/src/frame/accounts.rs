@@ -13,7 +13,7 @@
 //! All of it is counted in buffers of a class, since a class can be used up alone. What lies in no
 //! queue (what is being read or sent) is counted for nobody: it makes the common part smaller.
 
-use super::{Class, Counts, Pool, PoolLimits};
+use super::{Class, Counts, Frame, Pool, PoolLimits};
 
 /// By class: a difference of counts.
 type Differences = [i32; Class::ALL.len()];
@@ -43,6 +43,12 @@ impl Part {
     #[must_use]
     pub fn mean(self, other: Part) -> Part {
         Part(self.0 / 2 + other.0 / 2)
+    }
+
+    /// So many eighths of this part, at most all.
+    #[must_use]
+    pub fn eighths(self, n: u64) -> Part {
+        Part((u64::from(self.0) * n.min(8) / 8) as u32)
     }
 
     /// This part without another.
@@ -154,6 +160,65 @@ impl Accounts {
             self.owed[class as usize] += after.max(0) - before.max(0);
             (at, by) = (account.parent, Account::over(before) - Account::over(after));
         }
+    }
+}
+
+/// Frames that are charged to an owner wherever they are: those of one among many that lie in one
+/// queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Holding {
+    owner: Owner,
+    counts: Counts,
+    bytes: u64,
+}
+
+impl Holding {
+    /// Of nobody, and nothing.
+    pub const NONE: Holding = Holding { owner: Owner::NOBODY, counts: [0; Class::ALL.len()], bytes: 0 };
+
+    /// Whether one more frame may be held.
+    #[inline]
+    #[must_use]
+    pub fn may_take(&self, pool: &Pool, frame: &Frame) -> bool {
+        pool.may_wait(self.owner, pool.class(frame), self.bytes)
+    }
+
+    /// Holds a frame.
+    #[inline]
+    pub fn enter(&mut self, pool: &mut Pool, frame: &Frame) {
+        let class = pool.class(frame);
+        self.counts[class as usize] += 1;
+        self.bytes += u64::from(class.bytes());
+        pool.accounts.charge(self.owner, class);
+    }
+
+    /// Holds a frame no more.
+    #[inline]
+    pub fn leave(&mut self, pool: &mut Pool, frame: &Frame) {
+        let class = pool.class(frame);
+        self.counts[class as usize] -= 1;
+        self.bytes -= u64::from(class.bytes());
+        pool.accounts.discharge(self.owner, class);
+    }
+
+    /// Charges what is held to another. Takes time in proportion to it.
+    pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
+        let before = std::mem::replace(&mut self.owner, owner);
+        if before == owner {
+            return;
+        }
+        for (class, count) in Class::ALL.into_iter().zip(self.counts) {
+            for _ in 0..count {
+                pool.accounts.discharge(before, class);
+                pool.accounts.charge(owner, class);
+            }
+        }
+    }
+
+    /// Bytes of buffers that are held.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 

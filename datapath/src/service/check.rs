@@ -2,15 +2,16 @@
 //! it answers a request.
 //!
 //! A probe is a connection of the switch's own, from the service's address and a port that changes
-//! each time: a SYN, and for HTTP one request behind the backend's SYN-ACK. A reset ends it. One
-//! segment is under way and nothing is sent again: what is lost is one failure, of which `fall` in
-//! a row are needed.
+//! each time: a SYN, and for HTTP or TLS one request behind the backend's SYN-ACK. A reset ends it.
+//! One segment is under way and nothing is sent again: what is lost is one failure, of which `fall`
+//! in a row are needed.
 //!
 //! What a backend answers is judged at once and kept nowhere: it waits in no queue that a backend
 //! could fill. It counts only where the backend is asked just then, at the port and with the
 //! numbers that it was asked with. So nobody else can speak for it, and nothing can be said
 //! unasked.
 
+use super::ask::{Ask, LOOKED_AT};
 use super::entry::Segment;
 use super::running::Running;
 use super::{Address, Decision, Role, ServiceId, Services};
@@ -19,13 +20,11 @@ use crate::units::Instant;
 use crate::wire::build::{Build, eth};
 use crate::wire::{Layout, Mac, protocol, tcp_flags};
 use std::hash::BuildHasher;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 /// The ports that probes come from.
 const FIRST_PORT: u16 = 32_768;
 const PORTS: u16 = 28_000;
-/// Bytes of a status line up to its code: "HTTP/1.1 200".
-const STATUS: usize = 12;
 /// The part of an interval by which one differs from the other, at most, in either direction: so
 /// that the checks of many backends do not stay together.
 const JITTER: u64 = 10;
@@ -35,8 +34,8 @@ const WINDOW: u16 = 4096;
 /// How the backends of a service are checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Check {
-    /// What is asked for; `None` where an open port is enough.
-    pub http: Option<Http>,
+    /// What is asked for.
+    pub ask: Ask,
     /// From the start of one probe to that of the next, in nanoseconds.
     pub interval_ns: u64,
     /// How long a probe may last: no longer than that.
@@ -49,43 +48,7 @@ pub struct Check {
 
 impl Default for Check {
     fn default() -> Check {
-        Check { http: None, interval_ns: 1_000_000_000, timeout_ns: 1_000_000_000, rise: 2, fall: 3 }
-    }
-}
-
-/// A request of HTTP.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Http {
-    /// What is asked for: `/health`.
-    pub path: String,
-    /// Whom it is asked of; `None` for the service's address.
-    pub host: Option<String>,
-    /// What the status of a good answer is, first and last.
-    pub status: (u16, u16),
-}
-
-impl Default for Http {
-    fn default() -> Http {
-        Http { path: "/".to_owned(), host: None, status: (200, 399) }
-    }
-}
-
-impl Http {
-    pub(crate) fn request(&self, Address { ip, port, .. }: Address) -> Vec<u8> {
-        let host = match (&self.host, port) {
-            (Some(host), _) => host.clone(),
-            (None, 80) if ip.is_ipv4() => ip.to_string(),
-            (None, port) => SocketAddr::new(ip, port).to_string(),
-        };
-        let path = &self.path;
-        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: levada\r\nConnection: close\r\n\r\n").into_bytes()
-    }
-
-    /// Whether a status line is that of a good answer.
-    fn is_good(&self, line: &[u8; STATUS]) -> bool {
-        let code = line.strip_prefix(b"HTTP/1.").and_then(|rest| str::from_utf8(&rest[2..]).ok());
-        let code = code.and_then(|code| code.parse::<u16>().ok());
-        code.is_some_and(|code| (self.status.0..=self.status.1).contains(&code))
+        Check { ask: Ask::Port, interval_ns: 1_000_000_000, timeout_ns: 1_000_000_000, rise: 2, fall: 3 }
     }
 }
 
@@ -112,7 +75,7 @@ pub(super) struct Prober {
     /// The next byte that is sent, and the next that is expected.
     sequence: u32,
     expected: u32,
-    line: [u8; STATUS],
+    answer: [u8; LOOKED_AT],
     got: usize,
     pub(super) is_down: bool,
     is_known: bool,
@@ -145,7 +108,7 @@ impl Prober {
             next: now,
             sequence: 0,
             expected: 0,
-            line: [0; STATUS],
+            answer: [0; LOOKED_AT],
             got: 0,
             is_down: false,
             is_known: false,
@@ -210,12 +173,12 @@ impl Prober {
         if !has(tcp_flags::ACK) {
             return Heard::default();
         }
-        match (self.stage, &check.http) {
+        match (self.stage, &check.ask) {
             (Stage::Opening, _) if segment.ack != self.sequence => Heard::default(),
             (Stage::Opening, _) if has(tcp_flags::RST) => Heard { says: None, is_well: Some(false) },
-            (Stage::Opening, http) if has(tcp_flags::SYN) => {
+            (Stage::Opening, ask) if has(tcp_flags::SYN) => {
                 self.expected = segment.sequence.wrapping_add(1);
-                if http.is_none() {
+                if *ask == Ask::Port {
                     return Heard { says: reset(self.sequence, self.expected), is_well: Some(true) };
                 }
                 let flags = tcp_flags::ACK | tcp_flags::PSH;
@@ -224,16 +187,16 @@ impl Prober {
                 self.sequence = self.sequence.wrapping_add(request as u32);
                 Heard { says: Some(says), is_well: None }
             }
-            (Stage::Asked, Some(http)) if segment.sequence == self.expected && !has(tcp_flags::SYN) => {
+            (Stage::Asked, ask) if segment.sequence == self.expected && !has(tcp_flags::SYN) => {
                 if has(tcp_flags::RST) {
                     return Heard { says: None, is_well: Some(false) };
                 }
-                let taken = payload.len().min(STATUS - self.got);
-                self.line[self.got..self.got + taken].copy_from_slice(&payload[..taken]);
+                let taken = payload.len().min(LOOKED_AT - self.got);
+                self.answer[self.got..self.got + taken].copy_from_slice(&payload[..taken]);
                 self.got += taken;
                 self.expected = self.expected.wrapping_add(payload.len() as u32);
-                if self.got == STATUS {
-                    let is_well = Some(http.is_good(&self.line));
+                if self.got == LOOKED_AT {
+                    let is_well = Some(ask.is_good(&self.answer));
                     return Heard { says: reset(self.sequence, self.expected), is_well };
                 }
                 match (has(tcp_flags::FIN), taken) {
@@ -370,7 +333,8 @@ impl Services {
         let server = running.servers.get(usize::from(of.backend))?;
         let (backend, prober) = (server.backend.as_ref()?, server.prober.as_ref()?);
         let address = prober.address?;
-        let http = running.service.check.as_ref()?.http.as_ref().filter(|_| says.has_request);
+        let check = running.service.check.as_ref()?;
+        let payload = if says.has_request { check.ask.request(address, says.sequence) } else { Vec::new() };
         Some(Probe {
             of,
             endpoint: backend.endpoint,
@@ -378,7 +342,7 @@ impl Services {
             ips: (address.ip, backend.ip(address.ip)?),
             ports: (prober.port, backend.port.unwrap_or(address.port)),
             says,
-            payload: http.map(|http| http.request(address)).unwrap_or_default(),
+            payload,
         })
     }
 
@@ -417,7 +381,7 @@ impl Services {
         let check = running.service.check.clone()?;
         let server = running.servers.get_mut(usize::from(of.backend))?;
         let mut prober = server.prober?;
-        let request = check.http.as_ref().zip(prober.address).map_or(0, |(http, at)| http.request(at).len());
+        let request = prober.address.map_or(0, |at| check.ask.request(at, prober.sequence).len());
         let heard = prober.hear(&check, request, segment, payload);
         if let Some(is_well) = heard.is_well
             && server.ended(now, &check, &mut prober, is_well)

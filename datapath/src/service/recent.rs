@@ -6,15 +6,17 @@
 //! frame's own words: no address's role is looked up, and no key is hashed under SipHash. What does
 //! not fit a line exactly goes the whole way, which also makes the lines.
 //!
-//! A line is a copy and nobody's own: whatever evicts it costs its connection the whole way twice.
-//! It is made at a second frame that comes before others have taken the place, so that a million
+//! A line is a copy: whatever evicts it costs its connection the whole way twice. It is its
+//! tenant's, and is evicted only by a tenant that has no more lines, or when nothing was sent for
+//! some seconds: who has many connections takes its own lines' places, and nobody else's. It is
+//! made at a second frame that comes before others have taken the place, so that a million
 //! connections that all send now and then touch no line, only a small table of tags.
 //! It counts only while its entry in the table is still that connection's, open, and at the same
 //! backend, and until any service changes. Lines are chosen by a secret, so that nobody can aim at
 //! another's.
 
 use super::decide::{Known, segment};
-use super::entry::{Entry, Key, State};
+use super::entry::{Entry, Key, SECOND, State};
 use super::translate::{End, is_partial};
 use super::{Server, Services, octets};
 use crate::checksum;
@@ -29,6 +31,9 @@ use std::net::Ipv4Addr;
 const PLACES: usize = 1024;
 const LINES: usize = 4;
 const SHIFT: u32 = 64 - PLACES.trailing_zeros();
+/// A connection that was not seen for so long keeps no line from others; above the time for which
+/// a table's entries are not marked as seen again.
+const IDLE_NS: u64 = 3 * SECOND;
 
 /// What a frame is recognized by: addresses, ports and network, Ethernet source and whether it is
 /// from outside.
@@ -133,6 +138,8 @@ pub(super) struct Recent {
     /// None where there are no services, and so with lines.
     places: Vec<Place>,
     lines: Vec<[Line; LINES]>,
+    /// How many count, of each tenant.
+    of: Vec<u32>,
     secret: [u64; 2],
     version: u32,
     /// Frames that were passed on so, for tests.
@@ -146,6 +153,7 @@ impl Recent {
         Recent {
             places: Vec::new(),
             lines: Vec::new(),
+            of: Vec::new(),
             secret: [secret | 1, secret.rotate_left(29) | 1],
             version: 1,
             #[cfg(test)]
@@ -162,6 +170,7 @@ impl Recent {
     /// Services have changed: no line counts any more.
     pub(super) fn forget(&mut self) {
         self.version = self.version.wrapping_add(1);
+        self.of.clear();
         if self.version == 0 {
             self.lines.fill([Line::NONE; LINES]);
             self.version = 1;
@@ -191,18 +200,39 @@ impl Recent {
         place.tags.contains(&tag) || std::mem::replace(&mut place.missed, tag) == tag
     }
 
-    /// Puts a line in the place of its own, of one that does not count, or of any.
-    fn put(&mut self, line: Line) {
+    /// How many lines a tenant has.
+    fn count(&self, owner: u32) -> u32 {
+        self.of.get(owner as usize).copied().unwrap_or(0)
+    }
+
+    /// Puts a line in the place of its own, of one that does not count or `is_idle`, or of the
+    /// tenant that has most, its own among them.
+    fn put(&mut self, line: Line, is_idle: impl Fn(&Line) -> bool) {
         let (at, tag) = self.place(&line.words);
-        let Some(place) = self.places.get_mut(at) else { return };
-        let lines = &mut self.lines[at];
-        let old = place.tags.iter().position(|&other| other == tag);
-        let free = old.or_else(|| lines.iter().position(|old| old.version != self.version));
-        let which = free.unwrap_or_else(|| {
-            place.turn = (place.turn + 1) % LINES as u16;
-            place.turn.into()
-        });
-        (lines[which], place.tags[which], place.missed) = (line, tag, 0);
+        let Some(place) = self.places.get(at) else { return };
+        let lines = &self.lines[at];
+        let of = |which: usize| self.count(lines[which].owner);
+        let is_free = |which: usize| lines[which].version != self.version || is_idle(&lines[which]);
+        let may_take = |which: usize| is_free(which) || of(which) >= self.count(line.owner);
+        // By a tag one line is found.
+        let which = match place.tags.iter().position(|&other| other == tag) {
+            Some(old) => Some(old).filter(|&old| lines[old].words == line.words || may_take(old)),
+            None => (0..LINES).find(|&which| is_free(which)).or_else(|| {
+                // Of those with as many, the first after the last that went.
+                let turns = (1..=LINES).map(|n| (usize::from(place.turn) + n) % LINES);
+                turns.rev().max_by_key(|&which| of(which)).filter(|&most| may_take(most))
+            }),
+        };
+        let Some(which) = which else { return };
+        let gone = std::mem::replace(&mut self.lines[at][which], line);
+        let place = &mut self.places[at];
+        (place.tags[which], place.missed, place.turn) = (tag, 0, which as u16);
+        if gone.version == self.version {
+            self.of[gone.owner as usize] -= 1;
+        }
+        let owner = line.owner as usize;
+        self.of.resize(self.of.len().max(owner + 1), 0);
+        self.of[owner] += 1;
     }
 }
 
@@ -276,7 +306,15 @@ impl Services {
 
     /// Makes a line of what a frame with these words has become, where the next one may be passed
     /// on as it was, and is likely to come soon.
-    pub(crate) fn note(&mut self, words: &Words, known: &Known, is_client: bool, bytes: &[u8], layout: &Layout) {
+    pub(crate) fn note(
+        &mut self,
+        now: Instant,
+        words: &Words,
+        known: &Known,
+        is_client: bool,
+        bytes: &[u8],
+        layout: &Layout,
+    ) {
         let is_open = self.connections.get(known.id).is_some_and(|entry| entry.state == State::Open);
         if !known.is_plain || !is_open || !self.recent.is_wanted(words) {
             return;
@@ -309,7 +347,8 @@ impl Services {
             backend: known.backend,
             is_client,
         };
-        self.recent.put(line);
+        let Services { recent, connections, .. } = self;
+        recent.put(line, |old| connections.seen(old.id).is_none_or(|seen| now.since(seen) >= IDLE_NS));
     }
 }
 
@@ -317,4 +356,66 @@ impl Services {
 fn difference(old: u32, new: u32) -> u16 {
     let of = |shift: u32| checksum::add(!((old >> shift) as u16), (new >> shift) as u16);
     checksum::add(of(16), of(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The line of a connection of a tenant.
+    fn line(recent: &Recent, owner: u32, connection: u32) -> Line {
+        let words = [u64::from(connection) << 32 | u64::from(owner), 7, 9];
+        Line { words, owner, version: recent.version, ..Line::NONE }
+    }
+
+    fn kept(recent: &Recent, owner: u32, connections: u32) -> usize {
+        (0..connections).filter(|&n| recent.find(&line(recent, owner, n).words).is_some()).count()
+    }
+
+    #[test]
+    fn a_tenant_of_many_connections_takes_its_own_lines_and_nobody_elses() {
+        for few_come_first in [false, true] {
+            let mut recent = Recent::new(0x1234_5678_9abc_def1);
+            recent.reserve();
+            let put = |recent: &mut Recent, owner, connections| {
+                for n in 0..connections {
+                    let line = line(recent, owner, n);
+                    recent.put(line, |_| false);
+                }
+            };
+            if few_come_first {
+                put(&mut recent, 2, 200);
+            }
+            put(&mut recent, 1, 100_000);
+            put(&mut recent, 2, 200);
+            put(&mut recent, 1, 100_000);
+            assert_eq!(kept(&recent, 2, 200), 200);
+            assert!(kept(&recent, 1, 100_000) > PLACES * LINES * 9 / 10, "the rest is the other's");
+            let counts = [1, 2].map(|owner| recent.count(owner) as usize);
+            assert_eq!(counts, [kept(&recent, 1, 100_000), 200]);
+            recent.forget();
+            assert_eq!((kept(&recent, 2, 200), recent.count(1)), (0, 0));
+            put(&mut recent, 2, 200);
+            assert_eq!(kept(&recent, 2, 200), 200, "those that do not count are nobody's");
+        }
+    }
+
+    #[test]
+    fn lines_of_idle_connections_are_anybodys() {
+        let mut recent = Recent::new(0x1234_5678_9abc_def1);
+        recent.reserve();
+        let put = |recent: &mut Recent, owner, connections, is_idle: fn(&Line) -> bool| {
+            for n in 0..connections {
+                let line = line(recent, owner, n);
+                recent.put(line, is_idle);
+            }
+        };
+        put(&mut recent, 1, 100_000, |_| false);
+        put(&mut recent, 2, 1024, |_| false);
+        let had = (512..1024).filter(|&n| recent.find(&line(&recent, 2, n).words).is_some()).count();
+        put(&mut recent, 1, 100_000, |old| old.owner == 2 && old.words[0] >> 32 < 512);
+        let idle = (0..512).filter(|&n| recent.find(&line(&recent, 2, n).words).is_some()).count();
+        assert!(had > 500, "more than four in one place are the tenant's own matter");
+        assert_eq!((idle, kept(&recent, 2, 1024)), (0, had));
+    }
 }

@@ -3,7 +3,7 @@
 //!
 //! While a frame waits at its member, `Meta::out` says which endpoint sent it.
 
-use super::Switch;
+use super::{Role, Switch};
 use crate::bond::hello::HelloKey;
 use crate::bond::lacp::LacpView;
 use crate::bond::number::Number;
@@ -282,8 +282,10 @@ impl Switch {
     pub(super) fn send_member(&mut self, pool: &mut Pool, now: Instant, endpoint: EndpointId, frame: Frame) {
         let Some(bond) = &mut self.bond else { return pool.free(frame) };
         pool.meta_mut(&frame).set_out(Out::From(endpoint));
-        if let Err(reason) = bond.send(pool, now, frame) {
-            self.count_drop(endpoint, reason);
+        match bond.send(pool, now, frame) {
+            Ok(None) => {}
+            Ok(Some((member, frame))) => self.emit_member(pool, member, frame),
+            Err(reason) => self.count_drop(endpoint, reason),
         }
     }
 
@@ -295,13 +297,44 @@ impl Switch {
         self.tend_peer(pool, now);
         let Some(bond) = &mut self.bond else { return false };
         let Some((member, frame)) = bond.poll(pool, now) else { return false };
+        self.emit_member(pool, member, frame);
+        true
+    }
+
+    fn emit_member(&mut self, pool: &mut Pool, member: MemberId, frame: Frame) {
         let (Some(uplink), Out::From(endpoint)) = (&self.program.uplink, pool.meta(&frame).out()) else {
-            pool.free(frame);
-            return true;
+            return pool.free(frame);
         };
         let port = uplink.port_of(member);
         self.emit(pool, port, endpoint, self.port_of(endpoint, port), frame);
-        true
+    }
+
+    /// Whether a frame that [`Switch::tx`] gave for a port is to be given back
+    /// ([`Switch::give_back`]) as it was: a bond keeps it, to send it again where the member turns
+    /// out to be dead.
+    #[inline]
+    #[must_use]
+    pub fn wants_back(&self, pool: &Pool, port: PortId, frame: &Frame) -> bool {
+        self.bond.as_ref().is_some_and(|bond| bond.wants_back(pool, frame))
+            && matches!(self.role(port), Role::Uplink(_))
+    }
+
+    /// A port has written a frame that [`Switch::tx`] gave for it, or refused to, and the shell
+    /// needs it no more. It is freed, or kept. A shell that passes frames on, and does not copy
+    /// them, gives a copy of those that are wanted back.
+    #[inline]
+    pub fn give_back(&mut self, pool: &mut Pool, now: Instant, port: PortId, frame: Frame) {
+        if !self.wants_back(pool, port, &frame) {
+            return pool.free(frame);
+        }
+        let (role, sender) = (self.role(port), pool.meta(&frame).payer().map(|payer| self.role(payer)));
+        match (&mut self.bond, role, sender) {
+            (Some(bond), Role::Uplink(member), Some(Role::Endpoint(sender))) => {
+                pool.meta_mut(&frame).set_out(Out::From(sender));
+                bond.give_back(pool, now, member, frame);
+            }
+            _ => pool.free(frame),
+        }
     }
 }
 

@@ -12,9 +12,12 @@ use crate::network::Network;
 use crate::program::{Endpoint, EndpointId, Share, Tenant, TenantId};
 use crate::units::{Both, Direction, Rate};
 
-/// The bond's part beside the tenants' parts, in eighths: for what waits to be put in order, waits
-/// for its member, or is kept to be sent again.
+/// The bond's part beside the tenants' parts, in eighths: for what waits to be put in order, or
+/// waits for its member.
 const BOND_EIGHTHS: u64 = 1;
+/// What a tenant has of the memory for what the bond keeps to be sent again, in eighths of what it
+/// has of the rest.
+const KEPT_EIGHTHS: u64 = 1;
 /// Tenants and endpoints that are looked at in one go: some microseconds.
 const AT_ONCE: usize = 64;
 
@@ -28,12 +31,15 @@ struct Sums {
 #[derive(Clone, Copy, Debug)]
 struct Member {
     owner: Owner,
+    /// Who pays for what the uplink's bond keeps of what it has sent.
+    kept: Owner,
     /// What its endpoints are guaranteed.
     guaranteed: Both<u64>,
 }
 
 impl Member {
-    const VACANT: Member = Member { owner: Owner::NOBODY, guaranteed: Both { egress: 0, ingress: 0 } };
+    const VACANT: Member =
+        Member { owner: Owner::NOBODY, kept: Owner::NOBODY, guaranteed: Both { egress: 0, ingress: 0 } };
 }
 
 /// What a switch keeps of it.
@@ -144,20 +150,23 @@ impl Switch {
         if let Some(bond) = &mut self.bond {
             bond.set_owner(pool, Owner::NOBODY);
         }
-        if let Some(owner) = self.memory.bond.take() {
-            pool.close_account(owner);
+        let Some(owner) = self.memory.bond.take() else { return };
+        // Where the bond is gone, so is what it kept.
+        for tenant in &mut self.memory.tenants {
+            pool.close_account(std::mem::replace(&mut tenant.kept, Owner::NOBODY));
         }
+        pool.close_account(owner);
     }
 
     /// Closes all accounts: the switch goes.
     pub(super) fn leave_memory(&mut self, pool: &mut Pool) {
-        self.close_bond(pool);
         for at in 0..self.memory.endpoints.len() {
             self.close_endpoint(pool, EndpointId(at as u32));
         }
         for at in 0..self.memory.tenants.len() {
             self.close_tenant(pool, TenantId(at as u32));
         }
+        self.close_bond(pool);
         if std::mem::take(&mut self.memory.holds) {
             pool.set_holder(false);
         }
@@ -167,6 +176,9 @@ impl Switch {
     /// Nothing of an endpoint's waits any more.
     pub(super) fn close_endpoint(&mut self, pool: &mut Pool, id: EndpointId) {
         self.charge_to(pool, id, Owner::NOBODY);
+        if let Some(bond) = &mut self.bond {
+            bond.set_keeper(pool, id, Owner::NOBODY);
+        }
         self.close_own(pool, id);
     }
 
@@ -181,8 +193,10 @@ impl Switch {
     pub(super) fn close_tenant(&mut self, pool: &mut Pool, id: TenantId) {
         let Some(tenant) = self.memory.tenants.get_mut(id.0 as usize) else { return };
         let owner = std::mem::replace(&mut tenant.owner, Owner::NOBODY);
+        let kept = std::mem::replace(&mut tenant.kept, Owner::NOBODY);
         self.backlogs.set_network_owner(pool, Network(id.0), Owner::NOBODY);
         pool.close_account(owner);
+        pool.close_account(kept);
     }
 
     #[cold]
@@ -217,12 +231,16 @@ impl Switch {
 
     fn settle_tenant(&mut self, pool: &mut Pool, id: TenantId) {
         let Some(tenant) = self.program.tenants.get(id.0) else { return };
-        let Member { owner, guaranteed } = self.memory.tenants[id.0 as usize];
-        let part = |direction| {
-            let all = self.part(direction, tenant.share.get(direction));
-            all.without(self.guaranteed_part(direction, *guaranteed.get(direction)))
-        };
+        let Member { owner, kept, guaranteed } = self.memory.tenants[id.0 as usize];
+        let whole = |direction| self.part(direction, tenant.share.get(direction));
+        let part = |direction| whole(direction).without(self.guaranteed_part(direction, *guaranteed.get(direction)));
         let part = part(Direction::Egress).mean(part(Direction::Ingress));
+        let sends = whole(Direction::Egress);
+        if let Some(bond) = self.memory.bond {
+            let kept = if kept == Owner::NOBODY { pool.open_account(bond) } else { kept };
+            self.memory.tenants[id.0 as usize].kept = kept;
+            pool.set_part(kept, sends.eighths(KEPT_EIGHTHS));
+        }
         let owner = if owner == Owner::NOBODY { pool.open_account(Owner::NOBODY) } else { owner };
         self.memory.tenants[id.0 as usize].owner = owner;
         self.backlogs.set_network_owner(pool, Network(id.0), owner);
@@ -231,7 +249,10 @@ impl Switch {
 
     fn settle_endpoint(&mut self, pool: &mut Pool, id: EndpointId) {
         let Some(endpoint) = self.program.endpoints.get(id.0) else { return };
-        let tenant = self.memory.tenants[endpoint.tenant.0 as usize].owner;
+        let Member { owner: tenant, kept, .. } = self.memory.tenants[endpoint.tenant.0 as usize];
+        if let Some(bond) = &mut self.bond {
+            bond.set_keeper(pool, id, kept);
+        }
         if !has_guarantee(endpoint) {
             self.charge_to(pool, id, tenant);
             return self.close_own(pool, id);

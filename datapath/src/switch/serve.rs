@@ -70,7 +70,7 @@ impl Switch {
                     false => self.services.back(now, &known, bytes, layout, offload),
                 };
                 if let Some(words) = words {
-                    self.services.note(&words, &known, is_client, bytes, layout);
+                    self.services.note(now, &words, &known, is_client, bytes, layout);
                 }
                 may_return
             }

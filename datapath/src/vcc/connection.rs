@@ -112,7 +112,7 @@ pub mod bit {
     pub const FIRST_IN: u16 = 1 << 7;
     /// A segment is being timed.
     pub const TIMED: u16 = 1 << 8;
-    /// The guest used its window in this round.
+    /// The guest used its window in this round. Until it is answered: its SYN names timestamps.
     pub const USED: u16 = 1 << 9;
     /// The guest has sent FIN.
     pub const FIN_OUT: u16 = 1 << 10;
@@ -204,6 +204,8 @@ const _: () = assert!(size_of::<Connection>() <= 112);
 const DEFAULT_MSS: u16 = 536;
 /// The least that is believed: what an IPv4 datagram of 68 bytes leaves (RFC 791).
 const LEAST_MSS: u16 = 28;
+/// Bytes of a segment that timestamps take, padded (RFC 7323, appendix A).
+const STAMPS: u16 = 12;
 
 impl Connection {
     /// A connection of which a SYN was seen.
@@ -243,6 +245,7 @@ impl Connection {
             treatment: Treatment::Opening,
         };
         connection.heed_mss(options);
+        connection.set(bit::USED, options.has_stamps);
         connection
     }
 
@@ -301,9 +304,40 @@ impl Connection {
         ack.wrapping_add(u32::from(field) << self.scales[1])
     }
 
+    /// A SYN-ACK names a segment size too. Timestamps of both leave less of it (RFC 6691).
+    pub fn heed_answer(&mut self, options: &Options) {
+        self.heed_mss(options);
+        if self.is(bit::USED) && options.has_stamps {
+            self.mss = self.mss.saturating_sub(STAMPS).max(LEAST_MSS);
+        }
+        self.set(bit::USED, false);
+    }
+
     /// A SYN or SYN-ACK names a segment size: the lower of both counts.
-    pub fn heed_mss(&mut self, options: &Options) {
+    fn heed_mss(&mut self, options: &Options) {
         let named = options.mss.unwrap_or(DEFAULT_MSS).max(LEAST_MSS);
         self.mss = self.mss.min(named);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_leave_less_of_a_segment_where_both_sides_name_them() {
+        let named = |mss, has_stamps| Options { mss: Some(mss), has_stamps, ..Options::default() };
+        let cases = [(true, true, 1388), (true, false, 1400), (false, true, 1400), (false, false, 1400)];
+        for (asks, answers, left) in cases {
+            let mut connection = Connection::new(&named(1460, asks));
+            // The SYN-ACK may come twice.
+            for _ in 0..2 {
+                connection.heed_answer(&named(1400, answers));
+                assert_eq!(connection.mss, left, "{asks}, {answers}");
+            }
+        }
+        let mut least = Connection::new(&named(0, true));
+        least.heed_answer(&named(0, true));
+        assert_eq!(least.mss, LEAST_MSS);
     }
 }

@@ -52,7 +52,8 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     if signal && !(is_shared && is_engaged) && is_news(connection, acked, marked) {
         mark(connection, policy, flight);
         is_reduced = true;
-    } else if is_engaged && (is_shared || !before(connection.una, connection.reduced_to)) {
+    } else if is_engaged && (is_shared || before(connection.reduced_to, connection.una)) {
+        // Natives too wait for what said CWR, the first beyond the reduction, to be acknowledged.
         grow(connection, policy, acked, flight);
     }
     if !before(connection.una, connection.round_end) {
@@ -70,13 +71,15 @@ pub(super) fn is_shared(connection: &Connection, policy: &Policy) -> bool {
 }
 
 /// Whether a signal is of data sent after the last reduction: what is older was answered by that.
-/// Of an acknowledgement of both, what is marked beyond all of the older.
+/// Of an acknowledgement of both, what is marked beyond all segments of the older.
 fn is_news(connection: &Connection, acked: u32, marked: u32) -> bool {
     let from = connection.una.wrapping_sub(acked);
     if !before(from, connection.reduced_to) {
         return true;
     }
-    before(connection.reduced_to, connection.una) && marked > connection.reduced_to.wrapping_sub(from)
+    // Marks are told in whole segments, which may be shorter than the largest.
+    let older = connection.reduced_to.wrapping_sub(from).next_multiple_of(u32::from(connection.mss));
+    before(connection.reduced_to, connection.una) && marked > older
 }
 
 /// Whether a connection that was written down has values that this controller gives.
@@ -282,6 +285,42 @@ mod tests {
             round(&mut connection, &policy, 100_000, 10_000);
             assert_eq!((connection.is(bit::ENGAGED), connection.window), (true, left), "{mode:?}");
         }
+    }
+
+    /// Of 10 segments in flight the first is marked. Then so many segments, the first `older` of
+    /// which were sent before that, are acknowledged, and `marked` of these are reported: by how
+    /// many segments of 1448 bytes the window is lower.
+    fn lower_after(older: u32, newer: u32, marked: u32) -> u32 {
+        let policy = Policy::default();
+        let mut connection = connection(1460, 14_480);
+        round(&mut connection, &policy, 14_480, 1460);
+        connection.una = connection.reduced_to.wrapping_sub(1448 * older);
+        let before = connection.window;
+        let acked = 1448 * (older + newer);
+        connection.una = connection.una.wrapping_add(acked);
+        let feedback = Feedback { acked, marked: (1460 * marked).min(acked), signal: marked > 0, flight: acked };
+        acknowledged(&mut connection, &policy, &feedback);
+        before.saturating_sub(connection.window) / 1448
+    }
+
+    #[test]
+    fn a_mark_on_what_was_sent_before_a_reduction_is_no_news_although_segments_are_short() {
+        // Timestamps leave 1448 bytes of a segment of 1460.
+        assert_eq!([lower_after(1, 1, 1), lower_after(2, 1, 2), lower_after(2, 0, 2)], [0; 3]);
+        assert_eq!([lower_after(1, 1, 2), lower_after(2, 1, 3), lower_after(0, 2, 1)], [2; 3]);
+    }
+
+    #[test]
+    fn a_window_does_not_grow_until_more_than_the_reduction_met_is_acknowledged() {
+        let policy = Policy::default();
+        let mut connection = connection(1000, 10_000);
+        round(&mut connection, &policy, 10_000, 1000);
+        let reduced = connection.window;
+        // Exactly what was in flight at the reduction: natives are told of CWR by what follows.
+        round(&mut connection, &policy, reduced, 0);
+        assert_eq!((connection.una, connection.window), (connection.reduced_to, reduced));
+        round(&mut connection, &policy, reduced, 0);
+        assert!(connection.window > reduced);
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
     connection.tries = if is_again { connection.tries.saturating_add(1) } else { 1 };
     connection.first[0] = answer.seq;
     (connection.una, connection.nxt) = (answer.seq, answer.end());
-    connection.heed_mss(options);
+    connection.heed_answer(options);
     settle_scale(connection, options.scale, 0);
     if options.is_signed {
         connection.treatment = Treatment::Untouched(Why::Signed);
@@ -135,7 +135,7 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
 pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
     if matches!(connection.treatment, Treatment::Native | Treatment::Untouched(_)) {
         if connection.treatment == Treatment::Native && policy.translates() && connection.una == connection.first[0] {
-            connection.heed_mss(options);
+            connection.heed_answer(options);
             settle_scale(connection, options.scale, 1);
             connection.una = answer.ack;
             native(connection, agreed(connection.asked.0, answer.codes));
@@ -161,7 +161,7 @@ pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, 
         return hidden;
     }
     connection.first[1] = answer.seq;
-    connection.heed_mss(options);
+    connection.heed_answer(options);
     settle_scale(connection, options.scale, 1);
     connection.una = answer.ack;
     connection.edge = answer.ack.wrapping_add(u32::from(answer.window));

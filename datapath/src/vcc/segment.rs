@@ -85,6 +85,8 @@ pub struct Options {
     pub is_multipath: bool,
     /// Selective acknowledgements (RFC 2018).
     pub has_sack: bool,
+    /// Timestamps (RFC 7323): where both sides name them, every segment carries them.
+    pub has_stamps: bool,
 }
 
 /// What a walk through the options of any length finds; what is malformed ends it.
@@ -109,6 +111,7 @@ pub fn options(bytes: &[u8]) -> Options {
             [2, 4, high, low] => found.mss = Some(u16::from_be_bytes([*high, *low])),
             [3, 3, scale] => found.scale = Some((*scale).min(14)),
             [5, _, _, ..] => found.has_sack = true,
+            [8, 10, ..] => found.has_stamps = true,
             [19 | 29, ..] => found.is_signed = true,
             [30, ..] => found.is_multipath = true,
             _ => {}

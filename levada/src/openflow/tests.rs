@@ -24,6 +24,7 @@ fn house(config: OpenFlow) -> Rc<House> {
         rules: RefCell::new(rules),
         revision: RefCell::new(0),
         switches: RefCell::default(),
+        verdicts: Verdicts::default(),
         start: std::time::Instant::now(),
         seed: 1,
         log: Log::new("t", Format::Text),

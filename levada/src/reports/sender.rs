@@ -1,6 +1,6 @@
 //! On a server: `levada key` and `levada report`.
 
-use super::wall_ns;
+use super::court::wall_ns;
 use crate::os::{Signal, Signals};
 use crate::secrets::ReportKey;
 use crate::services::load;
@@ -24,7 +24,8 @@ const MOST_NS: u64 = 3_600_000_000_000;
 /// `levada key`.
 #[derive(Args, Debug)]
 pub struct Key {
-    /// The backend that it is to speak for: SWITCH/TENANT/SERVICE/BACKEND
+    /// The backend that it is to speak for: SWITCH/TENANT/SERVICE/BACKEND, or SERVICE/BACKEND of
+    /// levada openflow
     #[arg(value_parser = backend_path)]
     pub backend: String,
     /// The file, which is made with mode 0600; standard output where none is given
@@ -37,7 +38,7 @@ pub struct Reporter {
     /// The backend's key, made by levada key
     #[arg(long, value_name = "FILE")]
     pub key: PathBuf,
-    /// Where the daemon receives reports; port 7371 where none is given
+    /// Where the daemon or controller receives reports; port 7371 where none is given
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = address)]
     pub to: SocketAddr,
     /// How often
@@ -52,8 +53,13 @@ pub struct Reporter {
 }
 
 fn backend_path(path: &str) -> Result<String, String> {
-    let is_path = path.split('/').count() == 4 && path.split('/').all(|name| control::names::name(name).is_ok());
-    if is_path { Ok(path.to_owned()) } else { Err("write SWITCH/TENANT/SERVICE/BACKEND".to_owned()) }
+    let is_path =
+        matches!(path.split('/').count(), 2 | 4) && path.split('/').all(|name| control::names::name(name).is_ok());
+    if is_path {
+        Ok(path.to_owned())
+    } else {
+        Err("write SWITCH/TENANT/SERVICE/BACKEND, or SERVICE/BACKEND of levada openflow".to_owned())
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -153,7 +159,7 @@ mod tests {
         assert!(address("web1").is_err() && address("192.0.2.1:0").is_err());
         assert_eq!((period("5 s"), period("50ms")), (Ok(5_000_000_000), Ok(LEAST_NS)));
         assert!(period("10 ms").is_err() && period("5").is_err());
-        assert!(backend_path("s1/red/web/web1").is_ok());
+        assert!(backend_path("s1/red/web/web1").is_ok() && backend_path("web/web1").is_ok());
         assert!(backend_path("s1/red/web").is_err() && backend_path("s1/red/web/w b").is_err());
     }
 

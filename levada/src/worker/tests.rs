@@ -510,14 +510,14 @@ impl Port for Slow {
         self.port.rx(pool, burst, out)
     }
 
-    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
+    fn write(&mut self, pool: &mut Pool, frame: &Frame) -> Result<(), Refused> {
         self.frames += 1;
         if self.frames.is_multiple_of(self.every) {
             let start = Wall::now();
             while start.elapsed() < Duration::from_nanos(SLOW_NS) {}
             self.took_ns.fetch_add(SLOW_NS, std::sync::atomic::Ordering::Relaxed);
         }
-        self.port.tx(pool, frame)
+        self.port.write(pool, frame)
     }
 
     fn drops_before_us(&mut self) -> Result<u64, PortError> {
@@ -597,8 +597,8 @@ impl Port for Batching {
         self.port.rx(pool, burst, out)
     }
 
-    fn tx(&mut self, _pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
-        self.held.push(frame);
+    fn write(&mut self, pool: &mut Pool, frame: &Frame) -> Result<(), Refused> {
+        self.held.push(pool.duplicate(frame).ok_or(Refused::Full)?);
         Ok(())
     }
 

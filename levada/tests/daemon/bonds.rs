@@ -2,7 +2,7 @@
 //! order, and survive a cable and a process.
 
 use crate::management::described;
-use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::testbed::{Bed, Daemon, soon, turn, waited};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -220,17 +220,25 @@ fn a_process_that_stalls_is_no_silent_cable() {
         }
     });
     soon("frames have numbers", || bond(&two)["order"]["received"].as_u64().unwrap() > 100);
-    let mut silent = 0;
+    let silent = || (0..2).filter(|&n| bond(&two)["members"][n]["peer"].to_string().contains("silent")).count();
+    let (mut counted, mut given_up) = (0, 0);
     for _ in 0..20 {
+        let before = waited();
         one.freeze();
         std::thread::sleep(Duration::from_millis(60));
-        silent += (0..2).filter(|&member| bond(&two)["members"][member]["peer"].to_string().contains("silent")).count();
+        let seen = silent();
         one.signal(Signal::CONT);
         std::thread::sleep(Duration::from_millis(20));
+        // Where the other has no processor either, frames of one cable may be lost before it reads.
+        if waited() - before < Duration::from_millis(20) {
+            (counted, given_up) = (counted + 1, given_up + seen);
+        }
     }
+    println!("{given_up} members given up in {counted} rounds of 20 that count");
+    assert_eq!(given_up, 0, "{}", bond(&two));
+    soon("no member is silent", || silent() == 0);
     stop.store(true, Ordering::Relaxed);
     sender.join().unwrap();
-    assert_eq!(silent, 0, "{}", bond(&two));
 }
 
 #[test]

@@ -265,7 +265,7 @@ impl Arrivals {
 
     /// How many came from then on until then.
     pub fn between(&self, from: Instant, to: Instant) -> u64 {
-        self.came.lock().unwrap().iter().filter(|at| (from..to).contains(at)).count() as u64
+        self.came.lock().unwrap().iter().filter(|&at| (from..to).contains(at)).count() as u64
     }
 }
 

@@ -21,6 +21,7 @@ mod moves;
 mod ovs;
 mod pairs;
 mod privileges;
+mod reporter;
 mod reports;
 mod restart;
 mod services;

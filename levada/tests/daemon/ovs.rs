@@ -56,6 +56,7 @@ impl Ovs<'_> {
         self.bed.ip("sw", &format!("link set {name} netns {}", self.bed.name(name))).unwrap();
         self.bed.ip(name, &format!("link set {name} address 02:00:00:00:00:{number:02x} up")).unwrap();
         self.bed.ip(name, &format!("addr add 10.0.0.{number}/24 dev {name}")).unwrap();
+        self.bed.ip(name, &format!("addr add fd00::{number}/64 dev {name} nodad")).unwrap();
     }
 
     fn spawn(&mut self, program: &str, arguments: &[&str]) {

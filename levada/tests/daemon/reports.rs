@@ -1,15 +1,14 @@
 //! Load reports: servers in namespaces tell a daemon in another one, under keys.
 
+use crate::reporter::{Reporter, set_load, signed};
 use crate::services::{connect, serve, with_service};
 use crate::testbed::{Bed, Daemon, soon, turn};
 use crate::traffic::NEIGHBOURS;
-use control::report::{Report, SIZE, id};
-use ring::hmac;
-use rustix::process::{Pid, Signal, kill_process};
+use control::report::SIZE;
+use rustix::process::Signal;
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::time::{Duration, SystemTime};
+use std::path::PathBuf;
+use std::time::Duration;
 
 const SERVERS: [&str; 2] = ["b", "c"];
 
@@ -50,9 +49,7 @@ impl Place {
     }
 
     fn set_load(&self, name: &str, load: &str) {
-        let (new, file) = (self.directory.join("new"), self.load_of(name));
-        std::fs::write(&new, format!("{load} 9.99 9.99 1/99 7\n")).unwrap();
-        std::fs::rename(new, file).unwrap();
+        set_load(&self.load_of(name), load);
     }
 
     fn load_of(&self, name: &str) -> PathBuf {
@@ -61,12 +58,7 @@ impl Place {
 
     /// `levada report` of `name` in its namespace.
     fn report(&self, name: &str, to: &str, how: &[&str]) -> Reporter {
-        let key = self.directory.join(name);
-        let load = self.load_of(name);
-        let what = ["report", "--key", path(&key), "--load-from", path(&load), "--to", to];
-        let mut command = self.bed.levada(&[&what[..], how].concat());
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        Reporter(self.bed.space(name).run(|| command.spawn().unwrap()).unwrap())
+        Reporter::start(&self.bed, name, &self.directory.join(name), &self.load_of(name), to, how)
     }
 
     /// A socket in `b`.
@@ -86,27 +78,6 @@ impl Place {
     }
 }
 
-fn path(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-struct Reporter(Child);
-
-impl Reporter {
-    /// Ends it as systemd does; it says that nothing went wrong.
-    fn end(mut self) {
-        kill_process(Pid::from_raw(self.0.id() as i32).unwrap(), Signal::TERM).unwrap();
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Reporter {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn loads(daemon: &Daemon) -> [Option<u64>; 2] {
     let shown = daemon.show_part("services");
     [0, 1].map(|at: usize| shown["services"][0]["backends"][at]["load_milli"].as_u64())
@@ -118,18 +89,6 @@ fn count(daemon: &Daemon, verdict: &str) -> u64 {
 
 fn all_at(bed: &Bed, letter: u8) {
     assert!(connect(bed).iter().all(|(_, who)| *who == letter), "at {}", letter as char);
-}
-
-/// What `b` would say of `c`, under its own key.
-fn forged(key: &Path) -> Vec<u8> {
-    let text = std::fs::read_to_string(key).unwrap();
-    let digits = text.split_whitespace().last().unwrap();
-    let secret: Vec<u8> =
-        (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect();
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-    let report = Report { backend: id("s1/home/web/c"), boot: 1, sequence: 1, time_ns: now, load_milli: 0 };
-    let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &secret), &report.write());
-    [&report.write()[..], mac.as_ref()].concat()
 }
 
 #[test]
@@ -154,9 +113,11 @@ fn the_switch_goes_by_what_servers_report_and_by_nothing_else() {
     // What b says of c, what is no report, and what is of nobody.
     let socket = place.socket();
     let send = |datagram: &[u8]| assert_eq!(socket.send_to(datagram, "10.8.1.1:7371").unwrap(), datagram.len());
-    send(&forged(&place.directory.join("b")));
+    // What `b` would say of `c`, under its own key.
+    let forged = signed(&place.directory.join("b"), "s1/home/web/c");
+    send(&forged);
     send(&[7; SIZE + 1]);
-    let mut foreign = forged(&place.directory.join("b"));
+    let mut foreign = forged;
     foreign[8] ^= 1;
     send(&foreign);
     soon("they are counted", || ["forged", "malformed", "foreign"].map(|verdict| count(&daemon, verdict)) == [1; 3]);

@@ -6,6 +6,7 @@ use crate::traffic::{A, B, C, NEIGHBOURS};
 use rustix::process::Signal;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::Stdio;
 
 pub const PORT: u16 = 7010;
 pub const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 100);
@@ -191,6 +192,45 @@ fn checks_go_by_the_status_of_http() {
     let shown = bed.run(&["show", "services", "--name", bed.name("").trim_end_matches('-')]);
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains(" failed"), "{shown}");
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn checks_go_by_the_hello_of_tls() {
+    let Some(_turn) = turn("checks_go_by_the_hello_of_tls") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let text = with_service(NEIGHBOURS, "round-robin", ["b", "c"]);
+    let check = "check = { kind = \"tls\", host = \"www.example.com\", interval = \"200 ms\" }";
+    let mut daemon = bed.start(&with_keys(&text, check));
+    let file = |name: &str| bed.directory.join(name).display().to_string();
+    let openssl = |space: &str, words: &[&str]| {
+        let mut command = std::process::Command::new("openssl");
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        bed.space(space).run(|| command.spawn().unwrap()).unwrap()
+    };
+    let (key, certificate) = (file("tls.key"), file("tls.pem"));
+    let curve = "ec_paramgen_curve:P-256";
+    let new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", curve, "-noenc", "-subj", "/CN=x", "-keyout", &key];
+    assert!(openssl("c", &[&new[..], &["-out", &certificate]].concat()).wait().unwrap().success());
+    // The one in b speaks HTTP in the clear; that in c speaks TLS, of one version and then of the
+    // other.
+    let port = PORT.to_string();
+    let serve = ["s_server", "-quiet", "-accept", &port, "-key", &key, "-cert", &certificate];
+    let in_clear = bed.space("b").run(|| TcpListener::bind((B, PORT)).unwrap()).unwrap();
+    std::thread::spawn(move || {
+        for mut connection in in_clear.incoming().map_while(Result::ok) {
+            let _ = connection.read(&mut [0; 512]);
+            let _ = connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    for version in ["-tls1_3", "-tls1_2"] {
+        let mut server = openssl("c", &[&serve[..], &[version]].concat());
+        soon("c is up", || state(&daemon, 1) == "up");
+        assert_eq!(state(&daemon, 0), "down");
+        server.kill().unwrap();
+        server.wait().unwrap();
+        soon("c is down", || state(&daemon, 1) == "down");
+    }
     assert!(daemon.end(Signal::TERM).success());
 }
 

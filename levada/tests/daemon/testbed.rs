@@ -18,11 +18,27 @@ const REQUIRE: &str = "LEVADA_REQUIRE_NAMESPACES";
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Where echoes answer.
 const ECHO_PORT: u16 = 7007;
+/// How long an answer may take. ARP asks again after a second, and again (arp(7)): the kernel lets
+/// frames through a pair's other end only when it gets to the news that the link is there
+/// (`net/core/link_watch.c`), and on a busy machine the first question comes before that.
+const ANSWER: Duration = Duration::from_secs(4);
+
+/// The unit of times in /proc (USER_HZ is 100 on all common machines).
+pub const TICK: Duration = Duration::from_millis(10);
 
 /// Tests that run at the same time. They mostly wait; more would take each other's processor.
 const TURNS: usize = 4;
 /// Turns that are free.
 static FREE: (Mutex<usize>, Condvar) = (Mutex::new(TURNS), Condvar::new());
+
+/// For how long somebody on this machine has waited for a processor (the kernel's
+/// `Documentation/accounting/psi.rst`); none where the kernel does not count that. A bound on time
+/// is one on the time in which nobody did.
+pub fn waited() -> Duration {
+    let text = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
+    let total = text.lines().find(|line| line.starts_with("some")).and_then(|line| line.split("total=").nth(1));
+    Duration::from_micros(total.and_then(|total| total.trim().parse().ok()).unwrap_or(0))
+}
 
 /// Held by a test that runs.
 pub struct Turn(());
@@ -198,8 +214,8 @@ impl Bed {
         Echo(Some(stop), Some(thread))
     }
 
-    /// Sends datagrams from `space` to the echo at `to`; says how many of `count` came back within
-    /// a second each.
+    /// Sends datagrams from `space` to the echo at `to`; says how many of `count` came back, each
+    /// within [`ANSWER`].
     pub fn ask(&self, space: &str, to: Ipv4Addr, count: usize) -> usize {
         self.ask_from(&self.space(space), to, count)
     }
@@ -207,13 +223,13 @@ impl Bed {
     /// The same from any namespace.
     pub fn ask_from(&self, space: &Netns, to: Ipv4Addr, count: usize) -> usize {
         let socket = space.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        socket.set_read_timeout(Some(ANSWER)).unwrap();
         let mut back = 0;
         for number in 0..count {
             let sent = format!("datagram {number}");
             if let Err(why) = socket.send_to(sent.as_bytes(), (to, ECHO_PORT)) {
                 println!("{sent} to {to}: {why}");
-                std::thread::sleep(Duration::from_secs(1));
+                std::thread::sleep(ANSWER);
                 continue;
             }
             let mut buffer = [0; 64];
@@ -304,6 +320,14 @@ pub struct Daemon {
 impl Daemon {
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What its threads used of the processors so far, in steps of [`TICK`] (proc_pid_stat(5)).
+    pub fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let ticks: u32 = fields[11..13].iter().map(|ticks| ticks.parse::<u32>().unwrap()).sum();
+        TICK * ticks
     }
 
     pub fn log(&self) -> String {

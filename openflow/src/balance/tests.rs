@@ -1,5 +1,6 @@
 use super::*;
 use crate::rules::tests::config;
+use std::net::Ipv4Addr;
 
 const SWITCH: u64 = 7;
 
@@ -25,7 +26,7 @@ fn at(balancer: &mut Balancer, now: Instant, key: Key, is_new: bool) -> Result<u
 }
 
 fn key(n: u32) -> Key {
-    Key { front: 0, client: Client { ip: Ipv4Addr::from_bits(0x0a00_0000 + n), port: 1000 } }
+    Key { front: 0, client: Client { ip: Ipv4Addr::from_bits(0x0a00_0000 + n).into(), port: 1000 } }
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn a_connection_stays_where_it_is() {
 fn the_table_is_bounded_and_no_client_has_all_of_it() {
     let mut balancer = start(2, 64, Policy::RoundRobin);
     let now = Instant(1);
-    let greedy = |port| Key { front: 0, client: Client { ip: Ipv4Addr::new(10, 9, 9, 9), port } };
+    let greedy = |port| Key { front: 0, client: Client { ip: Ipv4Addr::new(10, 9, 9, 9).into(), port } };
     let got = (0..200).filter(|&port| at(&mut balancer, now, greedy(port), true).is_ok()).count();
     assert_eq!(got, 32);
     let got = (0..200).filter(|&n| at(&mut balancer, now, key(n), true).is_ok()).count();
@@ -216,4 +217,37 @@ fn an_answer_is_found_by_its_backend() {
     assert_eq!(balancer.front_of_answer(&rules, from(1 - backend, 8080), key(1).client, 6), None);
     assert_eq!(balancer.front_of_answer(&rules, from(backend, 80), key(1).client, 6), None);
     assert_eq!(balancer.front_of_answer(&rules, from(backend, 8080), key(1).client, 17), None);
+}
+
+#[test]
+fn a_network_of_64_bits_is_one_client() {
+    let mut balancer = start(2, 64, Policy::RoundRobin);
+    let now = Instant(1);
+    let key = |network: u128, n: u128| {
+        let ip = Ipv6Addr::from_bits(0xfd00 << 112 | network << 64 | n);
+        Key { front: 0, client: Client { ip: ip.into(), port: 1000 } }
+    };
+    assert_eq!((0..200).filter(|&n| at(&mut balancer, now, key(1, n << 8), true).is_ok()).count(), 32);
+    assert_eq!((0..200).filter(|&n| at(&mut balancer, now, key(2, n), true).is_ok()).count(), 32);
+    // Those that go are counted off.
+    balancer.gone(now, SWITCH, key(1, 0));
+    assert!(at(&mut balancer, now, key(3, 0), true).is_ok());
+    assert_eq!(at(&mut balancer, now, key(4, 0), true), Err(Refused::Full));
+}
+
+#[test]
+fn loads_are_known_on_under_another_configuration() {
+    let mut balancer = start(3, 64, Policy::Loadavg);
+    let now = Instant(1);
+    for (b, load) in [900, 100, 500].into_iter().enumerate() {
+        balancer.load(now, 0, b, load);
+    }
+    // The second backend goes: what was the third is the second now.
+    let mut config = config("reactive", 3);
+    config.services[0].policy = Policy::Loadavg;
+    config.services[0].backends.remove(1);
+    balancer.renew(&config, &Rules::of(&config), 1);
+    let loads: Vec<_> = balancer.counts(0).1.iter().map(|count| count.load_milli).collect();
+    assert_eq!(loads, [Some(900), Some(500)]);
+    assert_eq!(at(&mut balancer, now, key(1), true), Ok(1));
 }

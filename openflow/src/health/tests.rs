@@ -1,14 +1,12 @@
 use super::*;
 use crate::rules::tests::config;
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 
 /// Where a question goes, where it comes from, and its number.
 fn seen(packet: &PacketOut) -> (Client, Client, u32, u8) {
     let layout = parse(&packet.data).unwrap();
-    let [from, to] = datapath::wire::FlowKey::of(&packet.data, &layout).unwrap().ends().map(|(ip, port)| match ip {
-        IpAddr::V4(ip) => Client { ip, port },
-        IpAddr::V6(_) => panic!(),
-    });
+    let [from, to] =
+        datapath::wire::FlowKey::of(&packet.data, &layout).unwrap().ends().map(|(ip, port)| Client { ip, port });
     let tcp = Tcp::of(&packet.data, &layout).unwrap();
     (to, from, tcp.sequence(), tcp.flags())
 }
@@ -16,7 +14,7 @@ fn seen(packet: &PacketOut) -> (Client, Client, u32, u8) {
 fn answer(prober: &mut Prober, to: &PacketOut, flags: u8, ack: u32) -> Option<Option<PacketOut>> {
     let (at, asks, sequence, _) = seen(to);
     let build = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 1, 0]));
-    let build = build.ipv4(at.ip, asks.ip).tcp(at.port, asks.port, 77).flags(flags);
+    let build = build.ip(at.ip, asks.ip).tcp(at.port, asks.port, 77).flags(flags);
     prober.answer(at, asks, &build.ack(sequence.wrapping_add(ack), 100).bytes())
 }
 
@@ -29,7 +27,10 @@ fn who_does_not_answer_three_times_is_down_and_comes_back_after_two() {
         let asked = prober.ask();
         assert_eq!(asked.len(), 2);
         let (at, asks, sequence, flags) = seen(&asked[0]);
-        assert_eq!((at.ip.octets()[3], at.port, asks.ip.octets()[3], flags), (1, 8080, 100, tcp_flags::SYN));
+        assert_eq!(
+            (at.ip.to_string(), at.port, asks.ip.to_string(), flags),
+            ("10.0.0.1".into(), 8080, "10.0.0.100".into(), tcp_flags::SYN)
+        );
         let reset = answer(&mut prober, &asked[0], GOOD, 1).unwrap().unwrap();
         assert_eq!(seen(&reset), (at, asks, sequence.wrapping_add(1), tcp_flags::RST));
         // A second answer, and one to another question, change nothing.
@@ -51,6 +52,6 @@ fn who_does_not_answer_three_times_is_down_and_comes_back_after_two() {
     }
     assert!(!prober.verdicts()[&(0, 1)]);
     // Nobody else's frame is an answer.
-    let other = Client { ip: Ipv4Addr::new(10, 0, 0, 9), port: 8080 };
-    assert_eq!(prober.answer(other, Client { ip: Ipv4Addr::new(10, 0, 0, 100), port: 61_001 }, &[]), None);
+    let other = Client { ip: Ipv4Addr::new(10, 0, 0, 9).into(), port: 8080 };
+    assert_eq!(prober.answer(other, Client { ip: Ipv4Addr::new(10, 0, 0, 100).into(), port: 61_001 }, &[]), None);
 }

@@ -14,6 +14,58 @@ pub(crate) fn config(mode: &str, backends: usize) -> OpenFlow {
     loaded.config.unwrap_or_else(|| panic!("{:?}", loaded.problems))
 }
 
+/// The same, reached by both versions of IP: front 0 is of IPv4, front 1 of IPv6.
+pub(crate) fn of_both_versions(mode: &str, backends: usize) -> OpenFlow {
+    let mut config = config(mode, backends);
+    let service = &mut config.services[0];
+    let six = |last| std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last);
+    let mut address = service.addresses[0];
+    address.0.ip = six(0x100).into();
+    service.addresses.push(address);
+    for (last, backend) in (1..).zip(&mut service.backends) {
+        backend.ips.push(six(last).into());
+    }
+    config
+}
+
+#[test]
+fn no_flow_sets_or_matches_a_field_of_the_other_version() {
+    let four = [Kind::IPV4_SRC, Kind::IPV4_DST, Kind::ICMP_TYPE];
+    let six = [Kind::IPV6_SRC, Kind::IPV6_DST, Kind::ICMPV6_TYPE, Kind::ND_TARGET, Kind::ND_TLL];
+    for mode in ["reactive", "hash"] {
+        let rules = Rules::of(&of_both_versions(mode, 2));
+        assert_eq!((rules.fronts.len(), rules.groups.len()), (2, if mode == "hash" { 2 } else { 0 }));
+        let clients: [IpAddr; 2] = ["10.0.0.9".parse().unwrap(), "fd00::9".parse().unwrap()];
+        let of_connections =
+            (0..2).flat_map(|front| rules.flows_of(front, 1, Client { ip: clients[front], port: 9 }).unwrap());
+        let mut counts = [0, 0];
+        for flow in rules.flows.iter().cloned().chain(of_connections) {
+            let set = flow.instructions.iter().flat_map(|one| match one {
+                Instruction::Apply(actions) => actions.clone(),
+                _ => Vec::new(),
+            });
+            let set = set.filter_map(|action| match action {
+                Action::Set(field) => Some(field.kind),
+                Action::Move(_, to) => Some(to),
+                _ => None,
+            });
+            let all: Vec<Kind> = flow.matches.fields.iter().map(|field| field.kind).chain(set).collect();
+            let has = [&four[..], &six[..]].map(|kinds| all.iter().any(|kind| kinds.contains(kind)));
+            assert!(!has[0] || !has[1], "{flow:?}");
+            counts.iter_mut().zip(has).for_each(|(count, has)| *count += usize::from(has));
+        }
+        assert!(counts[0] > 4 && counts[1] > counts[0], "{counts:?}");
+        // Each group translates to addresses of its own version.
+        for (id, buckets) in &rules.groups {
+            let front = rules.fronts[rules.dealt[id].front];
+            assert!(buckets.iter().all(|bucket| matches!(
+                bucket.actions[0],
+                Action::Ct { nat: Some(Nat::To(ip, 8080)), .. } if ip.is_ipv4() == front.ip.is_ipv4()
+            )));
+        }
+    }
+}
+
 #[test]
 fn places_are_dealt_by_weight_and_stay() {
     let counts = |config: &OpenFlow| {
@@ -60,11 +112,11 @@ fn rules_are_the_same_after_a_restart_and_others_after_a_change() {
 #[test]
 fn a_connections_cookie_names_its_backend() {
     let rules = Rules::of(&config("reactive", 2));
-    let client = Client { ip: Ipv4Addr::new(10, 0, 0, 9), port: 1234 };
+    let client = Client { ip: Ipv4Addr::new(10, 0, 0, 9).into(), port: 1234 };
     let [answers, asks] = rules.flows_of(0, 1, client).unwrap();
     assert_eq!(rules.connection_of(asks.cookie), Some((Some((0, 1)), false)));
     assert_eq!(rules.connection_of(answers.cookie), Some((Some((0, 1)), true)));
-    assert_eq!(asks.matches.ip(Kind::IPV4_SRC), Some(client.ip));
+    assert_eq!(asks.matches.source(), Some(client.ip));
     assert_eq!(answers.matches.get(Kind::TCP_DST), Some(1234));
     assert_eq!((asks.flags, answers.flags), (flag::SEND_REMOVED, 0));
     let [.., last] = &there(&rules.fronts[0], &rules.targets[0][1])[..] else { panic!() };
@@ -96,7 +148,7 @@ fn what_has_one_hash_is_not_taken_for_one() {
     assert_eq!(rules.put(FlowMod { priority: 9, ..last }), rules.owner);
     // Names of connections: each leads to its own front and backend.
     rules.add_front(rules.fronts[0], &config.services[0]);
-    let client = Client { ip: Ipv4Addr::new(10, 0, 0, 9), port: 1234 };
+    let client = Client { ip: Ipv4Addr::new(10, 0, 0, 9).into(), port: 1234 };
     for (front, backend) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let [_, asks] = rules.flows_of(front, backend, client).unwrap();
         assert_eq!(rules.connection_of(asks.cookie), Some((Some((front, backend)), false)));

@@ -1,11 +1,11 @@
 use super::*;
 use crate::balance::tests::live;
-use crate::rules::tests::config;
+use crate::rules::tests::{config, of_both_versions};
 use crate::wire::{Action, GroupDescription, Instruction, Match, port};
 use datapath::wire::Mac;
 use datapath::wire::build::eth;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const MS: u64 = 1_000_000;
 const NUMBER: u64 = 42;
@@ -149,15 +149,16 @@ fn connect(config: &OpenFlow, switch: &mut Switch) -> (Session, Balancer) {
     (session, balancer)
 }
 
-fn frame(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), flags: u8) -> Vec<u8> {
+fn frame(from: (IpAddr, u16), to: (IpAddr, u16), flags: u8) -> Vec<u8> {
     let build = eth(Mac([2, 0, 0, 0, 0, 9]), Mac([2, 0, 0, 0, 1, 0]));
     let mut bytes = Vec::new();
-    build.ipv4(from.0, to.0).tcp(from.1, to.1, 1).flags(flags).write(&mut bytes);
+    build.ip(from.0, to.0).tcp(from.1, to.1, 1).flags(flags).write(&mut bytes);
     bytes
 }
 
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
-const SERVICE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 100), 80);
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
+const SERVICE: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 100)), 80);
+const SERVICE6: (IpAddr, u16) = (IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x100)), 80);
 
 /// A frame comes to the controller by a flow of ours.
 fn packet_in(session: &mut Session, balancer: &mut Balancer, now: Instant, data: Vec<u8>) {
@@ -180,7 +181,7 @@ fn removed(flow: &FlowMod) -> Message {
     })
 }
 
-fn sets(actions: &[Action], kind: Kind) -> Option<u64> {
+fn sets(actions: &[Action], kind: Kind) -> Option<u128> {
     actions.iter().find_map(|action| match action {
         Action::Set(field) if field.kind == kind => Some(field.value),
         _ => None,
@@ -245,13 +246,13 @@ fn a_connection_gets_two_flows_and_its_frame_goes_on() {
     session.receive(Instant(10 * MS), &gone(&asks), &mut balancer).unwrap();
     assert_eq!(live(&balancer)[&(0, 0)], 1);
     switch.packets.clear();
-    let answer = frame((Ipv4Addr::new(10, 0, 0, 1), 8080), (CLIENT, 1000), tcp_flags::ACK);
+    let answer = frame((Ipv4Addr::new(10, 0, 0, 1).into(), 8080), (CLIENT, 1000), tcp_flags::ACK);
     packet_in(&mut session, &mut balancer, Instant(11 * MS), answer);
     run(&mut session, &mut switch, &mut balancer, Instant(11 * MS)).unwrap();
-    assert_eq!(sets(&switch.packets[0].actions, Kind::IPV4_SRC), Some(SERVICE.0.to_bits().into()));
+    assert_eq!(sets(&switch.packets[0].actions, Kind::IPV4_SRC), Some(Field::source(SERVICE.0).value));
     assert_eq!(live(&balancer)[&(0, 0)], 2);
     // One to the backend's own address is left alone.
-    let direct = frame((Ipv4Addr::new(10, 0, 0, 1), 8080), (CLIENT, 5000), tcp_flags::ACK);
+    let direct = frame((Ipv4Addr::new(10, 0, 0, 1).into(), 8080), (CLIENT, 5000), tcp_flags::ACK);
     packet_in(&mut session, &mut balancer, Instant(12 * MS), direct);
     run(&mut session, &mut switch, &mut balancer, Instant(12 * MS)).unwrap();
     assert_eq!(switch.packets[1].actions, [Action::Output(port::NORMAL, 0)]);
@@ -335,7 +336,7 @@ fn a_backends_own_connections_have_flows_within_a_bound() {
     let rules = session.rules.clone();
     let send = |session: &mut Session, balancer: &mut Balancer, from: u8, count: u16| {
         for port in 0..count {
-            let data = frame((Ipv4Addr::new(10, 0, 0, from), 8080), (CLIENT, 5000 + port), tcp_flags::ACK);
+            let data = frame((Ipv4Addr::new(10, 0, 0, from).into(), 8080), (CLIENT, 5000 + port), tcp_flags::ACK);
             packet_in(session, balancer, Instant(MS), data);
         }
     };
@@ -423,10 +424,11 @@ fn a_backend_that_does_not_answer_gets_no_new_connections() {
                 let seen = Seen::of(&packet.data).unwrap();
                 let sequence = u32::from_be_bytes(packet.data[38..42].try_into().unwrap());
                 assert_eq!((packet.in_port, seen.is_new), (port::CONTROLLER, true));
-                if seen.to.ip.octets()[3] < up {
+                let below = IpAddr::from([10, 0, 0, up]);
+                if seen.to.ip < below {
                     let mut data = Vec::new();
                     let build = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 1, 0]));
-                    let build = build.ipv4(seen.to.ip, seen.from.ip).tcp(seen.to.port, seen.from.port, 9).flags(0x12);
+                    let build = build.ip(seen.to.ip, seen.from.ip).tcp(seen.to.port, seen.from.port, 9).flags(0x12);
                     build.ack(sequence.wrapping_add(1), 100).write(&mut data);
                     packet_in(session, balancer, now, data);
                 }
@@ -613,4 +615,65 @@ fn a_switch_that_lies_is_refused_and_kept_small() {
     let instructions = vec![Instruction::Goto(1)];
     assert_ne!(instructions, vec![Instruction::Unknown(1)]);
     assert_eq!(session.status().ignored, 1);
+}
+
+#[test]
+fn connections_over_ipv6_are_known_after_a_restart_too() {
+    let (config, mut switch) = (of_both_versions("reactive", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    let client = |n: u16| IpAddr::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n));
+    for n in 0..8 {
+        packet_in(&mut session, &mut balancer, Instant(MS), frame((client(n), 1000), SERVICE6, tcp_flags::SYN));
+        packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 1000 + n), SERVICE, tcp_flags::SYN));
+    }
+    run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+    // Front 0 is of IPv4, front 1 of IPv6.
+    let before = live(&balancer);
+    assert_eq!(before.iter().map(|((front, _), count)| (*front, count)).collect::<Vec<_>>(), [(0, &8), (1, &8)]);
+    let to: Vec<_> = switch.packets.iter().filter_map(|packet| sets(&packet.actions, Kind::IPV6_DST)).collect();
+    let second = Field::target(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1).into()).value;
+    assert_eq!(to, [second; 8], "round-robin: every other one");
+    let (_, mut balancer) = connect(&config, &mut switch);
+    assert_eq!(live(&balancer), before);
+    // What the server says on one that has idled goes through again.
+    let (mut session, _) = connect(&config, &mut switch);
+    assert!(balancer.join(Instant(MS), 43));
+    switch.packets.clear();
+    let answer = frame((Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1).into(), 8080), (client(3), 1000), tcp_flags::ACK);
+    packet_in(&mut session, &mut balancer, Instant(2 * MS), answer);
+    run(&mut session, &mut switch, &mut balancer, Instant(2 * MS)).unwrap();
+    assert_eq!(sets(&switch.packets[0].actions, Kind::IPV6_SRC), Some(Field::source(SERVICE6.0).value));
+    // A flow of a connection that names a client of the other version is a lie.
+    let mut lie = stats(&session.rules.flows_of(0, 0, Client { ip: client(77), port: 7 }).unwrap()[1]);
+    lie.cookie = session.rules.flows_of(0, 0, Client { ip: CLIENT, port: 7 }).unwrap()[1].cookie;
+    let mut found = Found::default();
+    found.add(Instant(3 * MS), &lie, &session.rules, NUMBER, 9, &mut balancer).unwrap();
+    assert_eq!(found.connections, 0);
+}
+
+#[test]
+fn what_is_no_connection_is_ignored_whatever_it_says() {
+    use datapath::wire::build::{neighbour_advertisement, neighbour_solicitation};
+    let (config, mut switch) = (of_both_versions("reactive", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    let (mac, ip) = (Mac([2, 0, 0, 0, 0, 9]), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9));
+    let IpAddr::V6(service) = SERVICE6.0 else { panic!() };
+    let mut count = 0;
+    for message in [neighbour_solicitation(mac, ip, service), neighbour_advertisement(mac, ip, service)] {
+        let whole = message.bytes();
+        for length in 0..=whole.len() {
+            packet_in(&mut session, &mut balancer, Instant(MS), whole[..length].to_vec());
+            count += 1;
+        }
+        // Options of no length, and of more than there is.
+        for wrong in [0, 255] {
+            let mut bytes = whole.clone();
+            let at = bytes.len() - 7;
+            bytes[at] = wrong;
+            packet_in(&mut session, &mut balancer, Instant(MS), bytes);
+            count += 1;
+        }
+    }
+    assert_eq!(session.status().ignored, count);
+    assert_eq!(live(&balancer), BTreeMap::new());
 }

@@ -3,7 +3,7 @@
 
 use super::bytes::{Bad, Bytes, pad, put16, put32, set_length};
 use super::field::{Field, Kind};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Ports that stand for something else (section 7.2.1).
 pub mod port {
@@ -38,6 +38,7 @@ const NAT: u16 = 36;
 const COMMIT: u16 = 1;
 const NAT_DST: u16 = 1 << 1;
 const RANGE_IPV4: u16 = 1;
+const RANGE_IPV6: u16 = 1 << 2;
 const RANGE_PORT: u16 = 1 << 4;
 /// No table of `ct`.
 const NO_TABLE: u8 = 0xff;
@@ -79,7 +80,7 @@ pub enum Nat {
     /// As it was remembered.
     Known,
     /// The destination becomes this.
-    To(Ipv4Addr, u16),
+    To(IpAddr, u16),
 }
 
 impl Action {
@@ -199,8 +200,11 @@ impl Nat {
             Nat::Known => put32(out, 0),
             Nat::To(ip, port) => {
                 put16(out, NAT_DST);
-                put16(out, RANGE_IPV4 | RANGE_PORT);
-                put32(out, ip.to_bits());
+                put16(out, RANGE_PORT | if ip.is_ipv4() { RANGE_IPV4 } else { RANGE_IPV6 });
+                match ip {
+                    IpAddr::V4(ip) => out.extend(ip.octets()),
+                    IpAddr::V6(ip) => out.extend(ip.octets()),
+                }
                 put16(out, port);
             }
         }
@@ -220,7 +224,10 @@ impl Nat {
         Ok(match (part.u16()?, part.u16()?) {
             (0, 0) => Some(Nat::Known),
             (NAT_DST, range) if range == RANGE_IPV4 | RANGE_PORT => {
-                Some(Nat::To(Ipv4Addr::from_bits(part.u32()?), part.u16()?))
+                Some(Nat::To(Ipv4Addr::from_bits(part.u32()?).into(), part.u16()?))
+            }
+            (NAT_DST, range) if range == RANGE_IPV6 | RANGE_PORT => {
+                Some(Nat::To(Ipv6Addr::from_bits(part.u128()?).into(), part.u16()?))
             }
             _ => None,
         })

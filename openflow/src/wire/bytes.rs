@@ -75,6 +75,10 @@ impl<'a> Bytes<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
+    pub(super) fn u128(&mut self) -> Result<u128, Bad> {
+        self.array().map(u128::from_be_bytes)
+    }
+
     /// A part whose length, which counts the part's own header of `header` bytes from here on,
     /// stands `at` bytes from here. The part without nothing left out.
     pub(super) fn part(&mut self, at: usize, header: usize, what: &'static str) -> Result<Bytes<'a>, Bad> {

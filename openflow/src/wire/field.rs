@@ -3,7 +3,7 @@
 
 use super::bytes::{Bad, Bytes, pad, put16, set_length};
 use datapath::wire::Mac;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Fields of one match that are kept at most; a switch has some 100 kinds.
 pub const MOST_FIELDS: usize = 64;
@@ -29,9 +29,10 @@ macro_rules! kinds {
     };
 }
 
-/// OpenFlow's own fields, and Open vSwitch's.
+/// OpenFlow's own fields, and Open vSwitch's of two times.
 const BASIC: u16 = 0x8000;
 const NICIRA: u16 = 0x0001;
+const ERICSSON: u16 = 0x1000;
 
 kinds! {
     /// Port that the frame came by.
@@ -68,6 +69,22 @@ kinds! {
     ARP_SHA = (BASIC, 24, 6);
     /// ARP target's Ethernet address.
     ARP_THA = (BASIC, 25, 6);
+    /// IPv6 source.
+    IPV6_SRC = (BASIC, 26, 16);
+    /// IPv6 destination.
+    IPV6_DST = (BASIC, 27, 16);
+    /// ICMPv6 type.
+    ICMPV6_TYPE = (BASIC, 29, 1);
+    /// Address that neighbour discovery is about.
+    ND_TARGET = (BASIC, 31, 16);
+    /// Ethernet address of who solicits a neighbour, in an option.
+    ND_SLL = (BASIC, 32, 6);
+    /// Ethernet address of who advertises itself, in an option.
+    ND_TLL = (BASIC, 33, 6);
+    /// Flags of neighbour discovery and what is reserved beside (Open vSwitch 2.11).
+    ND_FLAGS = (ERICSSON, 1, 4);
+    /// Which option there is first (Open vSwitch 2.11).
+    ND_OPTION = (ERICSSON, 2, 1);
     /// What connection tracking knows of the packet (Open vSwitch).
     CT_STATE = (NICIRA, 105, 4);
 }
@@ -95,22 +112,35 @@ pub struct Field {
     /// Which.
     pub kind: Kind,
     /// In the lower bits.
-    pub value: u64,
+    pub value: u128,
     /// The bits that count; `None` for all.
-    pub mask: Option<u64>,
+    pub mask: Option<u128>,
 }
 
 impl Field {
     /// A field with a number.
     #[must_use]
-    pub fn new(kind: Kind, value: impl Into<u64>) -> Field {
+    pub fn new(kind: Kind, value: impl Into<u128>) -> Field {
         Field { kind, value: value.into(), mask: None }
     }
 
-    /// A field with an IPv4 address.
+    /// The source of a packet of IP.
     #[must_use]
-    pub fn ip(kind: Kind, ip: Ipv4Addr) -> Field {
-        Field::new(kind, ip.to_bits())
+    pub fn source(ip: IpAddr) -> Field {
+        Field::ip([Kind::IPV4_SRC, Kind::IPV6_SRC], ip)
+    }
+
+    /// The destination of a packet of IP.
+    #[must_use]
+    pub fn target(ip: IpAddr) -> Field {
+        Field::ip([Kind::IPV4_DST, Kind::IPV6_DST], ip)
+    }
+
+    fn ip([four, six]: [Kind; 2], ip: IpAddr) -> Field {
+        match ip {
+            IpAddr::V4(ip) => Field::new(four, ip.to_bits()),
+            IpAddr::V6(ip) => Field::new(six, ip.to_bits()),
+        }
     }
 
     /// A field with an Ethernet address.
@@ -132,7 +162,7 @@ impl Field {
         let (has_mask, bytes) = (self.mask.is_some(), usize::from(bytes));
         out.extend([number << 1 | u8::from(has_mask), if has_mask { 2 * bytes as u8 } else { bytes as u8 }]);
         for value in [Some(self.value), self.mask].into_iter().flatten() {
-            out.extend_from_slice(&value.to_be_bytes()[8 - bytes..]);
+            out.extend_from_slice(&value.to_be_bytes()[16 - bytes..]);
         }
     }
 
@@ -148,7 +178,7 @@ impl Field {
         if body.len() != if has_mask { 2 * bytes } else { bytes } {
             return Err(Bad::new("a field", "has not the length of its kind"));
         }
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, &byte| sum << 8 | u128::from(byte));
         let (value, mask) = body.split_at(bytes);
         Ok(Some(Field { kind, value: number(value), mask: has_mask.then(|| number(mask)) }))
     }
@@ -172,14 +202,15 @@ impl Match {
 
     /// The whole value of a field.
     #[must_use]
-    pub fn get(&self, kind: Kind) -> Option<u64> {
+    pub fn get(&self, kind: Kind) -> Option<u128> {
         self.fields.iter().find(|field| field.kind == kind && field.mask.is_none()).map(|field| field.value)
     }
 
-    /// An IPv4 address.
+    /// The source of its packets.
     #[must_use]
-    pub fn ip(&self, kind: Kind) -> Option<Ipv4Addr> {
-        self.get(kind).map(|value| Ipv4Addr::from_bits(value as u32))
+    pub fn source(&self) -> Option<IpAddr> {
+        let four = || self.get(Kind::IPV4_SRC).map(|value| Ipv4Addr::from_bits(value as u32).into());
+        four().or_else(|| self.get(Kind::IPV6_SRC).map(|value| Ipv6Addr::from_bits(value).into()))
     }
 
     pub(super) fn write(&self, out: &mut Vec<u8>) {

@@ -1,7 +1,7 @@
 use super::*;
 use datapath::wire::Mac;
 use proptest::prelude::*;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 fn written(xid: u32, message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
@@ -29,8 +29,7 @@ fn messages_are_bytes_as_specified() {
         "04120038 00000007 0001 0000 00000000 ff000000 ffffffff ffffffff 00000000 4c56000000000000 ffff000000000000 \
          0001 0004 00000000",
     );
-    let matches =
-        Match::of([Field::new(Kind::ETH_TYPE, 0x0800_u16), Field::ip(Kind::IPV4_DST, Ipv4Addr::new(10, 0, 0, 1))]);
+    let matches = Match::of([Field::new(Kind::ETH_TYPE, 0x0800_u16), Field::target(Ipv4Addr::new(10, 0, 0, 1).into())]);
     let actions = vec![
         Action::Set(Field::mac(Kind::ETH_DST, Mac([2, 0, 0, 0, 0, 1]))),
         Action::FinTimeout(1),
@@ -56,7 +55,12 @@ fn messages_are_bytes_as_specified() {
          ffff 0010 00002320 0013 0001 0000 0000 \
          0000 0010 fffffffa 0000 000000000000",
     );
-    let ct = Action::Ct { commits: true, zone: 7, table: Some(2), nat: Some(Nat::To(Ipv4Addr::new(10, 0, 0, 1), 80)) };
+    let ct = Action::Ct {
+        commits: true,
+        zone: 7,
+        table: Some(2),
+        nat: Some(Nat::To(Ipv4Addr::new(10, 0, 0, 1).into(), 80)),
+    };
     let change = GroupMod { command: GroupCommand::Add, id: 3, buckets: vec![Bucket { weight: 1, actions: vec![ct] }] };
     is(
         &Message::GroupMod(change),
@@ -67,9 +71,34 @@ fn messages_are_bytes_as_specified() {
     );
 }
 
+/// As Open vSwitch 3.1 reads them (ovs-ofctl ofp-print, parse-oxm).
+#[test]
+fn ipv6_is_bytes_as_specified() {
+    let ip: IpAddr = "fd00::1".parse().unwrap();
+    let is = |field: Field, bytes: &str| {
+        let mut out = Vec::new();
+        field.write(&mut out);
+        assert_eq!(out, hex(bytes), "{field:?}");
+    };
+    is(Field::source(ip), "80003410 fd000000000000000000000000000001");
+    is(Field::target(ip), "80003610 fd000000000000000000000000000001");
+    is(Field::new(Kind::ICMPV6_TYPE, 136_u8), "80003a01 88");
+    is(Field::new(Kind::ND_TARGET, 1_u8), "80003e10 00000000000000000000000000000001");
+    is(Field::mac(Kind::ND_TLL, Mac([2, 0, 0, 0, 0, 1])), "80004206 020000000001");
+    is(Field::new(Kind::ND_FLAGS, 0x6000_0000_u32), "10000204 60000000");
+    is(Field::new(Kind::ND_OPTION, 2_u8), "10000401 02");
+    let actions = vec![Action::Ct { commits: true, zone: 7, table: Some(2), nat: Some(Nat::To(ip, 80)) }];
+    let change = GroupMod { command: GroupCommand::Add, id: 3, buckets: vec![Bucket { weight: 1, actions }] };
+    let bytes = "040f0060 00000007 0000 01 00 00000003 \
+                 0050 0001 ffffffff ffffffff 00000000 \
+                 ffff 0040 00002320 0023 0001 00000000 0007 02 000000 0000 \
+                 ffff 0028 00002320 0024 0000 0002 0014 fd000000000000000000000000000001 0050 000000000000";
+    assert_eq!(written(7, &Message::GroupMod(change)), hex(bytes));
+}
+
 fn field() -> impl Strategy<Value = Field> {
-    (prop::sample::select(Kind::ALL), any::<u64>(), any::<Option<u64>>()).prop_map(|(kind, value, mask)| {
-        let keep = u64::MAX >> (64 - kind.bits());
+    (prop::sample::select(Kind::ALL), any::<u128>(), any::<Option<u128>>()).prop_map(|(kind, value, mask)| {
+        let keep = u128::MAX >> (128 - kind.bits());
         Field { kind, value: value & keep, mask: mask.map(|mask| mask & keep) }
     })
 }
@@ -79,7 +108,7 @@ fn matches() -> impl Strategy<Value = Match> {
 }
 
 fn nat() -> impl Strategy<Value = Nat> {
-    prop_oneof![Just(Nat::Known), (any::<u32>(), any::<u16>()).prop_map(|(ip, port)| Nat::To(ip.into(), port))]
+    prop_oneof![Just(Nat::Known), (any::<IpAddr>(), any::<u16>()).prop_map(|(ip, port)| Nat::To(ip, port))]
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -88,8 +117,12 @@ fn action() -> impl Strategy<Value = Action> {
         (any::<u32>(), any::<u16>()).prop_map(|(port, bytes)| Action::Output(port, bytes)),
         any::<u32>().prop_map(Action::Group),
         whole.prop_map(Action::Set),
-        prop::sample::select(vec![(Kind::ETH_SRC, Kind::ETH_DST), (Kind::ARP_SPA, Kind::ARP_TPA)])
-            .prop_map(|(from, to)| Action::Move(from, to)),
+        prop::sample::select(vec![
+            (Kind::ETH_SRC, Kind::ETH_DST),
+            (Kind::ARP_SPA, Kind::ARP_TPA),
+            (Kind::IPV6_SRC, Kind::IPV6_DST)
+        ])
+        .prop_map(|(from, to)| Action::Move(from, to)),
         any::<u16>().prop_map(Action::FinTimeout),
         (any::<bool>(), any::<u16>(), prop::option::of(0u8..255), prop::option::of(nat()))
             .prop_map(|(commits, zone, table, nat)| Action::Ct { commits, zone, table, nat }),

@@ -169,8 +169,8 @@ impl Port for Host {
         self.tap.rx(pool, burst, out)
     }
 
-    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
-        self.tap.tx(pool, frame)
+    fn write(&mut self, pool: &mut Pool, frame: &Frame) -> Result<(), Refused> {
+        self.tap.write(pool, frame)
     }
 
     fn drops_before_us(&mut self) -> Result<u64, PortError> {

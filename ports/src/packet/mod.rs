@@ -492,18 +492,17 @@ impl Port for Packet {
         Ok(read)
     }
 
-    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
-        let header = vnet::encode(&pool.meta(&frame).offload, pool.bytes(&frame));
-        let through = if pool.meta(&frame).in_tunnel() { self.tunnels.socket() } else { None };
+    fn write(&mut self, pool: &mut Pool, frame: &Frame) -> Result<(), Refused> {
+        let header = vnet::encode(&pool.meta(frame).offload, pool.bytes(frame));
+        let through = if pool.meta(frame).in_tunnel() { self.tunnels.socket() } else { None };
         let socket = through.unwrap_or(self.socket.as_fd());
-        if !pool.push_front(&frame, HEADER_BYTES) {
-            pool.free(frame);
+        if !pool.push_front(frame, HEADER_BYTES) {
             return Err(Refused::Invalid);
         }
-        let bytes = pool.bytes_mut(&frame);
+        let bytes = pool.bytes_mut(frame);
         bytes[..HEADER_BYTES].copy_from_slice(&header);
         let written = rustix::io::write(socket, bytes);
-        pool.free(frame);
+        pool.pull_front(frame, HEADER_BYTES);
         match written {
             Ok(_) => Ok(()),
             Err(Errno::NETDOWN) => Err(Refused::Down),

@@ -284,17 +284,16 @@ impl Port for Tap {
         Ok(read)
     }
 
-    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
-        let header = vnet::encode(&pool.meta(&frame).offload, pool.bytes(&frame));
-        if !pool.push_front(&frame, HEADER_BYTES) {
-            pool.free(frame);
+    fn write(&mut self, pool: &mut Pool, frame: &Frame) -> Result<(), Refused> {
+        let header = vnet::encode(&pool.meta(frame).offload, pool.bytes(frame));
+        if !pool.push_front(frame, HEADER_BYTES) {
             return Err(Refused::Invalid);
         }
-        let bytes = pool.bytes_mut(&frame);
+        let bytes = pool.bytes_mut(frame);
         bytes[..HEADER_BYTES].copy_from_slice(&header);
         let len = bytes.len();
         let written = rustix::io::write(&self.fd, bytes);
-        pool.free(frame);
+        pool.pull_front(frame, HEADER_BYTES);
         match written {
             Ok(written) if written == len => Ok(()),
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Err(Refused::Full),

@@ -152,8 +152,8 @@ impl Port for VdePort {
         Ok(read)
     }
 
-    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
-        let bytes = pool.bytes(&frame);
+    fn write(&mut self, pool: &mut Pool, frame: &Frame) -> Result<(), Refused> {
+        let bytes = pool.bytes(frame);
         let mut result = Err(Refused::Down);
         let mut missed = 0;
         for client in &self.clients {
@@ -167,7 +167,6 @@ impl Port for VdePort {
                 }
             }
         }
-        pool.free(frame);
         // Where nobody took it, the switch counts it.
         if result.is_ok() {
             self.counts.missed.fetch_add(missed, Ordering::Relaxed);

@@ -138,7 +138,7 @@ impl VhostPort {
         running.nth(chosen as usize).map(|(index, _)| index)
     }
 
-    fn write(&mut self, pool: &Pool, frame: &Frame) -> Result<(), Refused> {
+    fn give(&mut self, pool: &Pool, frame: &Frame) -> Result<(), Refused> {
         let offload = &pool.meta(frame).offload;
         if !self.form.features.offload.takes(offload) {
             return Err(Refused::Invalid);
@@ -306,10 +306,8 @@ impl Port for VhostPort {
         Ok(turn.frames)
     }
 
-    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
-        let result = self.write(pool, &frame);
-        pool.free(frame);
-        result
+    fn write(&mut self, pool: &mut Pool, frame: &Frame) -> Result<(), Refused> {
+        self.give(pool, frame)
     }
 
     /// Lets the guest know of the burst, and calls it where it wants to be.

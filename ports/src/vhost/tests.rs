@@ -71,7 +71,10 @@ impl Bench {
         let frame: Frame = self.pool.alloc_from(bytes).unwrap();
         self.pool.meta_mut(&frame).offload = offload;
         let port = self.port.as_mut().unwrap();
-        port.tx(&mut self.pool, frame)
+        let result = port.write(&mut self.pool, &frame);
+        assert_eq!(self.pool.bytes(&frame), bytes, "as it was");
+        self.pool.free(frame);
+        result
     }
 
     fn flush(&mut self) {

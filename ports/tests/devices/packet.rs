@@ -73,8 +73,12 @@ fn read_all(port: &mut dyn Port, pool: &mut Pool) -> Vec<Vec<u8>> {
 
 fn send(port: &mut dyn Port, len: usize) -> Result<(), Refused> {
     let mut pool = Pool::new(PoolLimits::default());
-    let frame = pool.alloc_from(&vec![0xff; len]).unwrap();
-    port.tx(&mut pool, frame)
+    let bytes = vec![0xff; len];
+    let frame = pool.alloc_from(&bytes).unwrap();
+    let result = port.write(&mut pool, &frame);
+    assert_eq!(pool.bytes(&frame), bytes, "as it was");
+    pool.free(frame);
+    result
 }
 
 #[test]

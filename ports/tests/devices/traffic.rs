@@ -168,7 +168,9 @@ fn a_device_set_down_refuses_and_takes_frames_again_when_up() {
     let mut pool = Pool::new(PoolLimits::default());
     let mut send = |tap: &mut Tap| {
         let frame = pool.alloc_from(&[0xff; 60]).unwrap();
-        let result = tap.tx(&mut pool, frame);
+        let result = tap.write(&mut pool, &frame);
+        assert_eq!(pool.bytes(&frame), [0xff; 60], "as it was");
+        pool.free(frame);
         assert_eq!(pool.in_use(), 0);
         result
     };

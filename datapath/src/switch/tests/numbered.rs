@@ -5,7 +5,7 @@ use super::*;
 use crate::bond::hello::{Challenge, HELLO_BYTES, Hello, HelloKey, KEYED_BYTES, is_hello};
 use crate::bond::lacp::LacpSettings;
 use crate::bond::{BondSettings, MemberState, Mode, Plain};
-use crate::program::Member;
+use crate::program::{Change, Member};
 use std::collections::{BTreeSet, VecDeque};
 
 const MS: u64 = 1_000_000;
@@ -173,6 +173,11 @@ impl Pair {
                 } else if port.0 as usize >= self.members + 2 {
                     self.pool.free(frame);
                 } else {
+                    // A cable takes the frame itself.
+                    if self.switches[side].wants_back(&self.pool, port, &frame) {
+                        let copy = self.pool.duplicate(&frame).expect("there is a buffer");
+                        self.switches[side].give_back(&mut self.pool, self.now, port, copy);
+                    }
                     self.travel(side, port.0 as usize - 2, frame);
                 }
             }
@@ -767,6 +772,46 @@ mod neighbours {
             assert_eq!((pair.lost(), pair.order().lost), (0, 0), "seed {seed}: {:?}", pair.order());
             pair.clear();
         }
+    }
+
+    /// The other end says nothing of what it has, so all is kept for 20 ms, and memory is for less
+    /// than that: who floods has no more kept than his part, and all of who sends little is kept.
+    #[test]
+    fn who_floods_has_no_more_kept_than_his_part() {
+        for seed in 1..4 {
+            let pool = PoolLimits { small: 1000, medium: 0, large: 0 };
+            let mut pair = crowded(&[GBIT; 2], pool, seed);
+            pair.every = 18_000;
+            pair.wires[1].iter_mut().for_each(|wire| wire.is_dead = true);
+            pair.send_among(2 * MS, 40 * MS);
+            let bond = pair.switches[0].bond.as_ref().expect("one");
+            let kept = |id| bond.kept_bytes(EndpointId(id)) / u64::from(crate::frame::Class::Small.bytes());
+            assert!((10..=11).contains(&kept(0)), "seed {seed}: {} of 20 ms", kept(0));
+            assert!((100..500).contains(&kept(1)), "seed {seed}: {} of 1111 in 20 ms", kept(1));
+            pair.clear();
+        }
+    }
+
+    /// What is kept is nobody's any more when its endpoint goes, and gone when the bond goes.
+    #[test]
+    fn who_goes_leaves_nothing_charged() {
+        let pool = PoolLimits { small: 12_000, medium: 1000, large: 200 };
+        let mut pair = crowded(&[GBIT; 2], pool, 1);
+        pair.send_among(50_000, 5 * MS);
+        let kept = |pair: &Pair, id| pair.switches[0].bond.as_ref().map_or(0, |bond| bond.kept_bytes(EndpointId(id)));
+        assert!(kept(&pair, 0) > 0 && kept(&pair, 1) > 0);
+        let Pair { pool, switches, now, .. } = &mut pair;
+        switches[0].change(pool, *now, Change::Endpoint(EndpointId(1), None)).expect("it is there");
+        switches[0].change(pool, *now, Change::Tenant(TenantId(1), None)).expect("it is empty");
+        assert!(kept(&pair, 1) > 0, "it may be sent again all the same");
+        pair.send(1000, 50_000, 5 * MS);
+        pair.run(30 * MS);
+        assert_eq!((kept(&pair, 0), kept(&pair, 1)), (0, 0), "the other end has it, or it is old");
+        pair.send(1000, 50_000, 5 * MS);
+        let Pair { pool, switches, now, .. } = &mut pair;
+        switches[0].change(pool, *now, Change::Uplink(None)).expect("it may go");
+        pair.run(MS);
+        pair.clear();
     }
 }
 

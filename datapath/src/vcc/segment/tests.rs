@@ -82,6 +82,8 @@ fn options_are_found_in_any_order_and_what_is_malformed_ends_the_walk() {
     let linux = [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7];
     let found = options(&linux);
     assert_eq!((found.mss, found.scale), (Some(1460), Some(7)));
+    assert!(found.has_stamps);
+    assert!(!options(&[8, 2, 1, 1]).has_stamps, "without the two times");
     assert_eq!(options(&[3, 3, 200]).scale, Some(14), "a scale above 14 counts as 14");
     assert!(options(&[1, 1, 19, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_signed);
     assert!(options(&[29, 4, 0, 0]).is_signed);

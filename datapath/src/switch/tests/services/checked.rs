@@ -1,7 +1,7 @@
 //! Health checks: the switch asks backends, and who is not well gets no new connections.
 
 use super::*;
-use crate::service::{Check, Http, OnFailure};
+use crate::service::{Ask, Check, Http, OnFailure, Tls};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -85,10 +85,10 @@ fn closed(bytes: &[u8]) -> Option<build::Build<'static>> {
     (tcp.flags() == SYN).then(|| open(bytes, "").unwrap().flags(RST | ACK))
 }
 
-fn checked(http: Option<Http>) -> Rig {
+fn checked(ask: Ask) -> Rig {
     let mut rig = rig(Policy::RoundRobin);
     let two = vec![backend(2, Some(1)), backend(3, Some(2))];
-    let check = Check { http, ..Check::default() };
+    let check = Check { ask, ..Check::default() };
     rig.change_service(Service { check: Some(check), ..service(Policy::RoundRobin, two) });
     rig
 }
@@ -103,7 +103,7 @@ fn after(rig: &Rig, seconds: u64) -> Instant {
 
 #[test]
 fn each_backend_is_asked_once_a_second_and_nobody_else_sees_it() {
-    let mut rig = checked(None);
+    let mut rig = checked(Ask::Port);
     let until = after(&rig, 20);
     let asked = run(&mut rig, until, |_, bytes| open(bytes, ""));
     for port in [2, 3] {
@@ -119,7 +119,7 @@ fn each_backend_is_asked_once_a_second_and_nobody_else_sees_it() {
 
 #[test]
 fn a_backend_is_down_after_three_failures_and_up_after_two_that_succeed() {
-    let mut rig = checked(None);
+    let mut rig = checked(Ask::Port);
     let until = after(&rig, 3);
     run(&mut rig, until, |_, bytes| open(bytes, ""));
     let connected = connect(&mut rig, 1);
@@ -145,7 +145,7 @@ fn a_backend_is_down_after_three_failures_and_up_after_two_that_succeed() {
 
 #[test]
 fn the_first_check_decides_alone() {
-    let mut rig = checked(None);
+    let mut rig = checked(Ask::Port);
     let until = after(&rig, 1);
     run(&mut rig, until, |to, bytes| if to == 2 { closed(bytes) } else { open(bytes, "") });
     assert_eq!(down(&rig), [true, false]);
@@ -154,7 +154,7 @@ fn the_first_check_decides_alone() {
 
 #[test]
 fn while_most_are_down_health_is_ignored_and_that_is_counted() {
-    let mut rig = checked(None);
+    let mut rig = checked(Ask::Port);
     let until = after(&rig, 5);
     run(&mut rig, until, |_, bytes| closed(bytes));
     assert_eq!(down(&rig), [true; 2]);
@@ -166,7 +166,7 @@ fn while_most_are_down_health_is_ignored_and_that_is_counted() {
 #[test]
 fn http_goes_by_the_status() {
     for (status, is_down) in [("200", false), ("301", false), ("404", true), ("503", true), ("2x0", true)] {
-        let mut rig = checked(Some(Http { path: "/health".to_owned(), ..Http::default() }));
+        let mut rig = checked(Ask::Http(Http { path: "/health".to_owned(), ..Http::default() }));
         let until = after(&rig, 5);
         run(&mut rig, until, |to, bytes| open(bytes, if to == 2 { status } else { "200" }));
         assert_eq!(down(&rig), [is_down, false], "{status}");
@@ -176,8 +176,56 @@ fn http_goes_by_the_status() {
 }
 
 #[test]
+fn tls_goes_by_the_servers_hello() {
+    let hello = [22, 3, 3, 0, 90, 2, 0, 0, 86, 3, 3, 7, 7, 7].to_vec();
+    let alert = [21, 3, 3, 0, 2, 2, 40].to_vec();
+    let client = [22, 3, 1, 0, 90, 1, 0, 0, 86, 3, 3, 7, 7, 7].to_vec();
+    for host in [None, Some("www.example.com".to_owned())] {
+        for (says, is_down) in
+            [(&hello, false), (&alert, true), (&client, true), (&b"HTTP/1.1 400 Bad Request".to_vec(), true)]
+        {
+            let mut rig = checked(Ask::Tls(Tls { host: host.clone() }));
+            let until = after(&rig, 5);
+            let mut asked = Vec::new();
+            run(&mut rig, until, |to, bytes| {
+                let layout = parse(bytes).unwrap();
+                let payload = &bytes[usize::from(layout.payload_offset)..layout.end as usize];
+                if payload.is_empty() {
+                    return open(bytes, "");
+                }
+                asked.push(payload.to_vec());
+                let tcp = Tcp::of(bytes, &layout).unwrap();
+                let ip = crate::wire::Ipv4::of(bytes, &layout).unwrap();
+                let (source, destination) = (super::source(bytes), super::destination(bytes));
+                let says = if to == 2 { says } else { &hello };
+                let frame = eth(destination, source).ipv4(ip.destination(), ip.source()).tcp(
+                    tcp.destination(),
+                    tcp.source(),
+                    7001,
+                );
+                let ack = tcp.sequence().wrapping_add(payload.len() as u32);
+                Some(frame.ack(ack, 1000).payload(says.clone()))
+            });
+            assert_eq!(down(&rig), [is_down, false], "{says:?}");
+            rig.switch.clear(&mut rig.pool);
+            assert_eq!(rig.pool.in_use(), 0);
+            // Lengths say what is there: of the record, the message, and behind the suites.
+            let first = &asked[0];
+            let number = |at: usize| usize::from(u16::from_be_bytes([first[at], first[at + 1]]));
+            assert_eq!((first[0], number(3) + 5, first[5], number(7) + 9), (22, first.len(), 1, first.len()));
+            let suites = 9 + 2 + 32 + 1 + 32;
+            let extensions = suites + 2 + number(suites) + 2;
+            assert_eq!(extensions + 2 + number(extensions), first.len());
+            let named = host.as_ref().map(|host| first.windows(host.len()).any(|part| part == host.as_bytes()));
+            assert_ne!(named, Some(false));
+            assert!(asked.iter().all(|one| one.len() == first.len()) && asked[1..].iter().any(|one| one != first));
+        }
+    }
+}
+
+#[test]
 fn nobody_else_can_answer_and_nothing_unasked_counts() {
-    let mut rig = checked(None);
+    let mut rig = checked(Ask::Port);
     let until = after(&rig, 1);
     run(&mut rig, until, |to, bytes| if to == 2 { closed(bytes) } else { open(bytes, "") });
     assert_eq!(down(&rig), [true, false]);
@@ -219,7 +267,7 @@ fn a_machine_outside_is_asked_in_its_vlan() {
 
 #[test]
 fn checks_that_succeed_end_an_ejection() {
-    let mut rig = checked(None);
+    let mut rig = checked(Ask::Port);
     let until = after(&rig, 2);
     run(&mut rig, until, |_, bytes| open(bytes, ""));
     // Its server refuses connections that were under way, and comes back.
@@ -236,7 +284,7 @@ fn checks_that_succeed_end_an_ejection() {
 
 #[test]
 fn after_one_failure_a_backend_waits_for_the_next_check() {
-    let mut rig = checked(None);
+    let mut rig = checked(Ask::Port);
     let until = after(&rig, 2);
     run(&mut rig, until, |_, bytes| open(bytes, ""));
     let to: Vec<u8> = (1..3).map(|port| at_once(&mut rig, 1, &ask(port, SYN, (99, 0)))).collect();
@@ -254,8 +302,8 @@ fn a_service_of_ipv6_is_checked_too() {
     let two = vec![backend(2, Some(1)), backend(3, Some(2))];
     let mut of_v6 = service(Policy::RoundRobin, two);
     of_v6.addresses.retain(|address| address.ip.is_ipv6());
-    let http = Some(Http { path: "/health".to_owned(), ..Http::default() });
-    of_v6.check = Some(Check { http, ..Check::default() });
+    let ask = Ask::Http(Http { path: "/health".to_owned(), ..Http::default() });
+    of_v6.check = Some(Check { ask, ..Check::default() });
     rig.change_service(of_v6);
     let until = after(&rig, 5);
     run(&mut rig, until, |to, bytes| {
@@ -271,8 +319,8 @@ fn a_backend_whose_tcp_the_switch_looks_after_is_checked_too() {
         let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2), (0, 3), (0, 4)], |program| {
             program.tenants[0].vcc = mode.into();
             let two = vec![backend(2, Some(1)), backend(3, Some(2))];
-            let http = Some(Http { path: "/health".to_owned(), ..Http::default() });
-            let check = Some(Check { http, ..Check::default() });
+            let ask = Ask::Http(Http { path: "/health".to_owned(), ..Http::default() });
+            let check = Some(Check { ask, ..Check::default() });
             program.services.push(Service { check, ..service(Policy::RoundRobin, two) });
         });
         let until = after(&rig, 5);
@@ -306,7 +354,7 @@ fn one_down(rig: &mut Rig, change: impl FnOnce(&mut Service)) {
 
 #[test]
 fn with_on_failure_reset_connections_of_a_backend_that_is_down_end() {
-    let mut rig = checked(None);
+    let mut rig = checked(Ask::Port);
     let until = after(&rig, 3);
     run(&mut rig, until, |_, bytes| open(bytes, ""));
     assert_eq!([connect(&mut rig, 1), connect(&mut rig, 2), connect(&mut rig, 3)], [2, 3, 2]);
