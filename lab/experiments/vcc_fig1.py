@@ -79,9 +79,10 @@ class Plan:
 
 
 _CLASSIC = ("native", "legacy", "published", "echo", "native-all", "echo-all")
-QUICK = Plan(_CLASSIC, ("red1", "auto"), (2, 8), 3)
+_DCTCP = ("native-dctcp", "dctcp")
+QUICK = Plan((*_CLASSIC, *_DCTCP), ("red1", "red2", "auto"), (2, 8), 3)
 FULL = Plan(
-    (*_CLASSIC, "native-dctcp", "legacy-dctcp", "dctcp"),
+    (*_CLASSIC, *_DCTCP, "legacy-dctcp"),
     ("red1", "red2", "red3", "auto"),
     (0, 2, 4, 8),
     10,
