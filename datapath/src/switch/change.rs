@@ -39,7 +39,7 @@ impl Switch {
     /// # Errors
     /// The change does not fit what there is; nothing was done.
     pub fn change(&mut self, pool: &mut Pool, now: Instant, change: Change) -> Result<(), ChangeError> {
-        let networks = self.program.tenants.len() as usize + 2;
+        let networks = self.program.tenants.len() + 2;
         self.recent.forget(self.tallies.len() + 1, networks);
         match change {
             Change::Port(id, features) => self.change_port(pool, now, id, features),
