@@ -167,12 +167,14 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
 
 def _share_processors(lab: Lab) -> int:
     """Leaves one processor to the worker: its number. The lab and all that it starts have the
-    others."""
+    others, and so have the kernel's threads, as far as they may be moved."""
     mine = sorted(os.sched_getaffinity(0))
     if len(mine) < 2:
         raise Failed("attacks needs two processors: one for the worker, one for all else")
     lab.defer(lambda: os.sched_setaffinity(0, mine))
     os.sched_setaffinity(0, mine[1:])
+    moved = machine.move_kernel_threads(mine[0])
+    lab.defer(lambda: machine.restore_affinities(moved))
     return mine[0]
 
 
