@@ -422,8 +422,8 @@ impl Peer {
         number: Number,
         frame: Frame,
     ) -> Result<Option<Frame>, Reason> {
-        self.report_due.get_or_insert_with(|| now.plus_ns(REPORT_NS));
-        self.look_due.get_or_insert_with(|| now.plus_ns(LOOK_NS));
+        self.report_due.get_or_insert(now.plus_ns(REPORT_NS));
+        self.look_due.get_or_insert(now.plus_ns(LOOK_NS));
         self.order.rx(pool, now, member, number, frame)
     }
 
