@@ -241,25 +241,25 @@ impl Order {
         frame: Frame,
     ) -> Result<Option<Frame>, Reason> {
         self.stats.received += 1;
-        if self.is_next_alone(number)
-            && let Some(next) = &mut self.next
+        let next = *self.next.get_or_insert(u64::from(MODULUS) + u64::from(number.value));
+        if self.is_alone(next, number)
             && let Some(found) = self.members.get_mut(usize::from(member.0))
-            && let Some(place) = self.places.get_mut((*next % u64::from(WINDOW)) as usize)
-            && (place.number != *next || place.seen.is_none())
+            && let Some(place) = self.places.get_mut((next % u64::from(WINDOW)) as usize)
+            && (place.number != next || place.seen.is_none())
         {
-            (place.number, place.seen, found.last) = (*next, Some((member.0, false)), *next);
-            *next += 1;
-            found.passed = found.passed.max(*next);
+            (place.number, place.seen, found.last) = (next, Some((member.0, false)), next);
+            self.next = Some(next + 1);
+            found.passed = found.passed.max(next + 1);
             return Ok(Some(frame));
         }
-        self.rx_later(pool, now, member, number, frame)
+        self.rx_later(pool, now, member, (next, number), frame).map(|()| None)
     }
 
     /// Whether a number is the next, and nothing waits.
     #[inline]
-    fn is_next_alone(&self, number: Number) -> bool {
+    fn is_alone(&self, next: u64, number: Number) -> bool {
         !number.is_shared
-            && self.next.is_some_and(|next| next % u64::from(MODULUS) == u64::from(number.value))
+            && next % u64::from(MODULUS) == u64::from(number.value)
             && self.waiting.is_empty()
             && self.ready.is_empty()
     }
@@ -271,26 +271,18 @@ impl Order {
         pool: &mut Pool,
         now: Instant,
         member: MemberId,
-        number: Number,
+        (next, number): (u64, Number),
         frame: Frame,
-    ) -> Result<Option<Frame>, Reason> {
-        let next = *self.next.get_or_insert(u64::from(MODULUS) + u64::from(number.value));
+    ) -> Result<(), Reason> {
         let full = expand(next, number.value);
         let follows = self.show(member, full, number.is_shared);
-        let place = &mut self.places[(full % u64::from(WINDOW)) as usize];
-        let is_first = place.number != full || place.seen.is_none();
-        if full == next && is_first && self.waiting.is_empty() && self.ready.is_empty() && !number.is_shared {
-            (place.number, place.seen) = (full, Some((member.0, false)));
-            self.next = Some(next + 1);
-            return Ok(Some(frame));
-        }
         let result = if full < next {
             self.late(pool, (member, follows), full, number.is_shared, frame)
         } else {
             self.keep(pool, now, (member, follows), full, number.is_shared, frame)
         };
         self.advance(pool, now);
-        result.map(|()| None)
+        result
     }
 
     /// A member shows that numbers below this do not come over it any more.
