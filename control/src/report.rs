@@ -189,7 +189,7 @@ impl Budget {
 }
 
 /// What of a backend was taken before.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Last {
     boot: u32,
     /// 0: none yet.
@@ -216,12 +216,15 @@ struct Source<K> {
 pub struct Judge<K> {
     sources: BTreeMap<u64, Source<K>>,
     budget: Budget,
+    /// The latest time that was taken of a backend that may not report any more: it may come back,
+    /// and its recorded reports are up to 30 s ahead of our clock.
+    forgotten_ns: u64,
 }
 
 impl<K> Default for Judge<K> {
     /// Nobody may report yet.
     fn default() -> Self {
-        Judge { sources: BTreeMap::new(), budget: Budget::default() }
+        Judge { sources: BTreeMap::new(), budget: Budget::default(), forgotten_ns: 0 }
     }
 }
 
@@ -238,10 +241,17 @@ impl<K> Judge<K> {
                 refused.push(path);
                 continue;
             }
-            let known = before.remove(&id).filter(|source| source.path == path);
-            let none = Last { boot: 0, sequence: 0, first_ns: 0, latest_ns: now.wall_ns };
-            let (last, budget) = known.map_or((none, Budget::default()), |source| (source.last, source.budget));
+            let is_known = before.get(&id).is_some_and(|source| source.path == path);
+            let known = is_known.then(|| before.remove(&id)).flatten();
+            let (last, budget) = known.map_or_else(Default::default, |source| (source.last, source.budget));
             self.sources.insert(id, Source { path, key, last, budget });
+        }
+        let forgotten = before.values().map(|source| source.last.latest_ns).max();
+        self.forgotten_ns = self.forgotten_ns.max(forgotten.unwrap_or(0));
+        // A clock of ours that was set back must not keep everybody out for longer than 30 s.
+        let since_ns = now.wall_ns.max(self.forgotten_ns.min(now.wall_ns + MOST_AWAY_NS));
+        for source in self.sources.values_mut().filter(|source| source.last.latest_ns == 0) {
+            source.last.latest_ns = since_ns;
         }
         refused
     }
@@ -398,6 +408,28 @@ mod tests {
         let mut judge = judge();
         assert_eq!(says(&mut judge, S, &datagram(WEB1, 1, (7, 9), START)), Verdict::Old);
         assert_eq!(says(&mut judge, S, &datagram(WEB1, 1, (7, 10), START + 1)), Verdict::Taken);
+    }
+
+    #[test]
+    fn a_backend_that_left_and_comes_back_has_no_recorded_report_taken_again() {
+        let mut judge = judge();
+        // Its clock is 10 s ahead.
+        let ahead = datagram(WEB1, 1, (7, 1), START + 11 * S);
+        assert_eq!(says(&mut judge, S, &ahead), Verdict::Taken);
+        for is_there in [false, true] {
+            let keys = [(WEB1.to_owned(), 1), (WEB2.to_owned(), 2)].into_iter().filter(|(_, key)| is_there || *key == 2);
+            assert!(judge.set_keys(at(2 * S), keys.collect()).is_empty());
+        }
+        assert_eq!(says(&mut judge, 3 * S, &ahead), Verdict::Old);
+        assert_eq!(says(&mut judge, 3 * S, &datagram(WEB1, 1, (7, 2), START + 13 * S)), Verdict::Taken);
+        assert_eq!(says(&mut judge, 3 * S, &datagram(WEB2, 2, (9, 1), START + 3 * S)), Verdict::Taken);
+        // Our clock was set back by an hour: 30 s ahead of it are the most that a new one waits.
+        let back = Now { wall_ns: START - 3600 * S, monotonic_ns: 4 * S };
+        for keys in [vec![], vec![(WEB1.to_owned(), 1)]] {
+            assert!(judge.set_keys(back, keys).is_empty());
+        }
+        let now = Now { wall_ns: back.wall_ns + 31 * S, monotonic_ns: 35 * S };
+        assert!(judge.judge(now, &datagram(WEB1, 1, (8, 1), now.wall_ns), is_good).is_ok());
     }
 
     #[test]
