@@ -42,4 +42,5 @@ EXPERIMENTS = {
     "vcc-incast": "lab.experiments.vcc_incast",
     "vcc-unfair": "lab.experiments.vcc_unfair",
     "vm": "lab.experiments.vm",
+    "vm-hostile": "lab.experiments.vm_hostile",
 }

@@ -266,9 +266,14 @@ impl FrontEnd {
             load(used) & 1 == 0
         };
         if wants && from != to {
-            let _ = rustix::io::write(&self.drivers[ring].kick, &1u64.to_ne_bytes());
+            self.kick_anyway(ring);
         }
         wants && from != to
+    }
+
+    /// Tells the device of something, whether it wants to know or not.
+    pub fn kick_anyway(&self, ring: usize) {
+        let _ = rustix::io::write(&self.drivers[ring].kick, &1u64.to_ne_bytes());
     }
 
     /// Sends a frame by a pair, with a header before it. False: the ring is full.
