@@ -119,6 +119,7 @@ impl Forward {
 
     /// The network that an endpoint is in.
     #[must_use]
+    #[inline]
     pub fn network(&self, endpoint: EndpointId) -> Network {
         self.networks[endpoint.0 as usize]
     }

@@ -331,6 +331,8 @@ pub struct Pool {
     made: Counts,
     /// The bounds.
     most: Counts,
+    /// Of each class, how many must be free so that nobody is in anybody's way.
+    plenty: Counts,
     accounts: Accounts,
 }
 
@@ -340,15 +342,18 @@ impl Pool {
     pub fn new(limits: PoolLimits) -> Self {
         let most = Counts::from(limits);
         let each = most.map(|count| count as usize);
-        Pool {
+        let mut pool = Pool {
             slots: Vec::with_capacity(each.iter().sum()),
             data: Vec::with_capacity(each.iter().sum()),
             free: each.map(Vec::with_capacity),
             bare: Vec::new(),
             made: Counts::default(),
             most,
+            plenty: Counts::default(),
             accounts: Accounts::new(),
-        }
+        };
+        Class::ALL.into_iter().for_each(|class| pool.set_plenty(class));
+        pool
     }
 
     /// Changes the bounds while frames are in use. Free buffers beyond them come back to be freed
@@ -373,13 +378,16 @@ impl Pool {
                 spare.push(self.strip(index));
             }
         }
+        Class::ALL.into_iter().for_each(|class| self.set_plenty(class));
         spare
     }
 
     /// Takes its buffer from a slot that is not in use.
     #[cold]
     fn strip(&mut self, index: u32) -> Box<[u8]> {
-        self.made[self.slots[index as usize].class as usize] -= 1;
+        let class = self.slots[index as usize].class;
+        self.made[class as usize] -= 1;
+        self.set_plenty(class);
         self.bare.push(index);
         std::mem::take(&mut self.data[index as usize])
     }
@@ -387,6 +395,7 @@ impl Pool {
     /// A frame with room for `len` bytes, all of them zero or left from before. `None` where the
     /// pool has reached its limit or `len` is more than [`MAX_FRAME`]. Where the buffers of a size
     /// are used up, the frame gets a larger one.
+    #[inline]
     pub fn alloc(&mut self, len: usize) -> Option<Frame> {
         if len > MAX_FRAME {
             return None;
@@ -394,13 +403,19 @@ impl Pool {
         let class = Class::of(len);
         let frame = match self.take(class) {
             Some(frame) => frame,
-            None => class.and_larger().skip(1).find_map(|class| self.take(class))?,
+            None => self.take_larger(class)?,
         };
         self.slots[frame.0 as usize].len = len as u32;
         Some(frame)
     }
 
+    #[cold]
+    fn take_larger(&mut self, class: Class) -> Option<Frame> {
+        class.and_larger().skip(1).find_map(|class| self.take(class))
+    }
+
     /// A copy of `bytes` as a new frame.
+    #[inline]
     pub fn alloc_from(&mut self, bytes: &[u8]) -> Option<Frame> {
         let frame = self.alloc(bytes.len())?;
         self.bytes_mut(&frame).copy_from_slice(bytes);
@@ -636,6 +651,7 @@ impl Pool {
             return None;
         }
         self.made[class as usize] += 1;
+        self.set_plenty(class);
         let buffer = vec![0; SIZES[class as usize]].into_boxed_slice();
         let slot = Slot { start: 0, len: 0, next: NONE, class, in_use: false, meta: Meta::default() };
         if let Some(index) = self.bare.pop() {
@@ -812,6 +828,7 @@ impl Fifo {
 
     /// Whether nothing is queued.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.frames == 0
     }

@@ -36,6 +36,7 @@ pub fn network_of(tenant: TenantId, attachment: Attachment) -> Network {
 }
 
 /// A network's place among all: the untagged one is the first.
+#[inline]
 pub(crate) fn slot(network: Network) -> usize {
     network.0.wrapping_add(1) as usize
 }

@@ -51,6 +51,15 @@ pub struct Offload {
     pub csum_offset: u16,
 }
 
+impl Offload {
+    /// Whether the frame is whole: it is not to be cut, and its checksums are done.
+    #[inline]
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.gso == Gso::None && self.gso_ecn == GsoEcn::None && !self.needs_csum
+    }
+}
+
 /// What the leaving port can be handed; the rest is done in software before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OffloadSupport {

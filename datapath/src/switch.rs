@@ -35,6 +35,7 @@ use backlog::Backlogs;
 use change::Gone;
 use control::Control;
 use memory::Memory;
+use outbox::Outbox;
 use parse::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, parse, segments, source};
 use recent::Recent;
 use route::{Route, Seen};
@@ -53,6 +54,7 @@ mod floods;
 mod handover;
 mod members;
 mod memory;
+mod outbox;
 mod parse;
 mod recent;
 mod route;
@@ -137,7 +139,7 @@ pub struct Switch {
     backlogs: Backlogs,
     /// Where the uplink has several ports: which of them carries what.
     bond: Option<Box<Bond>>,
-    out: VecDeque<(PortId, Frame)>,
+    out: Outbox,
     /// Where frames went last.
     recent: Recent,
     /// What was taken aside for protocols beside the switch.
@@ -194,7 +196,7 @@ impl Switch {
             policer: policed.then(|| Policer::new(published)),
             backlogs: Backlogs::default(),
             bond: None,
-            out: VecDeque::with_capacity(OUT),
+            out: Outbox::with_capacity(OUT),
             recent: Recent::default(),
             control: Control::default(),
             tallies: Vec::new(),
@@ -237,7 +239,7 @@ impl Switch {
     pub fn rx(&mut self, pool: &mut Pool, now: Instant, port: PortId, frame: Frame) -> Verdict {
         let role = self.role(port);
         let result = match role {
-            Role::Endpoint(endpoint) => self.rx_endpoint(pool, now, endpoint, frame),
+            Role::Endpoint(endpoint) => self.rx_endpoint(pool, now, (endpoint, port), frame),
             Role::Uplink(member) => self.rx_uplink(pool, now, member, frame),
             Role::Nothing => {
                 pool.free(frame);
@@ -247,12 +249,17 @@ impl Switch {
         match result {
             Ok(()) => Verdict::Forwarded,
             Err(reason) => {
-                match role {
-                    Role::Endpoint(endpoint) => self.count_drop(endpoint, reason),
-                    _ => self.uplink_drops.add(reason, 1),
-                }
+                self.count_drop_of(role, reason);
                 Verdict::Dropped(reason)
             }
+        }
+    }
+
+    #[cold]
+    fn count_drop_of(&mut self, role: Role, reason: Reason) {
+        match role {
+            Role::Endpoint(endpoint) => self.count_drop(endpoint, reason),
+            _ => self.uplink_drops.add(reason, 1),
         }
     }
 
@@ -277,6 +284,7 @@ impl Switch {
 
     /// The next frame that is due or yet to be made of another, and the port it leaves by. Its
     /// metadata say whose it is: see `Meta::payer`.
+    #[inline]
     pub fn tx(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
         loop {
             if let Some(out) = self.tx_due(pool, now) {
@@ -289,14 +297,32 @@ impl Switch {
     }
 
     /// The same, without what is yet to be made of other frames.
+    #[inline]
     pub fn tx_due(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
         self.settle_memory(pool);
+        if self.services.has_dues() {
+            self.serve_due(pool, now);
+        }
+        match self.out.pop_front() {
+            None => self.tx_queued(pool, now),
+            out => out,
+        }
+    }
+
+    /// What services do by themselves, where something is due.
+    #[inline(never)]
+    fn serve_due(&mut self, pool: &mut Pool, now: Instant) {
         if self.services.checks_due().is_some_and(|due| due <= now) {
             self.check_backends(pool, now);
         }
         if self.services.held_due().is_some_and(|due| due <= now) {
             self.release_held(pool, now);
         }
+    }
+
+    /// Lets go what is due in the queues, until something leaves.
+    #[inline(never)]
+    fn tx_queued(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
         loop {
             if let Some(out) = self.out.pop_front() {
                 return Some(out);
@@ -392,10 +418,22 @@ impl Switch {
         self.leave_memory(pool);
     }
 
-    fn rx_endpoint(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, mut frame: Frame) -> Result<(), Reason> {
-        if let Err(reason) = parse(pool, &frame).and_then(|()| self.check_source(pool, now, from, &frame)) {
-            pool.free(frame);
-            return Err(reason);
+    #[inline(always)]
+    fn rx_endpoint(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (from, port): (EndpointId, PortId),
+        mut frame: Frame,
+    ) -> Result<(), Reason> {
+        let look = match self.look(pool, from, &frame) {
+            Ok(look) => look,
+            Err(reason) => return drop_for(pool, frame, reason),
+        };
+        if !look.is_known
+            && let Err(reason) = self.check_claims(pool, now, from, &frame, look.right)
+        {
+            return drop_for(pool, frame, reason);
         }
         if self.vcc.concerns(from)
             && let Err(reason) = self.vcc.send(pool, now, from, &frame)
@@ -410,6 +448,11 @@ impl Switch {
                 Served::Answer(answer) => return self.send_local(pool, now, from, Out::Endpoint(from), answer),
                 Served::Taken => return Ok(()),
             }
+        } else if let Some(Target::Endpoint(to)) = look.target
+            && to != from
+        {
+            debug_assert_eq!(self.target(now, from, Seen::of(pool, &frame)), Target::Endpoint(to));
+            return self.send_now(pool, now, (from, Some(port)), to, frame);
         }
         self.go_on(pool, now, from, frame, is_hairpin)
     }
@@ -432,6 +475,7 @@ impl Switch {
         self.follow(pool, now, from, route, frame)
     }
 
+    #[inline(never)]
     fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: Frame) -> Result<(), Reason> {
         pool.meta_mut(&frame).set_member(member);
         let number = match self.take_number(pool, member, &frame) {
@@ -519,7 +563,7 @@ impl Switch {
 
     /// To one neighbour: as [`Switch::send_local`], and past the sender's lane where a limit holds
     /// nothing back.
-    pub(super) fn send_neighbour(
+    fn send_neighbour(
         &mut self,
         pool: &mut Pool,
         now: Instant,
@@ -527,11 +571,29 @@ impl Switch {
         to: EndpointId,
         frame: Frame,
     ) -> Result<(), Reason> {
-        if !self.egress.is_limited(from) || !self.egress.pass(pool, now, Plane::Local, from, &frame) {
+        self.send_now(pool, now, (from, None), to, frame)
+    }
+
+    /// The same, for where it is most often called, which may know the sender's port.
+    #[inline(always)]
+    fn send_now(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (from, port): (EndpointId, Option<PortId>),
+        to: EndpointId,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        if self.egress.is_limited(from) && !self.egress.pass(pool, now, Plane::Local, from, &frame) {
             return self.send_local(pool, now, from, Out::Endpoint(to), frame);
         }
-        pool.meta_mut(&frame).set_out(Out::Endpoint(to));
-        self.reach_neighbours(pool, now, from, frame);
+        count_traffic(pool, &frame, &mut self.tallies[from.0 as usize].local.egress);
+        if self.backlogs.is_empty(from) {
+            self.arrive_now(pool, now, (from, port), to, frame);
+        } else {
+            pool.meta_mut(&frame).set_out(Out::Endpoint(to));
+            self.put_off(pool, now, from, frame);
+        }
         Ok(())
     }
 
@@ -563,11 +625,30 @@ impl Switch {
 
     /// From a neighbour, for `to`.
     fn arrive_local(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, to: EndpointId, frame: Frame) {
+        self.arrive_now(pool, now, (from, None), to, frame);
+    }
+
+    /// The same, for where it is most often called.
+    #[inline(always)]
+    fn arrive_now(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (from, port): (EndpointId, Option<PortId>),
+        to: EndpointId,
+        frame: Frame,
+    ) {
+        if self.ingress.is_limited(to) && self.ingress.pass(pool, now, Plane::Local, to, &frame) {
+            self.show(pool, now, to, &frame);
+            return self.deliver_now(pool, (from, port), to, frame);
+        }
+        self.arrive_queued(pool, now, from, to, frame);
+    }
+
+    /// The same of one that may have to wait.
+    #[inline(never)]
+    fn arrive_queued(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, to: EndpointId, frame: Frame) {
         if self.ingress.is_limited(to) {
-            if self.ingress.pass(pool, now, Plane::Local, to, &frame) {
-                self.show(pool, now, to, &frame);
-                return self.deliver_local(pool, from, to, frame);
-            }
             pool.meta_mut(&frame).set_out(Out::From(from));
             if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Local, to, frame) {
                 self.count_drop(to, reason);
@@ -623,6 +704,7 @@ impl Switch {
     }
 
     /// A neighbour's frame has passed the queues: what its receiver's guest is to see of it.
+    #[inline]
     fn show(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
         if self.vcc.concerns(to) {
             self.vcc.receive(pool, now, to, frame);
@@ -630,9 +712,24 @@ impl Switch {
     }
 
     fn deliver_local(&mut self, pool: &mut Pool, from: EndpointId, to: EndpointId, frame: Frame) {
+        self.deliver_now(pool, (from, None), to, frame);
+    }
+
+    /// The same, for where it is most often called.
+    #[inline(always)]
+    fn deliver_now(
+        &mut self,
+        pool: &mut Pool,
+        (from, port): (EndpointId, Option<PortId>),
+        to: EndpointId,
+        frame: Frame,
+    ) {
         count_traffic(pool, &frame, &mut self.tallies[to.0 as usize].local.ingress);
         match self.program.endpoints.get(to.0) {
-            Some(endpoint) => self.emit(pool, endpoint.port, to, self.port_of(from, endpoint.port), frame),
+            Some(endpoint) => {
+                let payer = port.unwrap_or_else(|| self.port_of(from, endpoint.port));
+                self.emit_now(pool, endpoint.port, to, payer, frame);
+            }
             None => pool.free(frame),
         }
     }
@@ -667,6 +764,7 @@ impl Switch {
     }
 
     /// The port of the endpoint that a frame is charged to; where that is gone meanwhile, `other`.
+    #[inline]
     fn port_of(&self, payer: EndpointId, other: PortId) -> PortId {
         self.program.endpoints.get(payer.0).map_or(other, |endpoint| endpoint.port)
     }
@@ -674,7 +772,27 @@ impl Switch {
     /// To a port, in the form that the port takes. Drops are counted for `endpoint`, and what it
     /// costs is charged to who is at `payer`.
     fn emit(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, payer: PortId, frame: Frame) {
-        pool.meta_mut(&frame).set_out(Out::Payer(payer));
+        self.emit_now(pool, port, endpoint, payer, frame);
+    }
+
+    /// The same, for where it is most often called.
+    #[inline(always)]
+    fn emit_now(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, payer: PortId, frame: Frame) {
+        let len = pool.len(&frame);
+        let meta = pool.meta_mut(&frame);
+        meta.set_out(Out::Payer(payer));
+        let is_whole = meta.offload.is_done();
+        match self.program.ports.get(port.0) {
+            Some(features) if is_whole && len <= features.max_frame as usize && self.out.len() < OUT => {
+                self.out.push_back((port, frame));
+            }
+            _ => self.fit(pool, port, endpoint, frame),
+        }
+    }
+
+    /// To a port, in the form that the port takes.
+    #[inline(never)]
+    fn fit(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, frame: Frame) {
         let Some(&features) = self.program.ports.get(port.0) else { return pool.free(frame) };
         if self.out.len() >= OUT {
             pool.free(frame);
@@ -705,6 +823,7 @@ impl Switch {
         }
     }
 
+    #[inline]
     fn role(&self, port: PortId) -> Role {
         self.roles.get(port.0 as usize).copied().unwrap_or(Role::Nothing)
     }

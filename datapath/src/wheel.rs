@@ -133,6 +133,13 @@ impl Wheel {
         self.first().map(|slot| Instant(slot << SLOT_BITS))
     }
 
+    /// Whether a node is due.
+    #[must_use]
+    #[inline(never)]
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.next_due().is_some_and(|due| due <= now)
+    }
+
     /// The number (not wrapped) of the first occupied slot.
     fn first(&self) -> Option<u64> {
         if self.waiting == 0 {

@@ -254,7 +254,7 @@ impl Standing {
     /// Whether a queue that holds `held` bytes of memory may have one more frame.
     #[must_use]
     pub fn takes(&self, held: u64) -> bool {
-        if is_plenty(self.free, self.most) {
+        if is_plenty_of(self.free, self.most) {
             return true;
         }
         let left = match (self.own, self.whole) {
@@ -270,7 +270,7 @@ impl Standing {
 
 /// While no more than a quarter of a class is in use, nobody is in anybody's way.
 #[inline]
-fn is_plenty(free: u32, most: u32) -> bool {
+fn is_plenty_of(free: u32, most: u32) -> bool {
     u64::from(free) * 4 > u64::from(most) * 3
 }
 
@@ -348,8 +348,23 @@ impl Pool {
     #[inline]
     #[must_use]
     pub fn may_wait(&self, owner: Owner, class: Class, held: u64) -> bool {
-        let free = self.left(class);
-        is_plenty(free, self.most[class as usize]) || self.standing(owner, class, free).takes(held)
+        self.is_plenty(class) || self.standing(owner, class, self.left(class)).takes(held)
+    }
+
+    /// Whether so few of a class are in use that nobody is in anybody's way.
+    #[inline]
+    #[must_use]
+    pub fn is_plenty(&self, class: Class) -> bool {
+        let is_plenty = self.free[class as usize].len() >= self.plenty[class as usize] as usize;
+        debug_assert_eq!(is_plenty, is_plenty_of(self.left(class), self.most[class as usize]));
+        is_plenty
+    }
+
+    /// The bounds of a class, or how many buffers it has, are other ones.
+    pub(super) fn set_plenty(&mut self, class: Class) {
+        let (made, most) = (self.made[class as usize], self.most[class as usize]);
+        let least = u64::from(most) * 3 / 4 + 1;
+        self.plenty[class as usize] = (least as u32).saturating_sub(most.saturating_sub(made));
     }
 
     /// What decides that, where so many buffers of the class are free.

@@ -45,7 +45,7 @@ const CISCO: [u8; 3] = [0, 0, 0x0c];
 /// UDP ports: RIP (RFC 2453), RIPng (RFC 2080), HSRP (RFC 2281), HSRP over IPv6, GLBP.
 const ROUTERS_PORTS: [u16; 5] = [520, 521, 1985, 2029, 3222];
 /// The first byte of IPv4 addresses that are no single host's.
-const NO_UNICAST: u8 = 224;
+pub(super) const NO_UNICAST: u8 = 224;
 
 /// Whether an endpoint that is allowed so much may send the frame, as far as bridges and switches
 /// are concerned.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::wire::build::{self, Build, eth, link_local};
 use crate::wire::{parse, protocol};
+use proptest::prelude::*;
 
 const OWN: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
 const OTHER: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
@@ -469,5 +470,44 @@ fn nothing_hides_behind_another_encapsulation() {
         let bytes = first.0.clone().vlan(0).bytes();
         assert_eq!(check(&bytes, &parse(&bytes).unwrap(), &identity).map(drop), first.1);
         assert_all(&identity, others);
+    }
+}
+
+#[test]
+fn most_frames_are_judged_in_few_steps() {
+    for build in [eth(OWN, OTHER).ipv4(OWN4, OTHER4).udp(1, 2), eth(OWN, OTHER).ipv4(OWN4, OTHER4).tcp(1, 2, 3)] {
+        let bytes = build.bytes();
+        assert!(is_plain(&bytes, &parse(&bytes).unwrap(), &strict()), "{build:?}");
+    }
+}
+
+proptest! {
+    /// What is accepted in few steps is what all of the guard accepts, whatever is changed in a
+    /// frame.
+    #[test]
+    fn few_steps_accept_nothing_that_all_refuse(
+        is_tcp in any::<bool>(),
+        ports in (0..6usize, 0..6usize),
+        changes in prop::collection::vec((0..38usize, any::<u8>()), 0..3),
+        groups in any::<bool>(),
+        bits in 0..40u8,
+    ) {
+        let ports = [ports.0, ports.1].map(|at| [67, 68, 520, 1985, 53, 4000][at]);
+        let to = if groups { Ipv4Addr::new(224, 0, 0, 9) } else { OTHER4 };
+        let build = eth(OWN, OTHER).ipv4(OWN4, to);
+        let build = if is_tcp { build.tcp(ports[0], ports[1], 3) } else { build.udp(ports[0], ports[1]) };
+        let mut bytes = build.bytes();
+        for (at, to) in changes {
+            bytes[at] = to;
+        }
+        let mac = Mac(bytes[6..12].try_into().unwrap());
+        for macs in [vec![OWN], vec![mac], vec![]] {
+            let identity = Identity { macs, ipv4: vec![(OWN4, bits)], ..Identity::default() };
+            if let Ok(layout) = parse(&bytes)
+                && is_plain(&bytes, &layout, &identity)
+            {
+                prop_assert_eq!(check_all(&bytes, &layout, &identity), Ok(Right::Declared));
+            }
+        }
     }
 }

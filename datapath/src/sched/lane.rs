@@ -180,6 +180,7 @@ impl Lane {
 
     /// Whether nothing waits.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.fifo.is_empty()
     }
@@ -278,22 +279,31 @@ impl Lane {
         Ok(())
     }
 
+    /// Wire bytes of the longest frame in a small buffer that it takes whole when it is empty.
+    pub(crate) fn longest_alone(&self) -> u32 {
+        let memory = MEMORY_SMALL * u64::from(self.bound);
+        if u64::from(Class::Small.bytes()) <= memory { self.bound } else { 0 }
+    }
+
     /// Whether a frame of one segment would be the only one here, and go as it is.
-    #[inline]
     pub(crate) fn is_passed_by(&self, pool: &Pool, frame: &Frame, max_frame: u32) -> bool {
         let meta = pool.meta(frame);
         self.fifo.is_empty() && meta.offload.gso == Gso::None && meta.wire_bytes <= max_frame && self.fits(pool, frame)
     }
 
-    /// A frame that [`Lane::is_passed_by`] holds for comes and goes: counts it as served. Gives its
-    /// segments, and what is for [`crate::sojourn::Sojourn::carry`].
-    #[inline]
-    pub(crate) fn pass(&mut self, pool: &mut Pool, now: Instant, frame: &Frame) -> (u32, Option<u8>) {
-        pool.meta_mut(frame).queued = now;
+    /// A frame that [`Lane::is_passed_by`] holds for comes and goes: counts it as served. Gives
+    /// what is for [`crate::sojourn::Sojourn::carry`].
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, pool: &mut Pool, now: Instant, frame: &Frame) -> Option<u8> {
+        let len = pool.len(frame);
+        let meta = pool.meta_mut(frame);
+        meta.queued = now;
+        self.served.add(1, len, meta.wire_bytes);
         self.flow = NONE;
+        // It leaves an empty lane behind.
+        self.full_since = 0;
         self.codel.signals(now, 0, true);
-        self.drains();
-        self.count(pool, now, frame)
+        self.waits.record(0)
     }
 
     /// Puts a frame where its flow waits.

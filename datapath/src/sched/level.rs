@@ -131,9 +131,18 @@ impl Level {
     /// Nobody here has something to send: `child` has one frame of `len` wire bytes, which goes at
     /// link time `clock`. As [`Level::activate`], [`Level::peek`] and [`Level::charge`] one after
     /// the other. Whether it went by guarantee.
-    #[inline]
+    #[inline(always)]
     pub fn pass(&mut self, child: u32, len: u32, clock: Tag) -> bool {
-        let by_guarantee = self.guaranteed[child as usize] && self.real.pass(child, len, clock);
+        if self.guaranteed[child as usize] {
+            return self.pass_guaranteed(child, len, clock);
+        }
+        self.share.pass(child, len, clock);
+        false
+    }
+
+    #[inline(never)]
+    fn pass_guaranteed(&mut self, child: u32, len: u32, clock: Tag) -> bool {
+        let by_guarantee = self.real.pass(child, len, clock);
         self.share.pass(child, if by_guarantee { 0 } else { len }, clock);
         by_guarantee
     }

@@ -117,6 +117,18 @@ impl Limit {
         self.free_at <= now && !self.waits[1 - plane as usize]
     }
 
+    /// A frame of `bytes` was sent in `plane` for which [`Limit::is_free`] holds, and no other
+    /// waits there: [`Limit::charge`] and [`Limit::leave`] in one.
+    #[inline(always)]
+    pub fn pass(&mut self, plane: Plane, now: Tag, bytes: u32) {
+        debug_assert!(self.is_free(plane, now));
+        self.waits[plane as usize] = false;
+        if self.pace.is_limited() {
+            self.free_at = self.free_at.max(now.saturating_sub(self.catch_up)) + self.pace.cost(bytes);
+            self.lead = 0;
+        }
+    }
+
     /// It has nothing to send in `plane` any more.
     pub fn leave(&mut self, plane: Plane) {
         self.waits[plane as usize] = false;

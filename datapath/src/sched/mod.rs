@@ -200,13 +200,13 @@ impl Scheduler {
     /// Whether a frame may go at once, since nothing else waits and nothing holds it back: then all
     /// is counted and charged as if it had been queued and had come out, and its caller keeps it.
     /// If not, it is to be queued.
-    #[inline]
+    #[inline(always)]
     pub fn pass(&mut self, pool: &mut Pool, now: Instant, plane: Plane, endpoint: EndpointId, frame: &Frame) -> bool {
         let tree = match plane {
             Plane::Wire => &mut self.wire,
             Plane::Local => &mut self.local,
         };
-        tree.pass(pool, now, &mut self.limits, &mut self.sojourns, endpoint, frame)
+        tree.pass(pool, now, plane, (&mut self.limits, &mut self.sojourns), endpoint, frame)
     }
 
     /// The next frame of one plane that may go at `now`, and whose lane it was in.

@@ -47,6 +47,7 @@ impl Pace {
 
     /// Link time that `bytes` take, rounded to the nearest unit.
     #[must_use]
+    #[inline]
     pub fn cost(self, bytes: u32) -> Tag {
         ((u128::from(self.0) * u128::from(bytes) + (1 << (PACE_BITS - 1))) >> PACE_BITS) as u64
     }
@@ -60,6 +61,7 @@ impl Pace {
 
     /// Whether this is a bound at all.
     #[must_use]
+    #[inline]
     pub const fn is_limited(self) -> bool {
         self.0 != 0
     }

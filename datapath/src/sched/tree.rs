@@ -28,7 +28,7 @@ use crate::stats::LaneStats;
 use crate::units::{Direction, Instant, Rate, earlier};
 use crate::verdict::Reason;
 use crate::wheel::Wheel;
-use node::{NOBODY, Node, Tenant};
+use node::{AHEAD, AQM, LIMITED, NOBODY, Node, Tenant};
 
 /// Wire time that one frame may take before it is split: what a neighbour's frame has to wait at
 /// most. With a quarter of it, 1 Gbit/s between two hosts took half a processor more, and a
@@ -237,7 +237,6 @@ impl Tree {
             tenant: leaf.tenant,
             child,
             max_frame: self.max_frame,
-            limited: leaf.share.limit.is_limited(),
             lane: Lane::new(leaf.queue_bytes),
             ..Node::vacant()
         };
@@ -249,7 +248,7 @@ impl Tree {
 
     /// Gives an endpoint's queue a discipline, or the lane's own. What waits stays.
     fn set_aqm(&mut self, index: usize, discipline: Option<Discipline>) {
-        self.nodes[index].has_aqm = discipline.is_some();
+        self.nodes[index].set(AQM, discipline.is_some());
         if self.aqms.get(index).and_then(Option::as_ref).map(|aqm| aqm.discipline()) == discipline {
             return;
         }
@@ -270,7 +269,6 @@ impl Tree {
     pub fn set_endpoint(&mut self, pool: &Pool, endpoint: EndpointId, leaf: &Leaf) {
         let clock = self.clock();
         let Some(node) = self.nodes.get_mut(endpoint.0 as usize).filter(|node| node.tenant != NOBODY) else { return };
-        node.limited = leaf.share.limit.is_limited();
         node.lane.set_bound(leaf.queue_bytes);
         self.shares[endpoint.0 as usize] = leaf.share;
         let head = node.lane.head(pool, &self.flows, node.max_frame);
@@ -282,7 +280,7 @@ impl Tree {
     /// Says what of an endpoint's frames goes before its others.
     pub fn set_ahead(&mut self, endpoint: EndpointId, agent_traffic: Option<AgentTraffic>, direction: Direction) {
         self.aheads.set(endpoint.0, agent_traffic, direction);
-        self.nodes[endpoint.0 as usize].has_ahead = agent_traffic.is_some();
+        self.nodes[endpoint.0 as usize].set(AHEAD, agent_traffic.is_some());
     }
 
     /// What of an endpoint's frames goes before its others, where something does.
@@ -393,7 +391,7 @@ impl Tree {
     ) -> Result<(), Reason> {
         let node = &mut self.nodes[endpoint.0 as usize];
         let was_empty = node.lane.is_empty();
-        if node.has_ahead || node.has_aqm {
+        if node.has_ahead() || node.has_aqm() {
             self.enqueue_special(pool, now, endpoint.0 as usize, frame)?;
         } else {
             let among = Among { quantum: node.max_frame, ahead: 0, tenant: node.tenant };
@@ -411,22 +409,23 @@ impl Tree {
     /// Whether a frame may go at once: nothing waits that could go, and neither the link nor a
     /// limit holds it back. If so, all is as after [`Tree::enqueue`] and [`Tree::dequeue`], and the
     /// frame is its caller's; if not, nothing has changed.
-    #[inline]
+    #[inline(always)]
     pub fn pass(
         &mut self,
         pool: &mut Pool,
         now: Instant,
-        limits: &mut Limits,
-        sojourns: &mut [Sojourn],
+        plane: Plane,
+        (limits, sojourns): (&mut Limits, &mut [Sojourn]),
         endpoint: EndpointId,
         frame: &Frame,
     ) -> bool {
+        debug_assert_eq!(plane, self.plane);
         let (now_tag, e) = (tag(now), endpoint.0 as usize);
-        if self.root.active() > 0 || self.wheel.next_due().is_some_and(|due| due <= now) {
+        if self.root.active() > 0 || !self.wheel.is_empty() && self.wheel.is_due(now) {
             return false;
         }
         let node = &mut self.nodes[e];
-        if node.has_ahead || node.has_aqm || !node.lane.is_passed_by(pool, frame, node.max_frame) {
+        if !node.is_passed_by(pool, frame) {
             return false;
         }
         let (t, child) = (node.tenant, node.child);
@@ -435,25 +434,23 @@ impl Tree {
             return false;
         }
         let (own, whole) = (&mut limits.endpoints[e], &mut limits.tenants[t as usize]);
-        if node.limited && !own.is_free(self.plane, now_tag) || !whole.is_free(self.plane, now_tag) {
+        if node.is_limited() && !own.is_free(plane, now_tag) || !whole.is_free(plane, now_tag) {
             return false;
         }
         self.seen = now;
         let bytes = pool.meta(frame).wire_bytes;
-        let (segments, full) = node.lane.pass(pool, now, frame);
-        if let Some(full) = full {
+        let len = pool.len(frame);
+        if let Some(full) = node.lane.pass(pool, now, frame) {
             sojourns[e].carry(full);
         }
-        tenant.traffic.add(segments, pool.len(frame), bytes);
-        if node.limited {
-            own.charge(self.plane, now_tag, bytes);
-            own.leave(self.plane);
+        tenant.traffic.add(1, len, bytes);
+        if node.is_limited() {
+            own.pass(plane, now_tag, bytes);
         }
-        whole.charge(self.plane, now_tag, bytes);
-        whole.leave(self.plane);
+        whole.pass(plane, now_tag, bytes);
         // The link was idle, as in `activate`.
-        self.busy_until = self.busy_until.max(now_tag.saturating_sub(self.burst));
-        let clock = self.busy_until.wrapping_sub(self.lost);
+        let busy_until = self.busy_until.max(now_tag.saturating_sub(self.burst));
+        let clock = busy_until.wrapping_sub(self.lost);
         if tenant.level.pass(child, bytes, clock) {
             node.lane.served_by_guarantee(bytes);
         }
@@ -461,8 +458,13 @@ impl Tree {
             tenant.guaranteed_bytes += u64::from(bytes);
         }
         self.see_contention(now, t);
-        let pace = self.pace_at(now);
-        pay((&mut self.busy_until, &mut self.lost), now_tag, self.burst, pace, bytes);
+        if self.pace.is_limited() {
+            self.busy_until = busy_until;
+            let pace = self.pace_at(now);
+            pay((&mut self.busy_until, &mut self.lost), now_tag, self.burst, pace, bytes);
+        } else {
+            self.busy_until = now_tag;
+        }
         true
     }
 
@@ -471,7 +473,7 @@ impl Tree {
     fn enqueue_special(&mut self, pool: &mut Pool, now: Instant, at: usize, frame: Frame) -> Result<(), Reason> {
         let node = &mut self.nodes[at];
         let mut stand_ahead = 0;
-        if node.has_ahead
+        if node.has_ahead()
             && let Some(ahead) = self.aheads.get_mut(at as u32)
         {
             if let Some(before) = ahead.takes(pool, now, &frame) {
@@ -480,7 +482,7 @@ impl Tree {
             }
             stand_ahead = ahead.frames();
         }
-        if node.has_aqm
+        if node.has_aqm()
             && let Some(aqm) = self.aqms[at].as_deref_mut()
         {
             return node.lane.enqueue_under(pool, now, frame, (&mut self.flows, &mut self.losses), aqm);
@@ -500,10 +502,10 @@ impl Tree {
         may_wait: &impl Fn(Owner, u64) -> bool,
     ) -> Admission {
         let node = &self.nodes[endpoint.0 as usize];
-        if node.has_aqm {
+        if node.has_aqm() {
             return node.lane.decide_managed(offer, may_wait);
         }
-        let ahead = if node.has_ahead { self.aheads.get(endpoint.0).map_or(0, Priority::frames) } else { 0 };
+        let ahead = if node.has_ahead() { self.aheads.get(endpoint.0).map_or(0, Priority::frames) } else { 0 };
         node.lane.decide(pool, offer, || bytes, may_wait, (&self.flows, ahead)).0
     }
 
@@ -560,17 +562,17 @@ impl Tree {
             if node.stretch.is_due(now) {
                 node.look(&mut self.unmet[e as usize], now);
             }
-            if node.limited
+            if node.is_limited()
                 && let Some(until) = limits.endpoints[e as usize].wait(self.plane, tag(now), TURN)
             {
                 tenant.level.deactivate(pick.child);
                 self.wheel.insert(WheelNode::Endpoint(e).number(), now, instant(until));
                 continue;
             }
-            let is_ahead = node.has_ahead && self.aheads.get_mut(e).is_some_and(Priority::lets_go);
+            let is_ahead = node.has_ahead() && self.aheads.get_mut(e).is_some_and(Priority::lets_go);
             let served = if is_ahead {
                 node.lane.dequeue_ahead(pool, now)
-            } else if node.has_aqm
+            } else if node.has_aqm()
                 && let Some(aqm) = &mut self.aqms[e as usize]
             {
                 node.lane.dequeue_under(pool, now, node.max_frame, (&mut self.flows, &mut self.losses), aqm)
@@ -591,7 +593,7 @@ impl Tree {
                 }
                 None => {
                     tenant.level.deactivate(pick.child);
-                    if node.limited {
+                    if node.is_limited() {
                         limits.endpoints[e as usize].leave(self.plane);
                     }
                 }
@@ -687,6 +689,7 @@ impl Tree {
     }
 
     /// A tenant is served: contention, if the last one was another.
+    #[inline]
     fn see_contention(&mut self, now: Instant, tenant: u32) {
         if self.last_tenant != tenant {
             self.last_tenant = tenant;
@@ -705,7 +708,7 @@ impl Tree {
         let length =
             |node: &Node| if lengths { node.lane.head(pool, &self.flows, node.max_frame) } else { node.max_frame };
         let next = (!node.lane.is_empty()).then(|| length(node));
-        if node.limited {
+        if node.is_limited() {
             limits.endpoints[e].charge(self.plane, now_tag, bytes);
             if next.is_none() {
                 limits.endpoints[e].leave(self.plane);
@@ -749,7 +752,7 @@ impl Tree {
 
     /// An endpoint's lane is no longer empty, or its limit lets it go on.
     fn activate(&mut self, pool: &Pool, now: Instant, limits: &mut Limits, endpoint: u32) {
-        if self.nodes[endpoint as usize].limited
+        if self.nodes[endpoint as usize].is_limited()
             && let Some(until) = limits.endpoints[endpoint as usize].wait(self.plane, tag(now), 0)
         {
             self.wheel.insert(WheelNode::Endpoint(endpoint).number(), now, instant(until));
@@ -811,6 +814,7 @@ impl Tree {
         let limit = self.tenants[node.tenant as usize].share.limit;
         let rate = link.min(limit).min(self.shares[index].limit);
         node.max_frame = quantum(rate);
+        node.set(LIMITED, self.shares[index].limit.is_limited());
         if let Some(aqm) = self.aqms.get_mut(index).and_then(Option::as_mut) {
             aqm.set_rate(rate);
         }

@@ -157,6 +157,13 @@ impl Services {
         self.connections.forget(now, opener, &mut |(key, entry)| super::leave(all, fronts, &key, &entry, false));
     }
 
+    /// Whether anything may be due: a check, or one that waits.
+    #[inline]
+    #[must_use]
+    pub fn has_dues(&self) -> bool {
+        !self.checks.is_empty() || !self.holdings.services.is_empty()
+    }
+
     /// When the first of those that wait is due: at once where a place may be free.
     #[must_use]
     pub fn held_due(&self) -> Option<Instant> {

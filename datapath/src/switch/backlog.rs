@@ -103,6 +103,7 @@ impl Backlogs {
     }
 
     /// Whether the endpoint's frames go straight to neighbours.
+    #[inline]
     pub fn is_empty(&self, endpoint: EndpointId) -> bool {
         self.endpoints[endpoint.0 as usize].is_empty()
     }

@@ -1,7 +1,7 @@
 //! What the switch reads off a frame: its headers once, when it enters, and then what the stages
 //! ask.
 
-use crate::frame::{Frame, Pool};
+use crate::frame::{Frame, Meta, Pool};
 use crate::offload::{Gso, Offload};
 use crate::segment;
 use crate::stats::Traffic;
@@ -9,11 +9,25 @@ use crate::verdict::Reason;
 use crate::wire::{self, Layout, Mac, vlan};
 
 /// Reads a frame's headers and checks its offload metadata; fills in its layout and wire bytes.
-#[inline]
 pub(super) fn parse(pool: &mut Pool, frame: &Frame) -> Result<(), Reason> {
     let (bytes, meta) = pool.parts_mut(frame);
+    parse_parts(bytes, meta)
+}
+
+/// The same, for where it is most often called.
+#[inline(always)]
+pub(super) fn parse_parts(bytes: &[u8], meta: &mut Meta) -> Result<(), Reason> {
     wire::locate(bytes, &mut meta.layout)?;
     meta.flow = None;
+    if !meta.offload.is_done() {
+        return parse_offload(bytes, meta);
+    }
+    meta.wire_bytes = segment::tunnelled_wire_bytes(bytes.len(), &meta.layout, &Offload::default(), meta.outer);
+    Ok(())
+}
+
+#[inline(never)]
+fn parse_offload(bytes: &[u8], meta: &mut Meta) -> Result<(), Reason> {
     segment::check_offload(bytes, &meta.layout, &meta.offload)?;
     meta.offload.gso_ecn = segment::meaning_of_cwr(bytes, &meta.layout, &meta.offload);
     meta.wire_bytes = segment::tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
@@ -25,7 +39,7 @@ pub(super) fn count_wire_bytes(pool: &mut Pool, frame: &Frame) {
     meta.wire_bytes = segment::tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn count_traffic(pool: &Pool, frame: &Frame, traffic: &mut Traffic) {
     traffic.add(segments(pool, frame), pool.len(frame), pool.meta(frame).wire_bytes);
 }

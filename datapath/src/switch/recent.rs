@@ -52,7 +52,7 @@ impl Recent {
     }
 
     #[inline]
-    fn target(&self, from: EndpointId, mac: Mac) -> Option<Target> {
+    pub fn target(&self, from: EndpointId, mac: Mac) -> Option<Target> {
         let found = self.targets.get(from.0 as usize)?;
         (found.mac == mac && found.changes == self.changes).then_some(found.what)
     }
@@ -69,11 +69,16 @@ impl Switch {
     /// same address.
     #[inline]
     pub(super) fn recent_target(&mut self, now: Instant, from: EndpointId, vlan: u16, mac: Mac) -> Target {
-        let network = self.forward.network(from);
         if let Some(target) = self.recent.target(from, mac) {
-            debug_assert_eq!(target, self.forward.target(&self.fdb, now, network, vlan, mac));
+            debug_assert_eq!(target, self.forward.target(&self.fdb, now, self.forward.network(from), vlan, mac));
             return target;
         }
+        self.find_target(now, from, vlan, mac)
+    }
+
+    #[inline(never)]
+    fn find_target(&mut self, now: Instant, from: EndpointId, vlan: u16, mac: Mac) -> Target {
+        let network = self.forward.network(from);
         let what = self.forward.target(&self.fdb, now, network, vlan, mac);
         if !self.forward.learns(network)
             && let Some(found) = self.recent.targets.get_mut(from.0 as usize)

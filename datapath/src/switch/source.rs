@@ -1,9 +1,10 @@
 //! May this frame be sent by whom it is from? From an endpoint: guard, learning, and what it claims
 //! beyond its own list. From outside: nothing of what somebody here has.
 
-use super::parse::source;
+use super::parse::{destination, parse_parts, source};
 use super::{Event, Switch};
 use crate::fdb::{Fdb, Learning};
+use crate::forward::Target;
 use crate::frame::{Frame, Pool};
 use crate::guard::{self, Claim, Kind, Right, claims};
 use crate::network::Network;
@@ -30,21 +31,40 @@ pub(super) struct Refused {
     pub claim: Option<(Claim, Owner)>,
 }
 
+/// What one look at an endpoint's frame says.
+pub(super) struct Look {
+    pub right: Right,
+    /// It claims nothing beyond the endpoint's own list, and nothing is learned of it.
+    pub is_known: bool,
+    /// Where the endpoint's last frame went, where that was for the same address.
+    pub target: Option<Target>,
+}
+
 impl Switch {
-    /// Guard and learning: may this endpoint send this frame? What is seen of it is remembered.
-    pub(super) fn check_source(
+    /// Reads a frame's headers and asks the guard.
+    #[inline(always)]
+    pub(super) fn look(&self, pool: &mut Pool, from: EndpointId, frame: &Frame) -> Result<Look, Reason> {
+        let (bytes, meta) = pool.parts_mut(frame);
+        parse_parts(bytes, meta)?;
+        let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
+        let right = self.guard(bytes, &meta.layout, endpoint)?;
+        let is_known = right == Right::Declared && !endpoint.identity.macs.is_empty();
+        Ok(Look { right, is_known, target: self.recent.target(from, destination(bytes)) })
+    }
+
+    /// Learning: may this endpoint send a frame that claims more than its own list has? What is
+    /// seen of it is remembered.
+    #[inline(never)]
+    pub(super) fn check_claims(
         &mut self,
-        pool: &mut Pool,
+        pool: &Pool,
         now: Instant,
         from: EndpointId,
         frame: &Frame,
+        right: Right,
     ) -> Result<(), Reason> {
         let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
         let (bytes, layout) = (pool.bytes(frame), &pool.meta(frame).layout);
-        let right = self.guard(bytes, layout, endpoint)?;
-        if right == Right::Declared && !endpoint.identity.macs.is_empty() {
-            return Ok(());
-        }
         let source =
             self.judge_claims(now, from, endpoint, (bytes, layout), right).map_err(|refused| refused.reason)?;
         if source.is_known && !source.learns {
@@ -124,7 +144,7 @@ impl Switch {
     }
 
     /// What the guard says of a frame from this endpoint.
-    #[inline]
+    #[inline(always)]
     fn guard(&self, bytes: &[u8], layout: &Layout, endpoint: &Endpoint) -> Result<Right, Reason> {
         if endpoint.trunk {
             let is_taken = self.leaves_with_its_tags(endpoint).then_some(|vlan| self.forward.has_vlan(vlan));

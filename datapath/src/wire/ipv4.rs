@@ -1,6 +1,6 @@
 //! IPv4 (RFC 791): header with options, fragments.
 
-use super::{L3, Layout, be16, header, transport};
+use super::{ETHERNET_HEADER, L3, Layout, be16, be32, ethertype, header, transport};
 use crate::verdict::Reason;
 use core::net::Ipv4Addr;
 
@@ -76,6 +76,47 @@ impl<'a> Ipv4<'a> {
     pub fn ecn(self) -> u8 {
         self.0[TOS] & 3
     }
+}
+
+/// What most frames are, in few steps: TCP or UDP without VLAN tag, options or fragments. False,
+/// and nothing changed, for all others and for what is malformed.
+#[inline(always)]
+pub(super) fn locate_plain(bytes: &[u8], layout: &mut Layout) -> bool {
+    const L3: usize = ETHERNET_HEADER;
+    const L4: usize = L3 + LEN;
+    const PLAIN: u32 = (ethertype::IPV4 as u32) << 8 | 0x45;
+    let Some(h) = bytes.first_chunk::<{ L4 + transport::UDP_LEN }>() else { return false };
+    let end = L3 + usize::from(be16(h, L3 + TOTAL_LEN));
+    if be32(h, L3 - 2) >> 8 != PLAIN || be16(h, L3 + 6) & (MORE_FRAGMENTS | FRAGMENT_OFFSET) != 0 || end > bytes.len() {
+        return false;
+    }
+    let (l4, len) = match h[L3 + 9] {
+        transport::protocol::UDP => match usize::from(be16(h, L4 + transport::UDP_LENGTH)) {
+            len if len >= transport::UDP_LEN && L4 + len <= end => (super::L4::Udp, transport::UDP_LEN),
+            _ => return false,
+        },
+        transport::protocol::TCP => match bytes.get(L4 + transport::TCP_DATA_OFFSET) {
+            Some(&offset) => (super::L4::Tcp, usize::from(offset >> 4) * 4),
+            None => return false,
+        },
+        _ => return false,
+    };
+    if l4 == super::L4::Tcp && len < transport::TCP_LEN || L4 + len > end {
+        return false;
+    }
+    *layout = Layout {
+        vlan: None,
+        ethertype: ethertype::IPV4,
+        l3: super::L3::Ipv4,
+        l4,
+        fragment: false,
+        later_fragment: false,
+        l3_offset: L3 as u16,
+        l4_offset: L4 as u16,
+        payload_offset: (L4 + len) as u16,
+        end: end as u32,
+    };
+    true
 }
 
 #[inline]

@@ -121,7 +121,13 @@ pub fn parse(bytes: &[u8]) -> Result<Layout, Reason> {
 }
 
 /// The same into a layout that is there, of which nothing counts after an error.
+#[inline(always)]
 pub(crate) fn locate(bytes: &[u8], layout: &mut Layout) -> Result<(), Reason> {
+    if ipv4::locate_plain(bytes, layout) { Ok(()) } else { locate_any(bytes, layout) }
+}
+
+#[inline(never)]
+fn locate_any(bytes: &[u8], layout: &mut Layout) -> Result<(), Reason> {
     ethernet::locate(bytes, layout)?;
     match layout.ethertype {
         ethertype::IPV4 => ipv4::locate(bytes, layout),

@@ -312,7 +312,38 @@ fn a_built_offload_describes_the_frame() {
     assert_eq!((offload.needs_csum, offload.csum_start, offload.csum_offset), (true, 58, 16));
 }
 
+#[test]
+fn what_most_frames_are_is_found_in_few_steps() {
+    for build in [v4().udp(1, 2).payload(&[7; 18]), v4().tcp(1, 2, 3).payload(&[7; 18])] {
+        let mut layout = Layout::default();
+        assert!(ipv4::locate_plain(&build.bytes(), &mut layout), "{build:?}");
+        assert_eq!(layout, located(&build));
+    }
+}
+
 proptest! {
+    /// What is found in few steps is what is found in all, whatever is changed in a frame.
+    #[test]
+    fn few_steps_find_what_all_find(
+        is_tcp in any::<bool>(),
+        changes in prop::collection::vec((12..60usize, any::<u8>()), 0..3),
+        cut in 0..40usize,
+    ) {
+        let build = if is_tcp { v4().tcp(1, 2, 3) } else { v4().udp(1, 2) };
+        let mut bytes = build.payload(&[7; 18]).bytes();
+        for (at, to) in changes {
+            bytes[at % 60] = to;
+        }
+        bytes.truncate(bytes.len() - cut / 2);
+        let (mut few, mut all) = (Layout::default(), Layout::default());
+        let found = locate_any(&bytes, &mut all);
+        if ipv4::locate_plain(&bytes, &mut few) {
+            prop_assert_eq!((found, few), (Ok(()), all));
+        } else {
+            prop_assert_eq!(few, Layout::default());
+        }
+    }
+
     /// Whatever the bytes: no panic, and offsets that lie in the frame and in order.
     #[test]
     fn offsets_are_in_order(mut bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..4usize, next in any::<u8>()) {

@@ -66,11 +66,13 @@ pub mod tcp_flags {
 }
 
 pub(crate) const TCP_LEN: usize = 20;
-const UDP_LEN: usize = 8;
+pub(super) const UDP_LEN: usize = 8;
 const ICMP_LEN: usize = 8;
 
 /// Offset of TCP's sequence number.
 pub(crate) const TCP_SEQUENCE: usize = 4;
+/// Offset of the byte that has the length of TCP's header.
+pub(super) const TCP_DATA_OFFSET: usize = 12;
 /// Offset of TCP's flags.
 pub(crate) const TCP_FLAGS: usize = 13;
 /// Offset of TCP's checksum.
@@ -194,7 +196,7 @@ pub(super) fn locate(bytes: &[u8], layout: &mut Layout, number: u8) -> Result<()
 #[inline]
 fn tcp(segment: &[u8]) -> Option<usize> {
     let h: &[u8; TCP_LEN] = segment.first_chunk()?;
-    let len = usize::from(h[12] >> 4) * 4;
+    let len = usize::from(h[TCP_DATA_OFFSET] >> 4) * 4;
     (len >= TCP_LEN && len <= segment.len()).then_some(len)
 }
 

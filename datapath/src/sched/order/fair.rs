@@ -301,6 +301,7 @@ impl Fair {
         self.children.get(child as usize).is_some_and(|c| c.tag.place[1] != IDLE)
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.active == 0
     }
@@ -394,12 +395,26 @@ impl Fair {
     }
 
     /// See [`super::Order::pass`].
-    #[inline]
+    #[inline(always)]
     pub fn pass(&mut self, child: u32, len: u32, v: u64) -> bool {
+        if self.clock.is_real() {
+            return self.pass_if_due(child, len, v);
+        }
+        // With nobody else ever, there is nothing to be compared with: V stays, as the tag does.
+        if let [only] = &self.children[..] {
+            return only.tag.is_known();
+        }
+        let Some(c) = self.children.get_mut(child as usize).filter(|c| c.tag.is_known()) else { return false };
+        self.clock.pass(&mut c.tag, len);
+        true
+    }
+
+    #[inline(never)]
+    fn pass_if_due(&mut self, child: u32, len: u32, v: u64) -> bool {
         self.clock.observe(v);
         let Some(c) = self.children.get_mut(child as usize).filter(|c| c.tag.is_known()) else { return false };
         let group = &self.groups[c.tag.place[0] as usize];
-        self.clock.pass(&mut c.tag, len, group.width_bits)
+        self.clock.pass_if_due(&mut c.tag, len, group.width_bits)
     }
 
     /// Files a child in its group.

@@ -155,12 +155,17 @@ impl Order {
     /// Nobody is backlogged here: a child becomes so, is served its only frame of `len` wire bytes
     /// if it is next, and leaves; whether it was next. `activate`, `peek` and `charge` in one; with
     /// `len` 0 another order serves it.
-    #[inline]
+    #[inline(always)]
     pub fn pass(&mut self, child: u32, len: u32, v: u64) -> bool {
         debug_assert!(self.is_empty());
-        if let Kind::Fair(it) = &mut self.0 {
-            return it.pass(child, len, v);
+        match &mut self.0 {
+            Kind::Fair(it) => it.pass(child, len, v),
+            _ => self.pass_in_steps(child, len, v),
         }
+    }
+
+    #[inline(never)]
+    fn pass_in_steps(&mut self, child: u32, len: u32, v: u64) -> bool {
         self.activate(child, len, v);
         let is_next = len > 0 && self.peek(v) == Some(child);
         self.charge(child, if is_next { len } else { 0 }, None);

@@ -86,6 +86,7 @@ impl Weight {
 }
 
 /// `len` times `cost` and a fraction: whole units, and the fraction left.
+#[inline]
 fn scaled(cost: u64, len: u32, fraction: u16) -> (u64, u16) {
     let product = u128::from(cost) * u128::from(len.min(MAX_CHARGE)) + u128::from(fraction);
     ((product >> FRACTION_BITS) as u64, product as u16)
@@ -116,6 +117,7 @@ pub(super) struct Tag {
 
 impl Tag {
     /// Whether the child was ever given a weight.
+    #[inline]
     pub fn is_known(&self) -> bool {
         self.cost != 0
     }
@@ -131,6 +133,7 @@ impl Tag {
     }
 
     /// Moves the tag on by `len` bytes of service; the whole units it moved.
+    #[inline]
     fn advance(&mut self, len: u32) -> u64 {
         let (units, fraction) = scaled(self.cost, len, self.fraction);
         self.start = self.start.wrapping_add(units);
@@ -167,6 +170,7 @@ impl Clock {
     }
 
     /// Whether V follows a clock outside.
+    #[inline]
     pub fn is_real(&self) -> bool {
         self.real
     }
@@ -238,25 +242,29 @@ impl Clock {
         }
     }
 
-    /// Where nobody is backlogged: a child becomes so, is served `len` bytes if it is due, and
-    /// leaves; whether it was. What [`Clock::join`], [`Clock::serve`] and [`Clock::leave`] do one
-    /// after the other, where V is the mean of one. Real orders: it is due once the slot of
-    /// 2^`slot_bits` units has come in which it starts.
-    #[inline]
-    pub fn pass(&mut self, tag: &mut Tag, len: u32, slot_bits: u32) -> bool {
+    /// Where nobody is backlogged in a share order: a child becomes so, is served `len` bytes, and
+    /// leaves. What [`Clock::join`], [`Clock::serve`] and [`Clock::leave`] do one after the other,
+    /// where V is the mean of one.
+    #[inline(always)]
+    pub fn pass(&mut self, tag: &mut Tag, len: u32) {
+        debug_assert!(!self.real);
         self.start(tag);
-        if self.real {
-            let is_due = !later(tag.start >> slot_bits << slot_bits, self.v);
-            if is_due {
-                tag.advance(len);
-            }
-            self.rest(tag);
-            return is_due;
-        }
         tag.advance(len);
-        self.advance(tag.start.wrapping_sub(self.v));
+        self.era = self.era.wrapping_add(u16::from(tag.start < self.v));
+        self.v = tag.start;
         tag.era = self.era;
-        true
+    }
+
+    /// The same in a real order, where the child is due: once the slot of 2^`slot_bits` units has
+    /// come in which it starts. Whether it was.
+    pub fn pass_if_due(&mut self, tag: &mut Tag, len: u32, slot_bits: u32) -> bool {
+        self.start(tag);
+        let is_due = !later(tag.start >> slot_bits << slot_bits, self.v);
+        if is_due {
+            tag.advance(len);
+        }
+        self.rest(tag);
+        is_due
     }
 
     /// Gives a child another weight. What it is ahead or (while backlogged) behind by stays the
@@ -295,6 +303,7 @@ impl Clock {
     }
 
     /// The later of the child's tag and V, by eras while it was idle.
+    #[inline]
     fn start(&self, tag: &mut Tag) {
         let ahead = match tag.era.wrapping_sub(self.era) as i16 {
             0 => tag.start > self.v,

@@ -1,5 +1,7 @@
 //! What a tree keeps of its tenants and endpoints.
 
+use crate::frame::{Class, Frame, Pool};
+use crate::offload::Gso;
 use crate::program::{OrderKind, Share};
 use crate::sched::lane::Lane;
 use crate::sched::level::Level;
@@ -9,6 +11,13 @@ use crate::units::Instant;
 
 /// The owner of a vacant slot.
 pub(super) const NOBODY: u32 = u32::MAX;
+
+/// Flags of [`Node`]: it has a limit of its own.
+pub(super) const LIMITED: u8 = 1;
+/// Some of its frames go before the others.
+pub(super) const AHEAD: u8 = 1 << 1;
+/// Its queue has another discipline than the lane's own.
+pub(super) const AQM: u8 = 1 << 2;
 
 /// A tenant.
 #[derive(Debug)]
@@ -83,14 +92,13 @@ pub(super) struct Node {
     pub child: u32,
     /// The longest frame it sends at once, in wire bytes.
     pub max_frame: u32,
-    /// Whether it has a limit of its own.
-    pub limited: bool,
+    /// Wire bytes of the longest frame in a small buffer that its lane takes whole when it is
+    /// empty; zero where more is to be looked at.
+    pub plain: u16,
     /// At which length its stretch is looked at.
     pub span: u8,
-    /// Whether some of its frames go before the others.
-    pub has_ahead: bool,
-    /// Whether its queue has another discipline than the lane's own.
-    pub has_aqm: bool,
+    /// [`LIMITED`], [`AHEAD`] and [`AQM`].
+    pub flags: u8,
     pub lane: Lane,
     /// What is looked at next for unmet time.
     pub stretch: Stretch,
@@ -102,13 +110,54 @@ impl Node {
             tenant: NOBODY,
             child: NOBODY,
             max_frame: 0,
-            limited: false,
+            plain: 0,
             span: 0,
-            has_ahead: false,
-            has_aqm: false,
+            flags: 0,
             lane: Lane::new(0),
             stretch: Stretch::NONE,
         }
+    }
+
+    /// Whether it has a limit of its own.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.flags & LIMITED != 0
+    }
+
+    /// Whether some of its frames go before the others.
+    #[inline]
+    pub fn has_ahead(&self) -> bool {
+        self.flags & AHEAD != 0
+    }
+
+    /// Whether its queue has another discipline than the lane's own.
+    #[inline]
+    pub fn has_aqm(&self) -> bool {
+        self.flags & AQM != 0
+    }
+
+    /// Sets one of the flags. The longest frame and the lane's bound may have changed as well.
+    pub fn set(&mut self, flag: u8, is_so: bool) {
+        self.flags = self.flags & !flag | if is_so { flag } else { 0 };
+        let longest = self.lane.longest_alone().min(self.max_frame);
+        let is_plain = !self.has_ahead() && !self.has_aqm();
+        self.plain = if is_plain { u16::try_from(longest).unwrap_or(u16::MAX) } else { 0 };
+    }
+
+    /// Whether a frame of one segment would be the only one in its lane, and go as it is.
+    #[inline(always)]
+    pub fn is_passed_by(&self, pool: &Pool, frame: &Frame) -> bool {
+        let (class, meta) = (pool.class(frame), pool.meta(frame));
+        if !self.lane.is_empty() || meta.offload.gso != Gso::None {
+            return false;
+        }
+        let is_plain = class == Class::Small && meta.wire_bytes <= u32::from(self.plain) && pool.is_plenty(class);
+        is_plain || self.is_passed_by_at_all(pool, frame)
+    }
+
+    #[inline(never)]
+    fn is_passed_by_at_all(&self, pool: &Pool, frame: &Frame) -> bool {
+        !self.has_ahead() && !self.has_aqm() && self.lane.is_passed_by(pool, frame, self.max_frame)
     }
 
     /// Looks for unmet time by this share and its longest frame from `now` on.
