@@ -267,7 +267,7 @@ mod tests {
             let seq = dice.either(one.nxt, one.nxt.wrapping_sub(1448));
             let says = if one.wire == Wire::Accurate { dice.either(one.ce_said as u8 & 7, 0) } else { 0 };
             let (mut both, mut meta) = headers(&mut dice, seq, 1, says);
-            let (mut other, mut other_both, mut other_meta) = (one, both, meta.clone());
+            let (mut other, mut other_both, mut other_meta) = (one, both, meta);
             prop_assert_eq!(send(&mut one, NOW, &place, &mut both, &mut meta), Ok(()));
             prop_assert_eq!(send_slowly(&mut other, NOW, &place, &mut other_both, &mut other_meta), Ok(()));
             prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
@@ -283,7 +283,7 @@ mod tests {
             let ack = one.una.wrapping_add(dice.either(some, any));
             let says = if one.wire == Wire::Accurate { one.ace_seen } else { 0 };
             let (mut both, mut meta) = headers(&mut dice, 1, ack, says);
-            let (mut other, mut other_both, mut other_meta, mut other_place) = (one, both, meta.clone(), place.clone());
+            let (mut other, mut other_both, mut other_meta, mut other_place) = (one, both, meta, place.clone());
             receive(&mut one, NOW, &mut place, &mut both, &mut meta);
             receive_slowly(&mut other, NOW, &mut other_place, &mut other_both, &mut other_meta);
             prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
