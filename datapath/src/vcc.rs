@@ -20,13 +20,13 @@
 use crate::frame::{self, Frame, Meta, Pool};
 use crate::ids::{EndpointId, TenantId};
 use crate::table::Id;
-use crate::units::Instant;
+use crate::units::{Direction, Instant};
 use crate::verdict::Reason;
-use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, Tcp4, protocol, tcp_flags};
+use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, protocol, tcp_flags};
 use connection::{Connection, Treatment, Why, before, bit};
 use connections::{Class, Connections, Key};
 use hold::Holds;
-use segment::{Edit, Headers, Segment, options_of};
+use segment::{Edit, Segment, options_of};
 
 pub mod connection;
 pub mod connections;
@@ -37,6 +37,7 @@ mod open;
 pub mod saved;
 pub mod segment;
 mod told;
+mod usual;
 mod watch;
 pub mod window;
 
@@ -220,6 +221,11 @@ pub struct Vcc {
 struct Place {
     owner: Owner,
     policy: Policy,
+    /// The policy asks for nothing that [`usual`] does not do: for what the guest sends, and for
+    /// what it is to have.
+    is_usual: [bool; 2],
+    /// The connection of its last frame that was as most are.
+    last: Id,
     /// Whose part of the frame memory has what waits.
     memory: frame::Owner,
     /// Where anything is done, or was: most endpoints have none.
@@ -231,6 +237,11 @@ impl Place {
     #[inline]
     fn is_in(&self) -> bool {
         self.policy.mode != Mode::Off
+    }
+
+    fn set(&mut self, settings: Settings) {
+        self.policy = settings.policy();
+        self.is_usual = usual::of(&self.policy);
     }
 }
 
@@ -254,6 +265,8 @@ impl Vcc {
             let nobody = |endpoint: usize| Place {
                 owner: Owner { tenant: TenantId(0), endpoint: EndpointId(endpoint as u32) },
                 policy: Settings::default().policy(),
+                is_usual: [false; 2],
+                last: Id(0),
                 memory: frame::Owner::NOBODY,
                 counters: None,
             };
@@ -269,7 +282,8 @@ impl Vcc {
             self.holds.get_or_insert_with(|| Box::new(Holds::new())).expect(owner);
         }
         let place = &mut self.endpoints[at];
-        (place.owner, place.policy) = (owner, settings.policy());
+        place.owner = owner;
+        place.set(settings);
         if settings.mode != Mode::Off && place.counters.is_none() {
             place.counters = Some(Box::default());
         }
@@ -319,7 +333,7 @@ impl Vcc {
     /// An endpoint goes; how many frames for it were freed.
     pub fn remove(&mut self, pool: &mut Pool, endpoint: EndpointId) -> u32 {
         if let Some(place) = self.endpoints.get_mut(endpoint.0 as usize) {
-            place.policy = Settings::default().policy();
+            place.set(Settings::default());
             place.counters = None;
             self.connections.clear(place.owner.tenant, endpoint);
         }
@@ -372,19 +386,59 @@ impl Vcc {
     /// [`Reason::VccWindow`]: all of it lies beyond the window that the guest was told, or it hides
     /// its numbers as a fragment, and the endpoint is policed.
     pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
-        let Some(place) = self.endpoints.get(from.0 as usize).filter(|place| place.is_in()) else { return Ok(()) };
-        let (bytes, Meta { layout, offload, .. }) = pool.parts_mut(frame);
-        if let Some((flow, mut headers)) = usual(bytes, layout)
-            && let Some((_, connection)) = self.connections.open(now, from, flow)
+        if let Some(found) = self.find_last(pool, now, from, frame, Direction::Egress)
+            && !found.place.policy.polices
         {
-            let segment = Segment::read(headers.tcp, headers.ip[1] & 3, layout, offload);
-            if segment.is_plain() && open::beyond(connection, now, &place.policy, &segment, offload.gso_size) == 0 {
-                let edit = open::send(connection, now, &place.policy, &segment);
-                edit.write(&mut headers, L3::Ipv4, offload);
-                return Ok(());
-            }
+            let Found { place, connection, both, meta, .. } = found;
+            return usual::send(connection, now, place, both, meta);
+        }
+        self.send_other(pool, now, from, frame)
+    }
+
+    /// The same of one that may be of another connection than the last.
+    #[inline(never)]
+    fn send_other(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
+        if let Some(mut found) = self.find(pool, now, from, frame, Direction::Egress)
+            && (!found.place.policy.polices || found.is_within(now))
+        {
+            let Found { place, connection, both, meta, .. } = found;
+            return usual::send(connection, now, place, both, meta);
         }
         self.send_any(pool, now, from, frame)
+    }
+
+    /// The connection of a frame that is as most are, of an endpoint that sends it or is to have
+    /// it, where it is the same as the last time.
+    #[inline(always)]
+    fn find_last<'a>(
+        &'a mut self,
+        pool: &'a mut Pool,
+        now: Instant,
+        endpoint: EndpointId,
+        frame: &Frame,
+        direction: Direction,
+    ) -> Option<Found<'a>> {
+        let place = self.endpoints.get_mut(endpoint.0 as usize)?;
+        let (both, meta, flow) = usual::seen(pool, frame, direction)?;
+        let (id, connection) = (place.last, self.connections.used(now, place.last, endpoint, flow)?);
+        Some(Found { place, id, connection, both, meta })
+    }
+
+    /// The same where it is guessed.
+    #[inline(always)]
+    fn find<'a>(
+        &'a mut self,
+        pool: &'a mut Pool,
+        now: Instant,
+        endpoint: EndpointId,
+        frame: &Frame,
+        direction: Direction,
+    ) -> Option<Found<'a>> {
+        let place = self.endpoints.get_mut(endpoint.0 as usize)?;
+        let (both, meta, flow) = usual::seen(pool, frame, direction)?;
+        let (id, connection) = self.connections.guess(now, endpoint, flow)?;
+        place.last = id;
+        Some(Found { place, id, connection, both, meta })
     }
 
     /// The same of any frame.
@@ -447,43 +501,55 @@ impl Vcc {
 
     /// A frame is about to be delivered to a guest.
     pub fn receive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
-        if let Some((id, Waits { supersedes: true, .. })) = self.show(pool, now, to, frame) {
+        if !self.receive_as_last(pool, now, to, frame)
+            && let Some((id, waits)) = self.show(pool, now, to, frame)
+            && waits.heeding(pool, frame).supersedes
+        {
             self.supersede(pool, id);
         }
     }
 
     /// The same of one that has come by the network: it goes on, or waits for [`Vcc::dequeue`].
     pub fn receive_or_hold(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) -> Option<Frame> {
+        if self.receive_as_last(pool, now, to, &frame) {
+            return Some(frame);
+        }
+        self.receive_other(pool, now, to, frame)
+    }
+
+    /// Shows a frame of the same connection as the last, where nothing of it waits.
+    #[inline(always)]
+    fn receive_as_last(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> bool {
+        if let Some(found) = self.find_last(pool, now, to, frame, Direction::Ingress)
+            && found.is_for_now()
+        {
+            let Found { place, connection, both, meta, .. } = found;
+            usual::receive(connection, now, place, both, meta);
+            return true;
+        }
+        false
+    }
+
+    /// The same of one that may be of another connection than the last, or wait.
+    #[inline(never)]
+    fn receive_other(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) -> Option<Frame> {
         match self.show(pool, now, to, &frame) {
-            Some((id, waits)) if waits.us > 0 => self.hold(pool, now, (to, id, waits.us), frame),
-            Some((id, waits)) if waits.supersedes => {
-                self.supersede(pool, id);
-                Some(frame)
-            }
+            Some((id, waits)) if waits != Waits::default() => self.wait(pool, now, (to, id, waits), frame),
             _ => Some(frame),
         }
     }
 
-    /// Makes of a frame what its guest is shown. Where it is of an open connection: which that is,
-    /// and whether it should wait.
-    #[inline(always)]
+    /// Makes of a frame what its guest is shown. Where it is of an open connection of which
+    /// something may wait: which that is, and whether the frame should.
     fn show(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Waits)> {
-        let place = self.endpoints.get_mut(to.0 as usize).filter(|place| place.is_in())?;
-        let (bytes, Meta { layout, offload, .. }) = pool.parts_mut(frame);
-        if let Some((flow, mut headers)) = usual(bytes, layout)
-            && let Some((id, connection)) = self.connections.open(now, to, flow.reversed())
-            && let Some(counters) = place.counters.as_deref_mut()
-        {
-            let segment = Segment::read(headers.tcp, headers.ip[1] & 3, layout, offload);
-            if segment.is_plain() {
-                let mut waits = Waits::default();
-                let edit = open::receive_open(connection, now, &place.policy, &segment, (counters, &mut waits));
-                edit.write(&mut headers, L3::Ipv4, offload);
-                if waits.us > 0 {
-                    waits = waits.heeding(bytes, layout);
-                }
-                return Some((id, waits));
+        if let Some(found) = self.find(pool, now, to, frame, Direction::Ingress) {
+            let is_for_now = found.is_for_now();
+            let Found { place, id, connection, both, meta } = found;
+            if is_for_now {
+                usual::receive(connection, now, place, both, meta);
+                return None;
             }
+            return Some((id, usual::receive_slowly(connection, now, place, both, meta)));
         }
         self.show_any(pool, now, to, frame)
     }
@@ -491,7 +557,7 @@ impl Vcc {
     /// The same of any frame.
     #[inline(never)]
     fn show_any(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Waits)> {
-        let place = self.endpoints.get_mut(to.0 as usize)?;
+        let place = self.endpoints.get_mut(to.0 as usize).filter(|place| place.is_in())?;
         let (bytes, meta) = pool.parts_mut(frame);
         let segment = Segment::of(bytes, &meta.layout, &meta.offload)?;
         let key = Key { endpoint: to, flow: FlowKey::of(bytes, &meta.layout)?.reversed() };
@@ -502,9 +568,6 @@ impl Vcc {
         } else {
             let (connection, counters) = (self.connections.get_mut(found?)?, place.counters.as_deref_mut()?);
             let edit = open::receive(connection, now, &place.policy, &segment, (counters, &mut waits));
-            if waits.us > 0 {
-                waits = waits.heeding(bytes, &meta.layout);
-            }
             let class = class_of(connection, &segment);
             self.connections.touch(now, found?, to, class);
             edit
@@ -513,14 +576,22 @@ impl Vcc {
         Some((found?, waits))
     }
 
-    /// Lets an acknowledgement wait, where there is room.
-    fn hold(
+    /// Lets an acknowledgement wait, where it should and there is room.
+    #[inline(never)]
+    fn wait(
         &mut self,
         pool: &mut Pool,
         now: Instant,
-        (to, id, wait_us): (EndpointId, Id, u32),
+        (to, id, waits): (EndpointId, Id, Waits),
         frame: Frame,
     ) -> Option<Frame> {
+        let Waits { us: wait_us, supersedes } = waits.heeding(pool, &frame);
+        if wait_us == 0 {
+            if supersedes {
+                self.supersede(pool, id);
+            }
+            return Some(frame);
+        }
         let place = self.endpoints.get_mut(to.0 as usize);
         let (Some(holds), Some(connection), Some(place)) = (&mut self.holds, self.connections.get_mut(id), place)
         else {
@@ -695,6 +766,30 @@ impl Vcc {
     }
 }
 
+/// A frame that is as most are: see [`usual`].
+struct Found<'a> {
+    place: &'a mut Place,
+    id: Id,
+    connection: &'a mut Connection,
+    both: &'a mut usual::Both,
+    meta: &'a mut Meta,
+}
+
+impl Found<'_> {
+    /// Nothing waits of the connection, or will.
+    #[inline(always)]
+    fn is_for_now(&self) -> bool {
+        self.place.is_usual[1] && self.connection.held == hold::NONE
+    }
+
+    /// All of it lies within the window that the guest was told.
+    fn is_within(&mut self, now: Instant) -> bool {
+        let Found { place, connection, both, meta, .. } = self;
+        let segment = usual::segment(both, meta);
+        open::beyond(connection, now, &place.policy, &segment, meta.offload.gso_size) == 0
+    }
+}
+
 /// Whether an acknowledgement for a guest should wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Waits {
@@ -706,20 +801,10 @@ struct Waits {
 
 impl Waits {
     /// The same, but for what tells of losses: that is wanted at once.
-    #[inline(never)]
-    fn heeding(self, bytes: &[u8], layout: &Layout) -> Waits {
-        if options_of(bytes, layout).has_sack { Waits { us: 0, supersedes: true } } else { self }
+    fn heeding(self, pool: &Pool, frame: &Frame) -> Waits {
+        let tells_of_loss = || options_of(pool.bytes(frame), &pool.meta(frame).layout).has_sack;
+        if self.us > 0 && tells_of_loss() { Waits { us: 0, supersedes: true } } else { self }
     }
-}
-
-/// Flow and headers of what most frames are: a TCP segment over IPv4 without options.
-#[inline(always)]
-fn usual<'a>(bytes: &'a mut [u8], layout: &Layout) -> Option<(Tcp4, Headers<'a>)> {
-    if layout.l4 != L4::Tcp || layout.l3 != L3::Ipv4 || layout.fragment {
-        return None;
-    }
-    let headers = Headers::of_ipv4(bytes, layout)?;
-    Some((Tcp4::of(headers.ip, headers.tcp), headers))
 }
 
 /// The class that a connection is in after a segment.

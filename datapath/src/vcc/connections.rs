@@ -180,28 +180,24 @@ impl Connections {
         Some(found)
     }
 
-    /// The entry of an open connection, which is used: most frames are of one that was just found.
+    /// The entry of an open connection that was used within a second, where it is in this place.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn open(&mut self, now: Instant, endpoint: EndpointId, flow: Tcp4) -> Option<(Id, &mut Connection)> {
-        let &[first, _] = self.guesses.get(self.place(flow.guess(self.guess_key, endpoint.0)))?;
+    pub(crate) fn used(&mut self, now: Instant, id: Id, endpoint: EndpointId, flow: Tcp4) -> Option<&mut Connection> {
+        // A list is of one endpoint.
         let open = (list(endpoint, Class::Open), TOUCH_NS);
-        let is_it = |key: &Key| key.endpoint == endpoint && flow.is(&key.flow);
-        let id = if self.table.is_fresh_and(now, first, open, is_it) {
-            first
-        } else {
-            self.open_again(now, endpoint, flow)?
-        };
-        self.get_mut(id).map(|connection| (id, connection))
+        if self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow)) { self.get_mut(id) } else { None }
     }
 
-    /// The same of one that was not found just now.
-    #[inline(never)]
-    fn open_again(&mut self, now: Instant, endpoint: EndpointId, flow: Tcp4) -> Option<Id> {
-        let (key, open) = (Key { endpoint, flow: flow.into() }, list(endpoint, Class::Open));
-        let id = self.find_again(&key).filter(|&id| self.table.list(id) == Some(open))?;
-        self.touch(now, id, endpoint, Class::Open);
-        Some(id)
+    /// The same where a guess is right.
+    #[must_use]
+    #[inline(always)]
+    pub(crate) fn guess(&mut self, now: Instant, endpoint: EndpointId, flow: Tcp4) -> Option<(Id, &mut Connection)> {
+        let &guesses = self.guesses.get(self.place(flow.guess(self.guess_key, endpoint.0)))?;
+        let open = (list(endpoint, Class::Open), TOUCH_NS);
+        let is_it = |&id: &Id| self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow));
+        let id = guesses.into_iter().find(is_it)?;
+        self.get_mut(id).map(|connection| (id, connection))
     }
 
     /// An entry.

@@ -174,8 +174,9 @@ fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
     let (window, mss) = (connection.window, u32::from(connection.mss));
     let slow_start = window < connection.ssthresh;
     let used = if slow_start { flight.saturating_mul(2) >= window } else { flight.saturating_add(mss) >= window };
-    connection.set(bit::USED, connection.is(bit::USED) || used);
-    if !used && policy.mode != Mode::EchoPublished {
+    if used {
+        connection.set(bit::USED, true);
+    } else if policy.mode != Mode::EchoPublished {
         return;
     }
     if slow_start {
@@ -218,7 +219,7 @@ const ALPHA_SHARED: u32 = ALL_MARKED / 8;
 const WINDOW_MOST: u32 = 1 << 30;
 
 /// A round is over. Whether the window was reduced.
-#[inline(never)]
+#[inline(always)]
 fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) -> bool {
     if connection.acked > 0 {
         let share = (u64::from(connection.marked) << 16) / u64::from(connection.acked);

@@ -35,9 +35,8 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
         } else {
             connection.set(bit::LOST, true);
         }
-    } else if is_new && !connection.is(bit::TIMED) {
-        connection.timed = (end, (now.0 / US) as u32);
-        connection.set(bit::TIMED, true);
+    } else if is_new {
+        time(connection, now, end);
     }
     if is_new {
         connection.nxt = end;
@@ -64,6 +63,15 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
         codes: (says != segment.codes).then_some(says),
         is_counter: connection.wire == Wire::Accurate,
         ..Edit::NONE
+    }
+}
+
+/// What is sent now is timed, until `end` is acknowledged, where nothing else is.
+#[inline(always)]
+pub(super) fn time(connection: &mut Connection, now: Instant, end: u32) {
+    if !connection.is(bit::TIMED) {
+        connection.timed = (end, (now.0 / US) as u32);
+        connection.set(bit::TIMED, true);
     }
 }
 
@@ -294,7 +302,7 @@ fn reported(connection: &mut Connection, segment: &Segment, acked: u32) -> u32 {
 
 /// A round trip, where what was timed is acknowledged and was sent once only.
 #[inline(always)]
-fn sample(connection: &mut Connection, now: Instant, ack: u32) {
+pub(super) fn sample(connection: &mut Connection, now: Instant, ack: u32) {
     if !connection.is(bit::TIMED) || before(ack, connection.timed.0) {
         return;
     }

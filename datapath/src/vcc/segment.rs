@@ -65,12 +65,72 @@ pub mod codes {
     }
 }
 
-/// Offset of the data offset, AE and the flags.
-const OFFSET_AND_FLAGS: usize = 12;
-/// Of the lowest of AE, CWR and ECE in these two bytes.
-const CODES_SHIFT: u32 = 6;
-/// Offset of the window.
-const WINDOW: usize = 14;
+/// Offset of the sequence number.
+pub(super) const SEQUENCE: usize = 4;
+/// Offset of the acknowledgement number.
+pub(super) const ACKNOWLEDGEMENT: usize = 8;
+/// Offset of the data offset, AE, the flags and the window.
+const WORD: usize = 12;
+/// Of the lowest of AE, CWR and ECE in them.
+const CODES_SHIFT: u32 = 22;
+/// Of the lowest flag.
+const FLAGS_SHIFT: u32 = 16;
+
+/// The third word of a TCP header: data offset, AE, the flags and the window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Word(u32);
+
+impl Word {
+    /// That of a header.
+    #[inline(always)]
+    pub fn of(tcp: &[u8; TCP_LEN]) -> Word {
+        Word(be32(tcp, WORD))
+    }
+
+    /// See [`codes`].
+    #[inline(always)]
+    pub fn codes(self) -> u8 {
+        (self.0 >> CODES_SHIFT) as u8 & 7
+    }
+
+    /// The flags; the ECN flags are in [`Word::codes`].
+    #[inline(always)]
+    pub fn flags(self) -> u8 {
+        (self.0 >> FLAGS_SHIFT) as u8 & !(tcp_flags::ECE | tcp_flags::CWR)
+    }
+
+    /// Whether it acknowledges something, and has these codes.
+    #[inline(always)]
+    pub fn is_ack_with(self, codes: u8) -> bool {
+        const ACK: u32 = (tcp_flags::ACK as u32) << FLAGS_SHIFT;
+        self.0 & (7 << CODES_SHIFT | ACK) == u32::from(codes) << CODES_SHIFT | ACK
+    }
+
+    /// The window field.
+    #[inline(always)]
+    pub fn window(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// The same with other codes and another window.
+    #[inline(always)]
+    pub fn with(self, codes: u8, window: u16) -> Word {
+        Word(self.0 & !(7 << CODES_SHIFT | 0xffff) | u32::from(codes) << CODES_SHIFT | u32::from(window))
+    }
+
+    /// It becomes another one. A whole checksum follows.
+    #[inline(always)]
+    pub fn write(self, tcp: &mut [u8; TCP_LEN], is: Word, offload: &Offload) {
+        if is == self {
+            return;
+        }
+        put32(tcp, WORD, is.0);
+        if !offload.needs_csum {
+            let sum = checksum::update32(be16(tcp, transport::TCP_CHECKSUM), self.0, is.0);
+            put16(tcp, transport::TCP_CHECKSUM, sum);
+        }
+    }
+}
 
 /// What the options of a SYN say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -165,16 +225,23 @@ impl Segment {
     #[must_use]
     #[inline(always)]
     pub(super) fn read(tcp: &[u8; TCP_LEN], ecn: u8, layout: &Layout, offload: &Offload) -> Segment {
+        let word = Word::of(tcp);
         Segment {
-            seq: be32(tcp, 4),
-            ack: be32(tcp, 8),
-            flags: tcp[OFFSET_AND_FLAGS + 1] & !(tcp_flags::ECE | tcp_flags::CWR),
-            codes: (be16(tcp, OFFSET_AND_FLAGS) >> CODES_SHIFT) as u8 & 7,
-            window: be16(tcp, WINDOW),
+            seq: be32(tcp, SEQUENCE),
+            ack: be32(tcp, ACKNOWLEDGEMENT),
+            flags: word.flags(),
+            codes: word.codes(),
+            window: word.window(),
             ecn,
-            payload: layout.end.saturating_sub(u32::from(layout.payload_offset)),
+            payload: Segment::payload_of(layout),
             segments: segments(layout, offload),
         }
+    }
+
+    /// Payload bytes of a frame.
+    #[inline(always)]
+    pub(super) fn payload_of(layout: &Layout) -> u32 {
+        layout.end.saturating_sub(u32::from(layout.payload_offset))
     }
 
     /// Whether a flag is set.
@@ -272,24 +339,16 @@ impl Edit {
         if self.codes.is_none() && self.window.is_none() {
             return;
         }
-        let was = be32(*tcp, OFFSET_AND_FLAGS);
-        let mut is = was;
         if let Some(codes) = self.codes {
-            is = is & !(7 << (16 + CODES_SHIFT)) | u32::from(codes) << (16 + CODES_SHIFT);
             offload.gso_ecn = match (offload.gso, codes & codes::CWR) {
                 (Gso::None, _) | (_, 0) => GsoEcn::None,
                 _ if self.is_counter => GsoEcn::Ace,
                 _ => GsoEcn::Cwr,
             };
         }
-        if let Some(window) = self.window {
-            is = is & 0xffff_0000 | u32::from(window);
-        }
-        put32(*tcp, OFFSET_AND_FLAGS, is);
-        if !offload.needs_csum {
-            let sum = checksum::update32(be16(*tcp, transport::TCP_CHECKSUM), was, is);
-            put16(*tcp, transport::TCP_CHECKSUM, sum);
-        }
+        let was = Word::of(tcp);
+        let is = was.with(self.codes.unwrap_or(was.codes()), self.window.unwrap_or(was.window()));
+        was.write(tcp, is, offload);
     }
 }
 
@@ -312,29 +371,14 @@ impl Headers<'_> {
     }
 }
 
-impl Headers<'_> {
-    /// Those of a TCP segment over IPv4 without options: see [`Headers::of`].
-    #[inline(always)]
-    pub fn of_ipv4<'a>(bytes: &'a mut [u8], layout: &Layout) -> Option<Headers<'a>> {
-        let at = usize::from(layout.l3_offset);
-        if usize::from(layout.l4_offset) != at + ipv4::LEN {
-            return None;
-        }
-        let both: &mut [u8; ipv4::LEN + TCP_LEN] = bytes.get_mut(at..at + ipv4::LEN + TCP_LEN)?.first_chunk_mut()?;
-        let (ip, tcp) = both.split_at_mut(ipv4::LEN);
-        Some(Headers { ip: ip.first_chunk_mut()?, tcp: tcp.first_chunk_mut()? })
-    }
-}
-
 /// Writes IP's ECN field: IPv4's checksum follows, IPv6 has none.
 #[inline(always)]
-fn set_ecn(ip: &mut [u8; ipv4::LEN], l3: L3, ecn: u8) {
+pub(super) fn set_ecn(ip: &mut [u8; ipv4::LEN], l3: L3, ecn: u8) {
     match l3 {
         L3::Ipv4 => {
-            let was = be16(ip, 0);
-            let is = was & !3 | u16::from(ecn);
-            let sum = checksum::update(be16(ip, ipv4::CHECKSUM), was, is);
-            ip[1] = is as u8;
+            // The rest of the word does not change.
+            let sum = checksum::update(be16(ip, ipv4::CHECKSUM), u16::from(ip[1] & 3), u16::from(ecn));
+            ip[1] = ip[1] & !3 | ecn;
             put16(ip, ipv4::CHECKSUM, sum);
         }
         // The traffic class lies across the first two bytes.

@@ -14,7 +14,7 @@
 //!   acknowledgement (RFC 9293, section 3.8.6.3), which with one may take 40 ms. Where the
 //!   controller allows less, the acknowledgement waits: see [`super::hold`].
 
-use super::connection::{Connection, before, bit, later};
+use super::connection::{Connection, bit, later};
 use super::{Mode, Policy};
 
 /// The least that the controller lets a guest send, in segments.
@@ -24,9 +24,8 @@ pub(super) const LEAST_SEGMENTS: u32 = 2;
 /// where it does not advance. `None` where the field stays.
 #[inline(always)]
 pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, acked: u32) -> Option<u16> {
-    let receiver = connection.receiver_edge(ack, field);
     if !connection.is(bit::ENGAGED) {
-        connection.edge = later(connection.edge, receiver);
+        connection.edge = later(connection.edge, connection.receiver_edge(ack, field));
         return None;
     }
     if policy.mode == Mode::EchoPublished {
@@ -42,12 +41,9 @@ pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, 
         };
         connection.edge = later(moved, connection.nxt);
     }
-    if before(receiver, connection.edge) {
-        return None;
-    }
     let (bytes, scale) = (u64::from(connection.edge.wrapping_sub(ack)), connection.scales[1]);
     let rounded = ((bytes + (1 << scale) - 1) >> scale).min(u64::from(field)) as u16;
-    connection.edge = connection.receiver_edge(ack, rounded);
+    connection.edge = later(connection.edge, connection.receiver_edge(ack, rounded));
     (rounded != field).then_some(rounded)
 }
 

@@ -1,0 +1,294 @@
+//! What most frames are: a TCP segment over IPv4 without options, of a connection that is open.
+//!
+//! Of a translated connection most are data in order, or acknowledgements that advance, and nothing
+//! new is said of marks. A few comparisons tell that they are so; then what is left of [`open`] is
+//! done, with the same result. Numbers are read where they are needed, so that few have to be kept
+//! at a time.
+
+use super::connection::{Connection, Wire, bit};
+use super::control::{self, Feedback};
+use super::segment::{ACKNOWLEDGEMENT, Edit, Headers, SEQUENCE, Segment, Word, codes, ecn, set_ecn};
+use super::{Mode, Place, Policy, Waits, open, window};
+use crate::frame::{Frame, Meta, Pool};
+use crate::offload::GsoEcn;
+use crate::units::{Direction, Instant};
+use crate::verdict::Reason;
+use crate::wire::{L3, L4, Tcp4, be32, ipv4, tcp_flags, transport};
+
+/// The headers of a segment, of IP and of TCP.
+pub(super) type Both = [[u8; ipv4::LEN]; 2];
+const _: () = assert!(ipv4::LEN == transport::TCP_LEN);
+
+/// Those of a frame that is so, and neither opens a connection nor ends one; and the flow that its
+/// endpoint sends in.
+#[inline(always)]
+pub(super) fn seen<'a>(
+    pool: &'a mut Pool,
+    frame: &Frame,
+    direction: Direction,
+) -> Option<(&'a mut Both, &'a mut Meta, Tcp4)> {
+    const NOT_PLAIN: u8 = tcp_flags::SYN | tcp_flags::FIN | tcp_flags::RST;
+    let (bytes, meta) = pool.parts_mut(frame);
+    let layout = &meta.layout;
+    if layout.l4 != L4::Tcp || layout.l3 != L3::Ipv4 || layout.fragment {
+        return None;
+    }
+    let at = usize::from(layout.l3_offset);
+    if usize::from(layout.l4_offset) != at + ipv4::LEN {
+        return None;
+    }
+    let both: &mut Both = bytes.get_mut(at..at + size_of::<Both>())?.as_chunks_mut().0.first_chunk_mut()?;
+    if both[1][transport::TCP_FLAGS] & NOT_PLAIN != 0 {
+        return None;
+    }
+    let flow = Tcp4::of(&both[0], &both[1]);
+    Some((both, meta, if direction == Direction::Egress { flow } else { flow.reversed() }))
+}
+
+/// The segment that has these headers.
+#[inline(always)]
+pub(super) fn segment([ip, tcp]: &Both, meta: &Meta) -> Segment {
+    Segment::read(tcp, ip[1] & 3, &meta.layout, &meta.offload)
+}
+
+/// Whether a policy asks for nothing but what is done here: for what guests send, and for what they
+/// are to have.
+pub(super) fn of(policy: &Policy) -> [bool; 2] {
+    let is_ours = matches!(policy.mode, Mode::Echo | Mode::Dctcp);
+    [is_ours && policy.marks_all() && !policy.polices, is_ours && !policy.holds]
+}
+
+/// A guest sends it, and it is within the window that the guest was told.
+///
+/// # Errors
+/// None: it is what [`super::Vcc::send`] returns.
+#[inline(never)]
+pub(super) fn send(
+    connection: &mut Connection,
+    now: Instant,
+    place: &Place,
+    both: &mut Both,
+    meta: &mut Meta,
+) -> Result<(), Reason> {
+    const NEWS: u16 = bit::BLEACHED | bit::CWR_DUE | bit::FIRST_OUT | bit::LATCHED;
+    let is_counter = connection.wire == Wire::Accurate;
+    let is_usual = connection.is_translated()
+        && place.is_usual[0]
+        && be32(&both[1], SEQUENCE) == connection.nxt
+        && !connection.is(NEWS)
+        && !(is_counter && connection.ce_said != connection.ce_segments);
+    if !is_usual {
+        return send_slowly(connection, now, place, both, meta);
+    }
+    let payload = Segment::payload_of(&meta.layout);
+    if payload > 0 {
+        let end = connection.nxt.wrapping_add(payload);
+        open::time(connection, now, end);
+        connection.nxt = end;
+    }
+    let [ip, tcp] = both;
+    let (ecn, word) = (ip[1] & 3, Word::of(tcp));
+    let says = if is_counter { (connection.ce_said & 7) as u8 } else { codes::NONE };
+    let edit = Edit {
+        ecn: (ecn != ecn::ECT0).then_some(ecn::ECT0),
+        codes: (word.codes() != says).then_some(says),
+        is_counter,
+        ..Edit::NONE
+    };
+    edit.write(&mut Headers { ip, tcp }, L3::Ipv4, &mut meta.offload);
+    Ok(())
+}
+
+#[inline(never)]
+fn send_slowly(
+    connection: &mut Connection,
+    now: Instant,
+    place: &Place,
+    both: &mut Both,
+    meta: &mut Meta,
+) -> Result<(), Reason> {
+    let edit = open::send(connection, now, &place.policy, &segment(both, meta));
+    let [ip, tcp] = both;
+    edit.write(&mut Headers { ip, tcp }, L3::Ipv4, &mut meta.offload);
+    Ok(())
+}
+
+/// It is for a guest. It does not wait, and nothing does that it could take the place of.
+#[inline(never)]
+pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Place, both: &mut Both, meta: &mut Meta) {
+    let [ip, tcp] = &mut *both;
+    let (ecn, word) = (ip[1] & 3, Word::of(tcp));
+    let is_accurate = connection.wire == Wire::Accurate;
+    let says = if is_accurate { connection.ace_seen } else { codes::NONE };
+    let is_usual = connection.is_translated()
+        && word.is_ack_with(says)
+        && ecn != ecn::CE
+        && !connection.is(bit::PENDING)
+        // A peer that knows AccECN and gives no sign of it may have lost its state.
+        && !(is_accurate && (ecn | says == 0 || connection.zero_codes != 0 || connection.is(bit::FIRST_IN)));
+    let (ack, flight) = (be32(tcp, ACKNOWLEDGEMENT), connection.flight());
+    let acked = ack.wrapping_sub(connection.una);
+    // Neither old nor of unsent data.
+    let advances = acked.wrapping_sub(1) < flight && flight as i32 > 0;
+    if !is_usual || !advances {
+        receive_slowly(connection, now, place, both, meta);
+        return;
+    }
+    connection.una = ack;
+    open::sample(connection, now, ack);
+    let mode = if place.policy.mode == Mode::Dctcp { Mode::Dctcp } else { Mode::Echo };
+    let policy = Policy { mode, holds: false, ..place.policy };
+    control::acknowledged(connection, &policy, &Feedback { acked, marked: 0, signal: false, flight });
+    let told = window::tell(connection, &policy, ack, word.window(), acked);
+    if let Some(counters) = &mut place.counters {
+        counters.acked_bytes += u64::from(acked);
+        counters.lowered += u64::from(told.is_some());
+    }
+    if ecn != ecn::NOT {
+        set_ecn(ip, L3::Ipv4, ecn::NOT);
+    }
+    if says != codes::NONE {
+        meta.offload.gso_ecn = GsoEcn::None;
+    }
+    let window = told.unwrap_or(word.window());
+    word.write(tcp, word.with(codes::NONE, window), &meta.offload);
+}
+
+#[inline(never)]
+pub(super) fn receive_slowly(
+    connection: &mut Connection,
+    now: Instant,
+    place: &mut Place,
+    both: &mut Both,
+    meta: &mut Meta,
+) -> Waits {
+    let mut waits = Waits::default();
+    let Some(counters) = place.counters.as_deref_mut() else { return waits };
+    let seen = segment(both, meta);
+    let edit = open::receive_open(connection, now, &place.policy, &seen, (counters, &mut waits));
+    let [ip, tcp] = both;
+    edit.write(&mut Headers { ip, tcp }, L3::Ipv4, &mut meta.offload);
+    waits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Owner;
+    use super::super::connection::{Treatment, Why};
+    use super::super::segment::Options;
+    use super::*;
+    use crate::frame;
+    use crate::ids::{EndpointId, TenantId};
+    use crate::offload::Gso;
+    use crate::table::Id;
+    use proptest::prelude::*;
+
+    /// Numbers in turn.
+    struct Dice(Vec<u32>);
+
+    impl Dice {
+        fn below(&mut self, most: u32) -> u32 {
+            self.0.pop().expect("there are enough") % most
+        }
+
+        /// Mostly the first.
+        fn either<T>(&mut self, mostly: T, other: T) -> T {
+            if self.below(8) > 0 { mostly } else { other }
+        }
+    }
+
+    fn connection(dice: &mut Dice) -> Connection {
+        let mut c = Connection::new(&Options { mss: Some(1448), ..Options::default() });
+        c.una = dice.below(u32::MAX);
+        c.nxt = c.una.wrapping_add(dice.below(60_000));
+        c.edge = c.nxt.wrapping_add(dice.below(40_000));
+        (c.window, c.ssthresh, c.prior) = (1 + dice.below(60_000), dice.below(80_000), dice.below(80_000));
+        c.round_end = c.una.wrapping_add(dice.below(60_000));
+        c.reduced_to = c.una.wrapping_add(dice.below(6_000)).wrapping_sub(3_000);
+        (c.acked, c.marked, c.grown) = (dice.below(60_000), dice.either(0, 3_000), dice.below(60_000));
+        c.timed = (c.una.wrapping_add(dice.below(10_000)), dice.below(1_000_000));
+        (c.srtt, c.alpha, c.pace) = (dice.below(2_000), dice.below(65_537), dice.below(257) as u16);
+        c.bits = bit::ENGAGED | bit::TIMED;
+        for _ in 0..2 {
+            let other = 1 << dice.below(16);
+            c.bits ^= dice.either(0, other);
+        }
+        c.scales = [7, dice.below(15) as u8];
+        (c.zero_codes, c.idle_rounds) = (dice.either(0, 1), dice.below(16) as u8);
+        (c.ce_segments, c.ce_said) = (c.una, dice.either(c.una, c.una.wrapping_sub(3)));
+        c.wire = if dice.below(2) == 0 { Wire::Classic } else { Wire::Accurate };
+        c.ace_seen = if c.wire == Wire::Accurate { dice.below(8) as u8 } else { 5 };
+        c.asked.1 = dice.either(ecn::ECT0, ecn::NOT);
+        c.treatment = dice.either(Treatment::Translated, Treatment::Untouched(Why::Codes));
+        c
+    }
+
+    fn place(dice: &mut Dice) -> Place {
+        let mode = dice.either(Mode::Echo, Mode::EchoPublished);
+        let policy = Policy { mode: if dice.below(2) == 0 { Mode::Dctcp } else { mode }, ..Policy::default() };
+        Place {
+            owner: Owner { tenant: TenantId(0), endpoint: EndpointId(0) },
+            policy,
+            is_usual: of(&policy),
+            last: Id(0),
+            memory: frame::Owner::NOBODY,
+            counters: Some(Box::default()),
+        }
+    }
+
+    /// A segment with these numbers, of a connection.
+    fn headers(dice: &mut Dice, seq: u32, ack: u32, says: u8) -> (Both, Meta) {
+        let (mut ip, mut tcp) = ([0x45; ipv4::LEN], [7; transport::TCP_LEN]);
+        ip[1] = [ecn::NOT, ecn::ECT0, ecn::NOT, ecn::ECT0, ecn::CE][dice.below(5) as usize];
+        tcp[SEQUENCE..SEQUENCE + 4].copy_from_slice(&seq.to_be_bytes());
+        tcp[ACKNOWLEDGEMENT..ACKNOWLEDGEMENT + 4].copy_from_slice(&ack.to_be_bytes());
+        let says = dice.either(says, says ^ 1);
+        (tcp[12], tcp[13]) = (0x50 | says >> 2, says << 6 | dice.either(tcp_flags::ACK, tcp_flags::PSH));
+        let mut meta = Meta::default();
+        (meta.layout.payload_offset, meta.layout.end) = (54, 54 + [0, 1448, 2896][dice.below(3) as usize]);
+        meta.offload.needs_csum = dice.below(2) == 0;
+        if meta.layout.end > 2000 {
+            (meta.offload.gso, meta.offload.gso_size) = (Gso::Tcp4, 1448);
+            meta.offload.gso_ecn = if says & codes::CWR != 0 { GsoEcn::Ace } else { GsoEcn::None };
+        }
+        ([ip, tcp], meta)
+    }
+
+    const NOW: Instant = Instant(3_000_000_000);
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        #[test]
+        fn what_a_guest_sends_is_treated_as_without_a_short_way(numbers in prop::collection::vec(any::<u32>(), 64)) {
+            let mut dice = Dice(numbers);
+            let (mut one, place) = (connection(&mut dice), place(&mut dice));
+            one.bits &= !dice.either(bit::FIRST_OUT | bit::CWR_DUE, 0);
+            let seq = dice.either(one.nxt, one.nxt.wrapping_sub(1448));
+            let says = if one.wire == Wire::Accurate { dice.either(one.ce_said as u8 & 7, 0) } else { 0 };
+            let (mut both, mut meta) = headers(&mut dice, seq, 1, says);
+            let (mut other, mut other_both, mut other_meta) = (one, both, meta);
+            prop_assert_eq!(send(&mut one, NOW, &place, &mut both, &mut meta), Ok(()));
+            prop_assert_eq!(send_slowly(&mut other, NOW, &place, &mut other_both, &mut other_meta), Ok(()));
+            prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
+            prop_assert_eq!((both, meta.offload), (other_both, other_meta.offload));
+        }
+
+        #[test]
+        fn what_is_for_a_guest_is_treated_as_without_a_short_way(numbers in prop::collection::vec(any::<u32>(), 64)) {
+            let mut dice = Dice(numbers);
+            let (mut one, mut place) = (connection(&mut dice), place(&mut dice));
+            prop_assume!(place.is_usual[1]);
+            let (some, any) = (dice.below(6_000).min(one.flight()), dice.below(80_000));
+            let ack = one.una.wrapping_add(dice.either(some, any));
+            let says = if one.wire == Wire::Accurate { one.ace_seen } else { 0 };
+            let (mut both, mut meta) = headers(&mut dice, 1, ack, says);
+            let (mut other, mut other_both, mut other_meta, mut other_place) = (one, both, meta, place.clone());
+            receive(&mut one, NOW, &mut place, &mut both, &mut meta);
+            receive_slowly(&mut other, NOW, &mut other_place, &mut other_both, &mut other_meta);
+            prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
+            prop_assert_eq!((both, meta.offload), (other_both, other_meta.offload));
+            prop_assert_eq!(place.counters, other_place.counters);
+        }
+    }
+}
