@@ -417,7 +417,8 @@ mod tests {
         let ahead = datagram(WEB1, 1, (7, 1), START + 11 * S);
         assert_eq!(says(&mut judge, S, &ahead), Verdict::Taken);
         for is_there in [false, true] {
-            let keys = [(WEB1.to_owned(), 1), (WEB2.to_owned(), 2)].into_iter().filter(|(_, key)| is_there || *key == 2);
+            let keys =
+                [(WEB1.to_owned(), 1), (WEB2.to_owned(), 2)].into_iter().filter(|(_, key)| is_there || *key == 2);
             assert!(judge.set_keys(at(2 * S), keys.collect()).is_empty());
         }
         assert_eq!(says(&mut judge, 3 * S, &ahead), Verdict::Old);
