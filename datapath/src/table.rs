@@ -229,12 +229,12 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.entries.get_mut(id.0 as usize)?.content.as_mut().map(|(_, value)| value)
     }
 
-    /// The same, where the entry is that of `key`.
+    /// The same, with its key and when it was last seen.
     #[must_use]
-    #[inline]
-    pub fn get_mut_of(&mut self, id: Id, key: &K) -> Option<&mut V> {
-        let (found, value) = self.entries.get_mut(id.0 as usize)?.content.as_mut()?;
-        (found == key).then_some(value)
+    #[inline(always)]
+    pub fn entry_mut(&mut self, id: Id) -> Option<(&K, &mut V, Instant)> {
+        let entry = self.entries.get_mut(id.0 as usize)?;
+        entry.content.as_mut().map(|(key, value)| (&*key, value, entry.seen))
     }
 
     /// Whether an entry is that of `key`.
