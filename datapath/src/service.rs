@@ -396,7 +396,7 @@ impl Services {
         let first = self.first(known, bytes, layout);
         let Some(owner) = self.to_backend(known, entry.is_hairpin(), bytes, layout, offload) else { return false };
         self.remember(now, owner, first, bytes, layout);
-        let change = self.connections.update(now, owner, known.id, |entry| match layout.l4 {
+        let change = self.connections.update(now, known.id, |entry| match layout.l4 {
             L4::Tcp => entry.client_sends(&segment(bytes, layout)),
             _ => entry.datagram(false),
         });
@@ -410,7 +410,7 @@ impl Services {
         let first = self.first(known, bytes, layout);
         let Some(owner) = self.to_client(known, entry.is_hairpin(), bytes, layout, offload) else { return false };
         self.remember(now, owner, first, bytes, layout);
-        let change = self.connections.update(now, owner, known.id, |entry| match layout.l4 {
+        let change = self.connections.update(now, known.id, |entry| match layout.l4 {
             L4::Tcp => entry.server_sends(&segment(bytes, layout)),
             _ => entry.datagram(true),
         });
@@ -433,8 +433,7 @@ impl Services {
 
     /// A connection ends, as its backend is let go.
     pub fn end(&mut self, now: Instant, known: &Known) {
-        let Some(owner) = self.running(known.key.front).map(|(running, _)| running.service.tenant.0) else { return };
-        let change = self.connections.update(now, owner, known.id, Entry::close);
+        let change = self.connections.update(now, known.id, Entry::close);
         if let Some(server) = self.server_mut(&known.key, known.backend) {
             server.stats.cut += 1;
         }

@@ -442,8 +442,10 @@ impl Switch {
         }
         let network = self.forward.network(from);
         let mut is_hairpin = false;
-        if self.services.are_in(network) {
-            match self.serve(pool, now, network, Some(from), frame)? {
+        if self.services.are_in(network)
+            && let Err(words) = self.pass_recent(pool, now, network, false, &frame)
+        {
+            match self.serve(pool, now, (network, Some(from)), frame, words)? {
                 Served::On(translated, may_return) => (frame, is_hairpin) = (translated, may_return),
                 Served::Answer(answer) => return self.send_local(pool, now, from, Out::Endpoint(from), answer),
                 Served::Taken => return Ok(()),
@@ -543,8 +545,10 @@ impl Switch {
         if let Err(reason) = self.see_outside(pool, now, network, &frame) {
             return drop_for(pool, frame, reason);
         }
-        if self.services.are_in(network) {
-            match self.serve(pool, now, network, None, frame)? {
+        if self.services.are_in(network)
+            && let Err(words) = self.pass_recent(pool, now, network, true, &frame)
+        {
+            match self.serve(pool, now, (network, None), frame, words)? {
                 Served::On(translated, _) => frame = translated,
                 Served::Answer(answer) => return self.answer_outside(pool, now, answer),
                 Served::Taken => return Ok(()),

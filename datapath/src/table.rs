@@ -23,6 +23,8 @@ mod index;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
+/// Bit of [`Entry::list`]: whether the entry was put there in an odd period; see [`Table::see`].
+const ODD: u32 = 1 << 31;
 
 /// An entry's place: valid until the entry is removed, and then perhaps another's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,6 +35,7 @@ pub struct Id(pub u32);
 struct Entry<K, V> {
     hash: u64,
     seen: Instant,
+    /// Its list, and [`ODD`].
     list: u32,
     next: u32,
     prev: u32,
@@ -229,12 +232,12 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.entries.get_mut(id.0 as usize)?.content.as_mut().map(|(_, value)| value)
     }
 
-    /// The same, where the entry is that of `key`.
+    /// The same, with its key and when it was last seen.
     #[must_use]
-    #[inline]
-    pub fn get_mut_of(&mut self, id: Id, key: &K) -> Option<&mut V> {
-        let (found, value) = self.entries.get_mut(id.0 as usize)?.content.as_mut()?;
-        (found == key).then_some(value)
+    #[inline(always)]
+    pub fn entry_mut(&mut self, id: Id) -> Option<(&K, &mut V, Instant)> {
+        let entry = self.entries.get_mut(id.0 as usize)?;
+        entry.content.as_mut().map(|(key, value)| (&*key, value, entry.seen))
     }
 
     /// Whether an entry is that of `key`.
@@ -278,10 +281,27 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.link(id.0, list);
     }
 
+    /// The same, for a list whose order need not be more exact than a period of `1 << period`
+    /// nanoseconds: an entry that was put there in this period stays where it is. To move it, its
+    /// neighbours are read, which in a large table are in no cache. [`Table::is_fresh`] does not
+    /// know such entries.
+    pub fn see(&mut self, now: Instant, id: Id, list: u32, period: u32) {
+        let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.content.is_some()) else { return };
+        // One that was seen within a period was put there in this one or the one before.
+        let is_near = now.since(std::mem::replace(&mut entry.seen, now)) >> period == 0;
+        let odd = (now.0 >> period) as u32 & 1;
+        let list = list | if odd == 0 { 0 } else { ODD };
+        if entry.list == list && is_near {
+            return;
+        }
+        self.unlink(id.0);
+        self.link(id.0, list);
+    }
+
     /// The list that an entry is in.
     #[must_use]
     pub fn list(&self, id: Id) -> Option<u32> {
-        self.entries.get(id.0 as usize).filter(|entry| entry.content.is_some()).map(|entry| entry.list)
+        self.entries.get(id.0 as usize).filter(|entry| entry.content.is_some()).map(|entry| entry.list & !ODD)
     }
 
     /// How many entries are in a list.
@@ -353,8 +373,9 @@ impl<K: Eq + Hash, V> Table<K, V> {
         }
     }
 
-    /// Puts an entry last in a list.
-    fn link(&mut self, at: u32, list: u32) {
+    /// Puts an entry last in a list, perhaps with [`ODD`].
+    fn link(&mut self, at: u32, marked: u32) {
+        let list = marked & !ODD;
         if self.lists.len() <= list as usize {
             self.lists.resize(list as usize + 1, List::EMPTY);
         }
@@ -367,12 +388,13 @@ impl<K: Eq + Hash, V> Table<K, V> {
             self.entries[prev as usize].next = at;
         }
         let entry = &mut self.entries[at as usize];
-        (entry.list, entry.next, entry.prev) = (list, NONE, prev);
+        (entry.list, entry.next, entry.prev) = (marked, NONE, prev);
     }
 
     /// Takes an entry out of its list.
     fn unlink(&mut self, at: u32) {
         let Entry { list, next, prev, .. } = self.entries[at as usize];
+        let list = list & !ODD;
         match prev {
             NONE => self.lists[list as usize].head = next,
             prev => self.entries[prev as usize].next = next,

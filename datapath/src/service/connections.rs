@@ -32,7 +32,11 @@ pub(super) const BUCKETS: u32 = 64;
 const EVICTABLE_NS: u64 = 60 * SECOND;
 /// How exact it is known when an entry was seen last: so a frame of a busy connection moves it in
 /// no list.
-const SEEN_NS: u64 = SECOND;
+pub(super) const SEEN_NS: u64 = SECOND;
+/// How exact the order is of connections that live for long, as a power of two: 8.6 s. With a
+/// million that all send, few are moved when they are seen, and none that can be evicted has to
+/// wait for another for longer than that.
+const ORDER: u32 = 33;
 /// Entries forgotten for their age when one is added, of each class: as many as come, and one more.
 const FORGET: usize = 2;
 
@@ -216,51 +220,43 @@ impl Connections {
         Some((list / LISTS, self.table.key(id)?, self.table.get(id)?))
     }
 
-    /// Changes an entry, which was seen `now`. What it was before.
-    #[inline]
-    pub fn update(
-        &mut self,
-        now: Instant,
-        owner: u32,
-        id: Id,
-        change: impl FnOnce(&mut Entry),
-    ) -> Option<(Entry, Entry)> {
-        let entry = self.table.get_mut(id)?;
-        let before = *entry;
-        change(entry);
-        let after = *entry;
-        self.saw(now, owner, id, (before, after));
-        Some((before, after))
+    /// The same to change it, whose it is, and when it was seen last; [`Connections::saw`] follows.
+    #[inline(always)]
+    pub fn get_mut(&mut self, id: Id) -> Option<(&Key, &mut Entry, Instant)> {
+        self.table.entry_mut(id)
     }
 
-    /// The same of an entry that is still that of a connection, and as `is_it` wants it.
+    /// Changes an entry, which was seen `now`. What it was before, and is.
     #[inline]
-    pub fn update_of(
-        &mut self,
-        now: Instant,
-        owner: u32,
-        (id, key): (Id, &Key),
-        is_it: impl FnOnce(&Entry) -> bool,
-        change: impl FnOnce(&mut Entry),
-    ) -> Option<(Entry, Entry)> {
-        let entry = self.table.get_mut_of(id, key).filter(|entry| is_it(entry))?;
+    pub fn update(&mut self, now: Instant, id: Id, change: impl FnOnce(&mut Entry)) -> Option<(Entry, Entry)> {
+        let (_, entry, seen) = self.get_mut(id)?;
         let before = *entry;
         change(entry);
-        let after = *entry;
-        self.saw(now, owner, id, (before, after));
-        Some((before, after))
+        let change = (before, *entry);
+        self.saw(now, (id, seen), change);
+        Some(change)
     }
 
-    /// An entry was seen: it is in the list of its class, and not among the oldest there.
-    #[inline]
-    fn saw(&mut self, now: Instant, owner: u32, id: Id, (before, after): (Entry, Entry)) {
-        let is_due = || self.table.seen(id).is_some_and(|seen| now.since(seen) >= SEEN_NS);
-        if before.state != after.state || is_due() {
-            let holding = &mut self.holdings[owner as usize];
-            holding.half_open += u32::from(after.state.is_half_open());
-            holding.half_open -= u32::from(before.state.is_half_open());
-            let bucket = self.bucket(id);
-            self.table.touch(now, id, list(Opener { owner, bucket }, Class::of(after.state)));
+    /// An entry was seen, and before that then: it is in the list of its class, and not among the
+    /// oldest there.
+    #[inline(always)]
+    pub fn saw(&mut self, now: Instant, (id, seen): (Id, Instant), (before, after): (Entry, Entry)) {
+        if before.state != after.state || now.since(seen) >= SEEN_NS {
+            self.touch(now, id, (before, after));
+        }
+    }
+
+    #[inline(never)]
+    fn touch(&mut self, now: Instant, id: Id, (before, after): (Entry, Entry)) {
+        let Some(list) = self.table.list(id) else { return };
+        let opener = Opener { owner: list / LISTS, bucket: list % BUCKETS };
+        let holding = &mut self.holdings[opener.owner as usize];
+        holding.half_open += u32::from(after.state.is_half_open());
+        holding.half_open -= u32::from(before.state.is_half_open());
+        let class = Class::of(after.state);
+        match class {
+            Class::Open | Class::TwoWay => self.table.see(now, id, list_of(opener, class), ORDER),
+            _ => self.table.touch(now, id, list_of(opener, class)),
         }
     }
 
@@ -285,14 +281,14 @@ impl Connections {
             self.remove(owner, id).map(&mut gone);
         }
         if self.in_bucket(opener) >= self.most_of_one() / BUCKET_PART {
-            let id = self.least_worth(now, |all, class| all.table.oldest(list(opener, class))).ok_or(NoRoom)?;
+            let id = self.least_worth(now, |all, class| all.table.oldest(list_of(opener, class))).ok_or(NoRoom)?;
             self.remove(owner, id).map(&mut gone);
         }
         if !self.has_room(owner) {
             let id = self.least_worth(now, |all, class| all.oldest_of(now, owner, class)).ok_or(NoRoom)?;
             self.remove(owner, id).map(&mut gone);
         }
-        let id = self.table.insert(seen, list(opener, Class::of(entry.state)), key, entry).map_err(|_| NoRoom)?;
+        let id = self.table.insert(seen, list_of(opener, Class::of(entry.state)), key, entry).map_err(|_| NoRoom)?;
         let own = self.own_part();
         let holding = &mut self.holdings[owner as usize];
         holding.entries += 1;
@@ -320,7 +316,7 @@ impl Connections {
         for bucket in [opener.bucket, holding.cursor] {
             for class in Class::BY_WORTH {
                 for _ in 0..FORGET {
-                    let oldest = self.table.oldest(list(Opener { bucket, ..opener }, class));
+                    let oldest = self.table.oldest(list_of(Opener { bucket, ..opener }, class));
                     let is_old = |id: &Id| {
                         let age_ns = self.table.get(*id).map_or(0, |entry| entry.state.age_ns());
                         self.table.seen(*id).is_some_and(|seen| now.since(seen) >= age_ns)
@@ -337,7 +333,7 @@ impl Connections {
     pub fn of(&self, owner: u32) -> impl Iterator<Item = (Id, &Key, &Entry)> {
         let classes = Class::BY_WORTH.into_iter().rev();
         let lists =
-            classes.flat_map(move |class| (0..BUCKETS).map(move |bucket| list(Opener { owner, bucket }, class)));
+            classes.flat_map(move |class| (0..BUCKETS).map(move |bucket| list_of(Opener { owner, bucket }, class)));
         lists.flat_map(|list| self.table.newest_first(list))
     }
 
@@ -351,7 +347,7 @@ impl Connections {
     }
 
     fn in_bucket(&self, opener: Opener) -> u32 {
-        Class::BY_WORTH.into_iter().map(|class| self.table.count(list(opener, class))).sum()
+        Class::BY_WORTH.into_iter().map(|class| self.table.count(list_of(opener, class))).sum()
     }
 
     /// The first that may go, the classes worth least asked first.
@@ -366,7 +362,7 @@ impl Connections {
 
     /// The oldest of a class, of the bucket that has most of those that may go.
     fn oldest_of(&self, now: Instant, owner: u32, class: Class) -> Option<Id> {
-        let lists = (0..BUCKETS).map(|bucket| list(Opener { owner, bucket }, class));
+        let lists = (0..BUCKETS).map(|bucket| list_of(Opener { owner, bucket }, class));
         let may_go = |&list: &u32| match class {
             Class::Open | Class::TwoWay => self.table.aged(now, list, EVICTABLE_NS).is_some(),
             _ => self.table.count(list) > 0,
@@ -377,7 +373,7 @@ impl Connections {
 }
 
 /// The list of a bucket's entries of a class.
-const fn list(opener: Opener, class: Class) -> u32 {
+const fn list_of(opener: Opener, class: Class) -> u32 {
     opener.owner * LISTS + class as u32 * BUCKETS + opener.bucket
 }
 
@@ -415,7 +411,7 @@ mod tests {
 
     fn make_open(all: &mut Connections, s: u64, opener: Opener, n: u32) -> Result<Id, NoRoom> {
         let id = ask(all, s, opener, n)?;
-        all.update(at(s), opener.owner, id, |entry| *entry = open());
+        all.update(at(s), id, |entry| *entry = open());
         Ok(id)
     }
 

@@ -6,6 +6,7 @@
 
 use crate::wire::tcp_flags as flags;
 use std::hash::{Hash, Hasher};
+use std::net::Ipv4Addr;
 
 /// A second, in nanoseconds.
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -22,6 +23,14 @@ pub struct Key {
     pub port: u16,
     /// The front that it speaks to: address, protocol and port of a service.
     pub front: u16,
+}
+
+impl Key {
+    /// Of a client with an IPv4 address.
+    #[inline]
+    pub(super) fn of_v4(client: [u8; 4], port: u16, front: u16) -> Key {
+        Key { client: Ipv4Addr::from(client).to_ipv6_mapped().octets(), port, front }
+    }
 }
 
 /// The words that tell two keys apart: one for IPv4, three for IPv6.
@@ -203,6 +212,17 @@ impl Entry {
         self.bits & BUSY != 0
     }
 
+    /// The same while it was open, with these bits.
+    pub(super) fn opened(self, bits: u8) -> Entry {
+        Entry { state: State::Open, bits, ..self }
+    }
+
+    /// Whether it is in a state, and is as busy as these bits say.
+    #[inline]
+    pub(super) fn is_as(&self, state: State, bits: u8) -> bool {
+        self.state == state && (self.bits ^ bits) & BUSY == 0
+    }
+
     /// Whether the client is the backend itself.
     #[must_use]
     pub const fn is_hairpin(&self) -> bool {
@@ -216,6 +236,7 @@ impl Entry {
     }
 
     /// The client sends a segment.
+    #[inline(always)]
     pub fn client_sends(&mut self, segment: &Segment) {
         if segment.has(flags::RST) {
             // What is not exactly what the other side expects changes nothing here (RFC 5961,
@@ -248,6 +269,7 @@ impl Entry {
     }
 
     /// The backend sends a segment.
+    #[inline(always)]
     pub fn server_sends(&mut self, segment: &Segment) {
         if segment.has(flags::RST) {
             if segment.sequence == self.client_ack || matches!(self.state, State::Asked | State::Sought) {

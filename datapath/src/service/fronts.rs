@@ -96,7 +96,7 @@ impl Fronts {
     /// Whether a network has any: where none has, it is this comparison.
     #[inline]
     pub fn are_in(&self, network: Network) -> bool {
-        !self.networks.is_empty() && self.networks.get(slot(network)).is_some_and(|&fronts| fronts > 0)
+        self.networks.get(slot(network)).is_some_and(|&fronts| fronts > 0)
     }
 
     /// A front that is in use.

@@ -4,7 +4,8 @@
 //! another address and port at one end, a MAC address, and checksums corrected by what that adds,
 //! which is the same each time. A line says that for one direction of a connection, found by the
 //! frame's own words: no address's role is looked up, and no key is hashed under SipHash. What does
-//! not fit a line exactly goes the whole way, which also makes the lines.
+//! not fit a line exactly goes the whole way, which also makes the lines: so do frames with IP
+//! options, and segments that begin or end something.
 //!
 //! A line is a copy: whatever evicts it costs its connection the whole way twice. It is its
 //! tenant's, and is evicted only by a tenant that has no more lines, or when nothing was sent for
@@ -15,29 +16,61 @@
 //! backend, and until any service changes. Lines are chosen by a secret, so that nobody can aim at
 //! another's.
 
-use super::decide::{Known, segment};
-use super::entry::{Entry, Key, SECOND, State};
-use super::translate::{End, is_partial};
-use super::{Server, Services, octets};
+use super::connections::{Connections, SEEN_NS};
+use super::decide::Known;
+use super::entry::{Key, SECOND, Segment, State};
+use super::translate::is_partial;
+use super::{Server, Services};
 use crate::checksum;
 use crate::network::Network;
 use crate::offload::Offload;
 use crate::table::Id;
 use crate::units::Instant;
-use crate::wire::{L3, L4, Layout, be16, ipv4, put16, tcp_flags, transport};
-use std::net::Ipv4Addr;
+use crate::wire::{L3, L4, Layout, be32, ipv4, tcp_flags, transport};
 
-/// Places of a switch that has services, and lines of each: 256 KiB, and 12 KiB of tags.
-const PLACES: usize = 1024;
-const LINES: usize = 4;
+/// Places of a switch that has services, and lines of each: 256 KiB, and 10 KiB of
+/// tags and what was missed.
+const PLACES: usize = 512;
+const LINES: usize = 8;
 const SHIFT: u32 = 64 - PLACES.trailing_zeros();
 /// A connection that was not seen for so long keeps no line from others; above the time for which
 /// a table's entries are not marked as seen again.
 const IDLE_NS: u64 = 3 * SECOND;
 
 /// What a frame is recognized by: addresses, ports and network, Ethernet source and whether it is
-/// from outside.
+/// from outside, with the number of the services' state above [`STAMP`].
 pub(crate) type Words = [u64; 3];
+
+/// Where that number begins.
+const STAMP: u32 = 49;
+
+/// The headers of a frame that may have a line: TCP over IPv4 without options, whole.
+struct Headers<'a> {
+    macs: &'a mut [u8; 12],
+    ip: &'a mut [u8; ipv4::LEN],
+    tcp: &'a mut [u8; transport::TCP_LEN],
+}
+
+impl Headers<'_> {
+    #[inline(always)]
+    fn of<'a>(bytes: &'a mut [u8], layout: &Layout) -> Option<Headers<'a>> {
+        if layout.l3 != L3::Ipv4 || layout.l4 != L4::Tcp || layout.fragment {
+            return None;
+        }
+        let (ethernet, packet) = bytes.split_at_mut_checked(layout.l3_offset.into())?;
+        let packet = packet.first_chunk_mut::<{ ipv4::LEN + transport::TCP_LEN }>()?;
+        let (ip, tcp) = packet.split_first_chunk_mut()?;
+        let is_plain = usize::from(layout.l4_offset) == usize::from(layout.l3_offset) + ipv4::LEN;
+        is_plain.then_some(Headers { macs: ethernet.first_chunk_mut()?, ip, tcp: tcp.first_chunk_mut()? })
+    }
+
+    #[inline(always)]
+    fn words(&self, network: Network, is_outside: bool, stamp: u64) -> Words {
+        let ports = u64::from(number::<4>(self.tcp, 0) as u32);
+        let source = number::<8>(self.macs, 4) >> 16;
+        [number::<8>(self.ip, 12), ports << 32 | u64::from(network.0), source | u64::from(is_outside) << 48 | stamp]
+    }
+}
 
 /// One cache line.
 #[derive(Clone, Copy, Debug)]
@@ -47,14 +80,12 @@ struct Line {
     /// When its backend lets its connections go, where it is drained.
     until: Instant,
     id: Id,
-    /// Which state of the services it is of; 0 for none.
-    version: u32,
     owner: u32,
-    /// What is written, and what that adds to the sums of addresses and ports.
+    /// What is written, and what that adds to the sum of addresses, and to that with ports.
     ip: [u8; 4],
-    port: u16,
+    port: [u8; 2],
     of_address: u16,
-    of_port: u16,
+    of_both: u16,
     front: u16,
     mac: [u8; 6],
     backend: u8,
@@ -68,80 +99,105 @@ impl Line {
         words: [0; 3],
         until: Instant::ZERO,
         id: Id(0),
-        version: 0,
         owner: 0,
         ip: [0; 4],
-        port: 0,
+        port: [0; 2],
         of_address: 0,
-        of_port: 0,
+        of_both: 0,
         front: 0,
         mac: [0; 6],
         backend: 0,
         is_client: false,
     };
 
-    /// The connection that it is of.
-    fn key(&self) -> Key {
-        let [addresses, ports, _] = self.words;
-        let (client, port) = match self.is_client {
-            true => ((addresses >> 32) as u32, (ports >> 48) as u16),
-            false => (addresses as u32, (ports >> 32) as u16),
+    /// Whose frames it is of, out of its words: the client's address and port.
+    #[inline(always)]
+    fn client(words: &Words, is_client: bool) -> ([u8; 4], u16) {
+        let (address, port) = match is_client {
+            true => (words[0], words[1] >> 32),
+            false => (words[0] >> 32, words[1] >> 48),
         };
-        Key { client: octets(Ipv4Addr::from(client).into()), port, front: self.front }
+        ((address as u32).to_le_bytes(), (port as u16).swap_bytes())
     }
 
-    /// Changes a frame.
-    #[inline]
-    fn translate(&self, bytes: &mut [u8], layout: &Layout, offload: &Offload) {
-        let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
-        let Some((head, tail)) = bytes.split_at_mut_checked(l4) else { return };
-        let Some((ethernet, rest)) = head.split_at_mut_checked(l3) else { return };
-        let (Some(macs), Some(ip), Some(tcp)) =
-            (ethernet.first_chunk_mut::<12>(), rest.first_chunk_mut::<20>(), tail.first_chunk_mut::<20>())
-        else {
-            return;
-        };
-        if self.is_client {
+    /// Tells the connection, where it still is that and open, and changes the frame. The entry's
+    /// bits before, where it counts as something else now. `is_client` is the line's own.
+    #[inline(always)]
+    fn pass(
+        &self,
+        is_client: bool,
+        (now, connections): (Instant, &mut Connections),
+        headers: &mut Headers<'_>,
+        (words, said): (&Words, &Segment),
+        (layout, offload): (&Layout, &Offload),
+    ) -> Option<Option<u8>> {
+        let (client, port) = Line::client(words, is_client);
+        let (key, entry, seen) = connections.get_mut(self.id)?;
+        let is_same = entry.state == State::Open && entry.backend == self.backend;
+        if !is_same || *key != Key::of_v4(client, port, self.front) {
+            return None;
+        }
+        let bits = entry.bits;
+        if is_client {
+            entry.client_sends(said);
+        } else {
+            entry.server_sends(said);
+        }
+        let mut before = None;
+        if !entry.is_as(State::Open, bits) || now.since(seen) >= SEEN_NS {
+            before = Some(bits);
+            let change = (entry.opened(bits), *entry);
+            connections.saw(now, (self.id, seen), change);
+        }
+        let Headers { macs, ip, tcp } = headers;
+        if is_client {
             macs[..6].copy_from_slice(&self.mac);
             ip[16..20].copy_from_slice(&self.ip);
-            put16(tcp, 2, self.port);
+            tcp[2..4].copy_from_slice(&self.port);
         } else {
             macs[6..].copy_from_slice(&self.mac);
             ip[12..16].copy_from_slice(&self.ip);
-            put16(tcp, 0, self.port);
+            tcp[..2].copy_from_slice(&self.port);
         }
-        let sum = be16(ip, ipv4::CHECKSUM);
-        put16(ip, ipv4::CHECKSUM, !checksum::add(!sum, self.of_address));
-        let sum = be16(tcp, transport::TCP_CHECKSUM);
-        let sum = match is_partial(offload, l4 + transport::TCP_CHECKSUM) {
+        let sum = number::<2>(*ip, ipv4::CHECKSUM) as u16;
+        ip[ipv4::CHECKSUM..][..2].copy_from_slice(&(!checksum::add(!sum, self.of_address)).to_le_bytes());
+        let sum = number::<2>(*tcp, transport::TCP_CHECKSUM) as u16;
+        let sum = match is_partial(offload, usize::from(layout.l4_offset) + transport::TCP_CHECKSUM) {
             true => checksum::add(sum, self.of_address),
-            false => !checksum::add(!sum, checksum::add(self.of_address, self.of_port)),
+            false => !checksum::add(!sum, self.of_both),
         };
-        put16(tcp, transport::TCP_CHECKSUM, sum);
+        tcp[transport::TCP_CHECKSUM..][..2].copy_from_slice(&sum.to_le_bytes());
+        Some(before)
     }
 }
 
-/// What lines a place has.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    /// Of each line, a part of its words' hash; 0 for none.
-    tags: [u16; LINES],
-    /// The same of the last frame that had no line.
-    missed: u16,
+/// What is known at a place of frames that had no line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missed {
+    /// The tag of the last one.
+    tag: u16,
     /// Which line goes next.
     turn: u16,
+}
+
+/// Lines, and a tag of each: a part of its words' hash; 0 for none.
+#[derive(Debug)]
+struct Lines {
+    tags: Box<[[u16; LINES]; PLACES]>,
+    lines: Box<[[Line; LINES]; PLACES]>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Recent {
-    /// None where there are no services, and so with lines.
-    places: Vec<Place>,
-    lines: Vec<[Line; LINES]>,
+    /// None where there are no services.
+    all: Option<Lines>,
+    missed: Vec<Missed>,
     /// How many count, of each tenant.
     of: Vec<u32>,
     secret: [u64; 2],
-    version: u32,
+    /// Which state of the services it is, of which lines count; never 0.
+    stamp: u64,
     /// Frames that were passed on so, for tests.
     #[cfg(test)]
     passed: u64,
@@ -151,11 +207,11 @@ impl Recent {
     pub(super) fn new(secret: u64) -> Recent {
         // Odd, so that no bit of a word is lost.
         Recent {
-            places: Vec::new(),
-            lines: Vec::new(),
+            all: None,
+            missed: Vec::new(),
             of: Vec::new(),
             secret: [secret | 1, secret.rotate_left(29) | 1],
-            version: 1,
+            stamp: 1 << STAMP,
             #[cfg(test)]
             passed: 0,
         }
@@ -163,41 +219,47 @@ impl Recent {
 
     /// Makes room.
     pub(super) fn reserve(&mut self) {
-        self.places.resize(PLACES, Place { tags: [0; LINES], missed: 0, turn: 0 });
-        self.lines.resize(PLACES, [Line::NONE; LINES]);
+        if self.all.is_none() {
+            self.all = Some(Lines { tags: boxed([0; LINES]), lines: boxed([Line::NONE; LINES]) });
+            self.missed = vec![Missed::default(); PLACES];
+        }
     }
 
     /// Services have changed: no line counts any more.
     pub(super) fn forget(&mut self) {
-        self.version = self.version.wrapping_add(1);
+        self.stamp = self.stamp.wrapping_add(1 << STAMP);
         self.of.clear();
-        if self.version == 0 {
-            self.lines.fill([Line::NONE; LINES]);
-            self.version = 1;
+        if self.stamp == 0 {
+            self.stamp = 1 << STAMP;
+            if let Some(all) = &mut self.all {
+                all.tags.fill([0; LINES]);
+            }
         }
     }
 
     /// Where the lines of a frame are, and its tag (multiply-shift, Dietzfelbinger 1996).
-    #[inline]
+    #[inline(always)]
     fn place(&self, words: &Words) -> (usize, u16) {
         let mixed = words[0].wrapping_mul(self.secret[0]) ^ words[1].wrapping_mul(self.secret[1]).rotate_left(7);
         let mixed = mixed.wrapping_mul(self.secret[0]);
         ((mixed >> SHIFT) as usize, (mixed >> (SHIFT - 16)) as u16 | 1)
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&self, words: &Words) -> Option<&Line> {
         let (at, tag) = self.place(words);
-        let line = self.places.get(at)?.tags.iter().position(|&other| other == tag)?;
-        let line = &self.lines[at][line];
-        (line.words == *words && line.version == self.version).then_some(line)
+        let all = self.all.as_ref()?;
+        let line = all.tags[at].iter().position(|&other| other == tag)?;
+        let line = &all.lines[at][line];
+        let differ = |n: usize| line.words[n] ^ words[n];
+        (differ(0) | differ(1) | differ(2) == 0).then_some(line)
     }
 
     /// Whether a frame that has no line is to have one: where it had, or missed it the last time.
     fn is_wanted(&mut self, words: &Words) -> bool {
         let (at, tag) = self.place(words);
-        let Some(place) = self.places.get_mut(at) else { return false };
-        place.tags.contains(&tag) || std::mem::replace(&mut place.missed, tag) == tag
+        let (Some(all), Some(missed)) = (&self.all, self.missed.get_mut(at)) else { return false };
+        all.tags[at].contains(&tag) || std::mem::replace(&mut missed.tag, tag) == tag
     }
 
     /// How many lines a tenant has.
@@ -209,49 +271,38 @@ impl Recent {
     /// tenant that has most, its own among them.
     fn put(&mut self, line: Line, is_idle: impl Fn(&Line) -> bool) {
         let (at, tag) = self.place(&line.words);
-        let Some(place) = self.places.get(at) else { return };
-        let lines = &self.lines[at];
+        let Some(all) = &self.all else { return };
+        let (tags, lines, turn) = (&all.tags[at], &all.lines[at], usize::from(self.missed[at].turn));
         let of = |which: usize| self.count(lines[which].owner);
-        let is_free = |which: usize| lines[which].version != self.version || is_idle(&lines[which]);
+        let counts = |which: usize| tags[which] != 0 && lines[which].words[2] >> STAMP == self.stamp >> STAMP;
+        let is_free = |which: usize| !counts(which) || is_idle(&lines[which]);
         let may_take = |which: usize| is_free(which) || of(which) >= self.count(line.owner);
         // By a tag one line is found.
-        let which = match place.tags.iter().position(|&other| other == tag) {
+        let which = match tags.iter().position(|&other| other == tag) {
             Some(old) => Some(old).filter(|&old| lines[old].words == line.words || may_take(old)),
             None => (0..LINES).find(|&which| is_free(which)).or_else(|| {
                 // Of those with as many, the first after the last that went.
-                let turns = (1..=LINES).map(|n| (usize::from(place.turn) + n) % LINES);
+                let turns = (1..=LINES).map(|n| (turn + n) % LINES);
                 turns.rev().max_by_key(|&which| of(which)).filter(|&most| may_take(most))
             }),
         };
         let Some(which) = which else { return };
-        let gone = std::mem::replace(&mut self.lines[at][which], line);
-        let place = &mut self.places[at];
-        (place.tags[which], place.missed, place.turn) = (tag, 0, which as u16);
-        if gone.version == self.version {
-            self.of[gone.owner as usize] -= 1;
+        let gone = counts(which).then(|| lines[which].owner);
+        let Some(all) = &mut self.all else { return };
+        (all.tags[at][which], all.lines[at][which]) = (tag, line);
+        if let Some(owner) = gone {
+            self.of[owner as usize] -= 1;
         }
+        self.missed[at] = Missed { tag: 0, turn: which as u16 };
         let owner = line.owner as usize;
         self.of.resize(self.of.len().max(owner + 1), 0);
         self.of[owner] += 1;
     }
 }
 
-/// The words of a frame that a line may be of.
-#[inline]
-fn words(network: Network, is_outside: bool, bytes: &[u8], layout: &Layout) -> Option<Words> {
-    if layout.l4 != L4::Tcp || layout.l3 != L3::Ipv4 || layout.fragment {
-        return None;
-    }
-    let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
-    let addresses = bytes.get(l3 + 12..l3 + 20)?.first_chunk()?;
-    let ports = bytes.get(l4..l4 + 4)?.first_chunk()?;
-    let source = bytes.get(4..12)?.first_chunk()?;
-    let source = u64::from_be_bytes(*source) & 0xffff_ffff_ffff;
-    Some([
-        u64::from_be_bytes(*addresses),
-        u64::from(u32::from_be_bytes(*ports)) << 32 | u64::from(network.0),
-        source | u64::from(is_outside) << 48,
-    ])
+/// As many of one as there are places, never on the stack.
+fn boxed<T: Copy>(one: T) -> Box<[T; PLACES]> {
+    vec![one; PLACES].into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("as many as there are places"))
 }
 
 impl Services {
@@ -260,7 +311,7 @@ impl Services {
     ///
     /// # Errors
     /// It has to go the whole way; by these words the next one may be recognized.
-    #[inline]
+    #[inline(always)]
     pub fn pass_recent(
         &mut self,
         now: Instant,
@@ -270,22 +321,35 @@ impl Services {
         layout: &Layout,
         offload: &Offload,
     ) -> Result<(), Option<Words>> {
-        let Some(words) = words(network, is_outside, bytes, layout) else { return Err(None) };
-        let Services { recent, connections, .. } = self;
-        let Some(line) = recent.find(&words) else { return Err(Some(words)) };
-        let said = segment(bytes, layout);
-        if now >= line.until || said.flags & (tcp_flags::SYN | tcp_flags::RST) != 0 {
+        if !is_outside && layout.vlan.is_some() {
             return Err(None);
         }
-        let (key, is_client) = (line.key(), line.is_client);
-        let is_it = |entry: &Entry| entry.state == State::Open && entry.backend == line.backend;
-        let tell = |entry: &mut Entry| if is_client { entry.client_sends(&said) } else { entry.server_sends(&said) };
-        let Some(change) = connections.update_of(now, line.owner, (line.id, &key), is_it, tell) else {
-            return Err(Some(words));
+        let Some(mut headers) = Headers::of(bytes, layout) else { return Err(None) };
+        let Services { recent, connections, .. } = self;
+        let words = headers.words(network, is_outside, recent.stamp);
+        let Some(line) = recent.find(&words) else { return Err(Some(words)) };
+        const RARE: u8 = tcp_flags::SYN | tcp_flags::FIN | tcp_flags::RST;
+        if now >= line.until || headers.tcp[transport::TCP_FLAGS] & (RARE | tcp_flags::ACK) != tcp_flags::ACK {
+            return Err(None);
+        }
+        let said = Segment {
+            flags: tcp_flags::ACK,
+            sequence: be32(headers.tcp, transport::TCP_SEQUENCE),
+            ack: be32(headers.tcp, transport::TCP_ACK),
+            len: layout.end.saturating_sub(u32::from(layout.payload_offset)),
         };
-        line.translate(bytes, layout, offload);
-        if change.0.kind() != change.1.kind() {
-            self.recount(&key, Some(change));
+        let (told, meta) = ((&words, &said), (layout, offload));
+        let passed = match line.is_client {
+            true => line.pass(true, (now, connections), &mut headers, told, meta),
+            false => line.pass(false, (now, connections), &mut headers, told, meta),
+        };
+        let Some(before) = passed else { return Err(Some(words)) };
+        if let Some(bits) = before
+            && let Some(entry) = connections.get(line.id).copied()
+        {
+            let (client, port) = Line::client(&words, line.is_client);
+            let key = Key::of_v4(client, port, line.front);
+            self.recount(&key, Some((entry.opened(bits), entry)));
         }
         #[cfg(test)]
         (self.recent.passed += 1);
@@ -295,7 +359,7 @@ impl Services {
     /// Lets all frames go the whole way.
     #[cfg(test)]
     pub(crate) fn remember_none(&mut self) {
-        (self.recent.places, self.recent.lines) = (Vec::new(), Vec::new());
+        self.recent.all = None;
     }
 
     /// How many did not.
@@ -312,7 +376,7 @@ impl Services {
         words: &Words,
         known: &Known,
         is_client: bool,
-        bytes: &[u8],
+        bytes: &mut [u8],
         layout: &Layout,
     ) {
         let is_open = self.connections.get(known.id).is_some_and(|entry| entry.state == State::Open);
@@ -323,25 +387,24 @@ impl Services {
         let server = running.servers.get(usize::from(known.backend));
         let until = server.and_then(Server::drained_at).unwrap_or(Instant(u64::MAX));
         let owner = running.service.tenant.0;
-        let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
-        let (end, mac) = if is_client { (End::Destination, 0) } else { (End::Source, 6) };
-        let (at, port_at) = (l3 + end.offsets().0, l4 + end.port_offset());
-        let (Some(&mac), Some(&ip)) = (bytes[mac..].first_chunk(), bytes[at..].first_chunk()) else { return };
-        let (address, port) = match is_client {
-            true => (words[0] as u32, (words[1] >> 32) as u16),
-            false => ((words[0] >> 32) as u32, (words[1] >> 48) as u16),
+        let Some(Headers { macs, ip, tcp }) = Headers::of(bytes, layout) else { return };
+        // As words are: the destination is the higher half.
+        let (mac, ip, port, old) = match is_client {
+            true => (&macs[..6], &ip[16..20], &tcp[2..4], (words[0] >> 32, words[1] >> 48)),
+            false => (&macs[6..], &ip[12..16], &tcp[..2], (words[0], words[1] >> 32)),
         };
-        let new = be16(bytes, port_at);
+        let (Ok(mac), Ok(ip), Ok(port)) = (mac.try_into(), ip.try_into(), port.try_into()) else { return };
+        let of_address = difference(old.0 as u32, u32::from_le_bytes(ip));
+        let of_port = checksum::add(!(old.1 as u16), u16::from_le_bytes(port));
         let line = Line {
             words: *words,
             until,
             id: known.id,
-            version: self.recent.version,
             owner,
             ip,
-            port: new,
-            of_address: difference(address, u32::from_be_bytes(ip)),
-            of_port: checksum::add(!port, new),
+            port,
+            of_address,
+            of_both: checksum::add(of_address, of_port),
             front: known.key.front,
             mac,
             backend: known.backend,
@@ -350,6 +413,14 @@ impl Services {
         let Services { recent, connections, .. } = self;
         recent.put(line, |old| connections.seen(old.id).is_none_or(|seen| now.since(seen) >= IDLE_NS));
     }
+}
+
+/// The number at `at` in the order of memory, in which sums are the same (RFC 1071, section 2 (B)).
+#[inline(always)]
+fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number[..N].copy_from_slice(&bytes[at..at + N]);
+    u64::from_le_bytes(number)
 }
 
 /// What another address adds to a sum.
@@ -364,8 +435,8 @@ mod tests {
 
     /// The line of a connection of a tenant.
     fn line(recent: &Recent, owner: u32, connection: u32) -> Line {
-        let words = [u64::from(connection) << 32 | u64::from(owner), 7, 9];
-        Line { words, owner, version: recent.version, ..Line::NONE }
+        let words = [u64::from(connection) << 32 | u64::from(owner), 7, 9 | recent.stamp];
+        Line { words, owner, ..Line::NONE }
     }
 
     fn kept(recent: &Recent, owner: u32, connections: u32) -> usize {

@@ -169,9 +169,8 @@ impl Services {
         let Some(backend) = self.order(&known.key).and_then(|order| order.get(asked)) else { return };
         let entry = self
             .trial(&known.key, backend, |generation, is_hairpin| Entry::sought(backend, generation, is_hairpin, asked));
-        let owner = self.running(known.key.front).map(|(running, _)| running.service.tenant.0);
-        if let Some((entry, owner)) = entry.zip(owner) {
-            self.connections.update(now, owner, known.id, |old| *old = entry);
+        if let Some(entry) = entry {
+            self.connections.update(now, known.id, |old| *old = entry);
         }
     }
 

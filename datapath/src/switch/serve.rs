@@ -28,28 +28,25 @@ pub(super) enum Served {
 }
 
 impl Switch {
-    /// The services' stage, for a frame that `from` sent, or that came from outside.
-    pub(super) fn serve(
+    /// The services' stage for a frame of a connection that sent lately: see
+    /// [`Services::pass_recent`](crate::service::Services::pass_recent). Others go to
+    /// [`Switch::serve`].
+    #[inline(always)]
+    pub(super) fn pass_recent(
         &mut self,
         pool: &mut Pool,
         now: Instant,
         network: Network,
-        from: Option<EndpointId>,
-        frame: Frame,
-    ) -> Result<Served, Reason> {
-        let (bytes, meta) = pool.parts_mut(&frame);
-        if self.is_served_elsewhere(network, from, &meta.layout) {
-            return Ok(Served::On(frame, false));
-        }
-        match self.services.pass_recent(now, network, from.is_none(), bytes, &meta.layout, &meta.offload) {
-            Ok(()) => Ok(Served::On(frame, false)),
-            Err(words) => self.serve_any(pool, now, (network, from), frame, words),
-        }
+        is_outside: bool,
+        frame: &Frame,
+    ) -> Result<(), Option<Words>> {
+        let (bytes, meta) = pool.parts_mut(frame);
+        self.services.pass_recent(now, network, is_outside, bytes, &meta.layout, &meta.offload)
     }
 
-    /// The same for frames that go the whole way; `words` are what the next ones may be recognized
-    /// by.
-    fn serve_any(
+    /// The services' stage, for a frame that `from` sent, or that came from outside; `words` are
+    /// what the next ones of its connection may be recognized by.
+    pub(super) fn serve(
         &mut self,
         pool: &mut Pool,
         now: Instant,
@@ -59,6 +56,9 @@ impl Switch {
     ) -> Result<Served, Reason> {
         let meta = *pool.meta(&frame);
         let (layout, offload) = (&meta.layout, &meta.offload);
+        if self.is_served_elsewhere(network, from, layout) {
+            return Ok(Served::On(frame, false));
+        }
         let decision = self.services.decide(now, network, from, pool.bytes(&frame), layout);
         let may_return = match decision {
             Decision::Pass => false,

@@ -21,6 +21,42 @@ fn what_was_seen_longest_ago_is_the_oldest() {
 }
 
 #[test]
+fn who_is_seen_again_within_a_period_keeps_its_place() {
+    let mut table = table(10);
+    let ids: Vec<Id> = (0..3).map(|key| table.insert(Instant(key), 1, key, key).unwrap()).collect();
+    ids.iter().for_each(|&id| table.see(Instant(20), id, 0, 4));
+    assert_eq!((table.count(0), table.count(1), table.list(ids[2])), (3, 0, Some(0)));
+    table.see(Instant(31), ids[0], 0, 4);
+    assert_eq!((table.oldest(0), table.seen(ids[0])), (Some(ids[0]), Some(Instant(31))));
+    table.see(Instant(32), ids[0], 0, 4);
+    assert_eq!((table.oldest(0), table.newest(0)), (Some(ids[1]), Some(ids[0])));
+    // Two periods later by a gap, not by one step after the other.
+    table.see(Instant(64), ids[1], 0, 4);
+    assert_eq!((table.oldest(0), table.newest(0)), (Some(ids[2]), Some(ids[1])));
+}
+
+proptest! {
+    /// Nobody stands before another who was seen a period earlier.
+    #[test]
+    fn an_order_is_exact_to_a_period(steps in prop::collection::vec((0usize..8, 0u64..40), 1..200)) {
+        let mut table = table(8);
+        let ids: Vec<Id> = (0..8).map(|key| table.insert(Instant::ZERO, 1, key, key).unwrap()).collect();
+        let mut now = Instant::ZERO;
+        for (which, gap) in steps {
+            now = now.plus_ns(gap);
+            table.see(now, ids[which], 0, 4);
+            prop_assert_eq!(table.seen(ids[which]), Some(now));
+            let mut latest = Instant::ZERO;
+            for (id, ..) in table.oldest_first(0) {
+                let seen = table.seen(id).unwrap();
+                prop_assert!(seen.0 + 16 > latest.0, "{:?} stands behind {:?}", seen, latest);
+                latest = latest.max(seen);
+            }
+        }
+    }
+}
+
+#[test]
 fn it_is_bounded_and_a_removed_entrys_place_is_used_again() {
     let mut table = table(3);
     let ids: Vec<Id> = (0..3).map(|key| table.insert(Instant::ZERO, 0, key, 0).unwrap()).collect();

@@ -71,6 +71,8 @@ const ICMP_LEN: usize = 8;
 
 /// Offset of TCP's sequence number.
 pub(crate) const TCP_SEQUENCE: usize = 4;
+/// Offset of what TCP acknowledges.
+pub(crate) const TCP_ACK: usize = 8;
 /// Offset of the byte that has the length of TCP's header.
 pub(super) const TCP_DATA_OFFSET: usize = 12;
 /// Offset of TCP's flags.
@@ -117,7 +119,7 @@ impl<'a> Tcp<'a> {
     /// Number of the byte that is expected next.
     #[must_use]
     pub fn acknowledgement(self) -> u32 {
-        be32(self.0, 8)
+        be32(self.0, TCP_ACK)
     }
 
     /// See [`tcp_flags`].
