@@ -20,6 +20,7 @@ pub struct Traffic {
 
 impl Traffic {
     /// Counts one frame.
+    #[inline]
     pub fn add(&mut self, segments: u32, bytes: usize, wire_bytes: u32) {
         self.frames += 1;
         self.segments += u64::from(segments);
