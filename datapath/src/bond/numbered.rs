@@ -198,9 +198,8 @@ impl Bond {
             return None;
         }
         let full = peer.next;
-        let (len, meta) = number::put_on_one(pool, frame, Number::new(full, false), |meta| {
-            !may_be_membership(&meta.layout)
-        })?;
+        let (len, meta) =
+            number::put_on_one(pool, frame, Number::new(full, false), |meta| !may_be_membership(&meta.layout))?;
         meta.flow = kept_number(full, false);
         member.pass_one(now, len, meta.wire_bytes);
         (peer.next, self.next_equal) = (full + 1, place + 1);
@@ -462,6 +461,7 @@ impl Bond {
     ///
     /// # Errors
     /// [`Reason::Duplicate`]: another member has brought it already; it is freed.
+    #[inline]
     pub fn put_in_order(
         &mut self,
         pool: &mut Pool,
