@@ -447,8 +447,9 @@ fn free_number(taken: &mut [bool; MOST_MEMBERS], place: usize) -> u16 {
 #[must_use]
 pub fn key(user: u16, rate: Rate) -> u16 {
     const MBIT: u64 = 1_000_000;
-    const CLASSES: [u64; 14] =
-        [1, 10, 100, 1000, 2500, 5000, 10_000, 14_000, 20_000, 25_000, 40_000, 50_000, 56_000, 100_000];
+    const CLASSES: [u64; 16] = [
+        1, 10, 100, 1000, 2500, 5000, 10_000, 14_000, 20_000, 25_000, 40_000, 50_000, 56_000, 100_000, 200_000, 400_000,
+    ];
     let class = CLASSES.iter().take_while(|&&class| class * MBIT <= rate.0).count() as u16;
     (user & MOST_USER_KEY) << 6 | class << 1 | 1
 }
