@@ -15,6 +15,7 @@ pub mod hello;
 mod kept;
 pub mod lacp;
 mod member;
+mod negotiated;
 pub mod number;
 mod numbered;
 pub mod order;
@@ -25,6 +26,7 @@ mod secret;
 pub use crate::ids::MemberId;
 pub use hash::HashPolicy;
 pub use member::{BURST_NS, MemberCounts, MemberState};
+pub use negotiated::{Duplex, Negotiated};
 pub use numbered::PeerView;
 pub use peer::{Plain, SILENCE_NS};
 pub use saved::{LineState, PeerState};
@@ -248,6 +250,12 @@ impl Bond {
         self.members.get(usize::from(member.0)).map_or(MemberState::Down, Member::state)
     }
 
+    /// What a member's link has negotiated.
+    #[must_use]
+    pub fn negotiated(&self, member: MemberId) -> Negotiated {
+        self.members.get(usize::from(member.0)).map(|member| member.negotiated).unwrap_or_default()
+    }
+
     /// What a member has carried.
     #[must_use]
     pub fn counts(&self, member: MemberId) -> MemberCounts {
@@ -341,6 +349,24 @@ impl Bond {
         if let Some(peer) = &mut self.peer {
             peer.set_up(now, index, state.receives());
         }
+        self.find_senders(pool, now)
+    }
+
+    /// Says what a member's link has negotiated; `None` where it has no carrier. In `802.3ad` that
+    /// decides which members aggregate; a link without a carrier is taken there for what it was.
+    /// Returns how many frames were freed since members may send no more.
+    pub fn set_negotiated(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        negotiated: Option<Negotiated>,
+    ) -> u32 {
+        let Some(found) = self.members.get_mut(usize::from(member.0)) else { return 0 };
+        found.negotiated = negotiated.unwrap_or_default();
+        let (Some(lacp), Some(negotiated)) = (&mut self.lacp, negotiated) else { return 0 };
+        lacp.set_negotiated(member, negotiated);
+        self.follow_lacp(now);
         self.find_senders(pool, now)
     }
 

@@ -6,6 +6,7 @@
 
 use super::MOST_WAIT_NS;
 use super::kept::Kept;
+use super::negotiated::Negotiated;
 use crate::frame::{Fifo, FlowIndex, Frame, Owner, Pool};
 use crate::offload::PortFeatures;
 use crate::segment::segments;
@@ -85,6 +86,7 @@ pub(super) struct Member {
     due: Option<Instant>,
     pub kept: Kept,
     pub features: PortFeatures,
+    pub negotiated: Negotiated,
     counts: MemberCounts,
 }
 
@@ -100,6 +102,7 @@ impl Member {
             due: None,
             kept: Kept::default(),
             features: PortFeatures::default(),
+            negotiated: Negotiated::default(),
             counts: MemberCounts::default(),
         }
     }
