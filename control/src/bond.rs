@@ -7,7 +7,7 @@
 //! skipped while no member is up. In `802.3ad` a member that is used is one whose link is up: what
 //! it carries is LACP's to say (`datapath::bond::lacp`).
 
-use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, Mode};
+use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, Mode, Negotiated};
 use datapath::units::Instant;
 use std::collections::VecDeque;
 
@@ -59,10 +59,8 @@ pub struct Settings {
 pub struct LinkState {
     /// Whether it has a carrier.
     pub is_up: bool,
-    /// Its speed in Mbit/s; 0 where unknown.
-    pub mbit: u32,
-    /// Whether both ends may send at once.
-    pub is_full_duplex: bool,
+    /// What it has negotiated.
+    pub negotiated: Negotiated,
 }
 
 /// What the switch is to do.
@@ -240,14 +238,12 @@ impl Policy {
         let priority =
             |member: MemberId| self.settings.priorities.get(usize::from(member.0)).copied().unwrap_or_default();
         let is_better = self.settings.primary == Some(best) || priority(best) > priority(active);
-        let link = |member: MemberId| self.members[usize::from(member.0)].link;
+        let link = |member: MemberId| self.members[usize::from(member.0)].link.negotiated;
         let (new, old) = (link(best), link(active));
         is_better
             && match self.settings.reselect {
                 Reselect::Always => true,
-                Reselect::Better => {
-                    new.mbit > old.mbit || new.mbit == old.mbit && new.is_full_duplex && !old.is_full_duplex
-                }
+                Reselect::Better => new.mbit > old.mbit || new.mbit == old.mbit && new.duplex > old.duplex,
                 Reselect::Failure => false,
             }
     }

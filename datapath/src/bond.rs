@@ -15,6 +15,7 @@ pub mod hello;
 mod kept;
 pub mod lacp;
 mod member;
+mod negotiated;
 pub mod number;
 mod numbered;
 pub mod order;
@@ -25,6 +26,7 @@ mod secret;
 pub use crate::ids::MemberId;
 pub use hash::HashPolicy;
 pub use member::{BURST_NS, MemberCounts, MemberState};
+pub use negotiated::{Duplex, Negotiated};
 pub use numbered::PeerView;
 pub use peer::{Plain, SILENCE_NS};
 pub use saved::{LineState, PeerState};
@@ -32,7 +34,7 @@ pub use saved::{LineState, PeerState};
 use crate::frame::{Fifo, Frame, Pool};
 use crate::units::{Instant, Rate, earlier};
 use crate::verdict::Reason;
-use crate::wire::{Icmp, Ipv4, L3, L4, destination, icmpv6, protocol};
+use crate::wire::{Icmp, Ipv4, L3, L4, Layout, destination, icmpv6, protocol};
 use kept::Keepers;
 use lacp::{Lacp, LacpSettings};
 use member::Member;
@@ -161,6 +163,8 @@ struct Senders {
     count: u8,
     /// They have the same rate.
     are_alike: bool,
+    /// And each numbered frame goes to the next in turn.
+    take_turns: bool,
 }
 
 impl Senders {
@@ -246,6 +250,12 @@ impl Bond {
         self.members.get(usize::from(member.0)).map_or(MemberState::Down, Member::state)
     }
 
+    /// What a member's link has negotiated.
+    #[must_use]
+    pub fn negotiated(&self, member: MemberId) -> Negotiated {
+        self.members.get(usize::from(member.0)).map(|member| member.negotiated).unwrap_or_default()
+    }
+
     /// What a member has carried.
     #[must_use]
     pub fn counts(&self, member: MemberId) -> MemberCounts {
@@ -320,7 +330,7 @@ impl Bond {
     pub fn set_rate(&mut self, member: MemberId, rate: Rate) {
         if let Some(member) = self.members.get_mut(usize::from(member.0)) {
             member.set_rate(rate);
-            self.senders.are_alike = false;
+            (self.senders.are_alike, self.senders.take_turns) = (false, false);
         }
     }
 
@@ -339,6 +349,24 @@ impl Bond {
         if let Some(peer) = &mut self.peer {
             peer.set_up(now, index, state.receives());
         }
+        self.find_senders(pool, now)
+    }
+
+    /// Says what a member's link has negotiated; `None` where it has no carrier. In `802.3ad` that
+    /// decides which members aggregate; a link without a carrier is taken there for what it was.
+    /// Returns how many frames were freed since members may send no more.
+    pub fn set_negotiated(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        negotiated: Option<Negotiated>,
+    ) -> u32 {
+        let Some(found) = self.members.get_mut(usize::from(member.0)) else { return 0 };
+        found.negotiated = negotiated.unwrap_or_default();
+        let (Some(lacp), Some(negotiated)) = (&mut self.lacp, negotiated) else { return 0 };
+        lacp.set_negotiated(member, negotiated);
+        self.follow_lacp(now);
         self.find_senders(pool, now)
     }
 
@@ -403,6 +431,7 @@ impl Bond {
         let mut rates = senders.all().iter().map(|&index| self.members[usize::from(index)].rate());
         let first = rates.next();
         senders.are_alike = rates.all(|rate| Some(rate) == first);
+        senders.take_turns = senders.are_alike && self.is_numbering() && self.settings.mode == Mode::BalanceRr;
         self.has_changed |= senders.all() != self.senders.all();
         self.senders = senders;
         self.due = Instant::ZERO;
@@ -423,7 +452,22 @@ impl Bond {
     /// # Errors
     /// [`Reason::PortDown`] where no member may send, [`Reason::MemberFull`] where the frame's has
     /// too much to send already; the frame is then freed.
+    #[inline]
     pub fn send(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<Option<(MemberId, Frame)>, Reason> {
+        if self.senders.take_turns
+            && let Some(member) = self.send_in_turn(pool, now, &frame)
+        {
+            return Ok(Some((member, frame)));
+        }
+        self.send_otherwise(pool, now, frame)
+    }
+
+    fn send_otherwise(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        frame: Frame,
+    ) -> Result<Option<(MemberId, Frame)>, Reason> {
         if self.senders.count == 0 {
             pool.free(frame);
             return Err(Reason::PortDown);
@@ -497,7 +541,9 @@ impl Bond {
     #[inline]
     fn choose(&mut self, pool: &Pool, frame: &Frame) -> Option<usize> {
         match self.settings.mode {
-            Mode::BalanceRr if may_be_membership(pool, frame) && is_membership(pool, frame) => self.active_sender(),
+            Mode::BalanceRr if may_be_membership(&pool.meta(frame).layout) && is_membership(pool, frame) => {
+                self.active_sender()
+            }
             Mode::BalanceRr => self.senders.by_hash(self.turn.next(self.settings.packets_per_member)),
             Mode::BalanceXor | Mode::Lacp => {
                 let hash = self.settings.hash.hash(pool.bytes(frame), &pool.meta(frame).layout);
@@ -613,14 +659,13 @@ impl Bond {
 /// Whether a frame is a message of IGMP or MLD: in `balance-rr` they leave by one member, so that a
 /// switch outside sees the groups in one place (the bonding document's `resend_igmp`).
 #[inline]
-fn may_be_membership(pool: &Pool, frame: &Frame) -> bool {
-    let layout = &pool.meta(frame).layout;
+fn may_be_membership(layout: &Layout) -> bool {
     matches!((layout.l3, layout.l4), (L3::Ipv4, L4::Other) | (L3::Ipv6, L4::Icmpv6))
 }
 
 fn is_membership(pool: &Pool, frame: &Frame) -> bool {
     let (bytes, layout) = (pool.bytes(frame), &pool.meta(frame).layout);
-    if !may_be_membership(pool, frame) || !destination(bytes).is_group() {
+    if !may_be_membership(layout) || !destination(bytes).is_group() {
         return false;
     }
     match layout.l4 {

@@ -529,9 +529,23 @@ impl Pool {
 
     /// The same, and gives the bytes and the metadata, to change both. `None` where there is no
     /// room.
-    #[inline]
+    #[inline(always)]
     pub fn grow_front(&mut self, frame: &Frame, n: u16) -> Option<(&mut [u8], &mut Meta)> {
+        self.grow_front_where(frame, n, |_| true)
+    }
+
+    /// The same where that may be, by what is known about the frame.
+    #[inline(always)]
+    pub fn grow_front_where(
+        &mut self,
+        frame: &Frame,
+        n: u16,
+        may: impl FnOnce(&Meta) -> bool,
+    ) -> Option<(&mut [u8], &mut Meta)> {
         let slot = &mut self.slots[frame.0 as usize];
+        if !may(&slot.meta) {
+            return None;
+        }
         slot.start = slot.start.checked_sub(n)?;
         slot.len += u32::from(n);
         let bytes = &mut self.data[frame.0 as usize][slot.range()];

@@ -114,14 +114,21 @@ pub fn wire_bytes(len: usize, layout: &Layout, offload: &Offload) -> u32 {
 #[must_use]
 #[inline]
 pub fn tunnelled_wire_bytes(len: usize, layout: &Layout, offload: &Offload, outer: u8) -> u32 {
-    let (len, outer) = (len as u32, u32::from(outer));
     if offload.gso == Gso::None {
-        return (len + outer).max(MIN_FRAME) + WIRE_OVERHEAD;
+        return one_wire_bytes(len, outer);
     }
+    let (len, outer) = (len as u32, u32::from(outer));
     let headers = u32::from(layout.payload_offset) + outer;
     let full = segments(layout, offload) - 1;
     let last = len + outer - full * u32::from(offload.gso_size);
     full * full_segment(headers, offload) + last.max(MIN_FRAME) + WIRE_OVERHEAD
+}
+
+/// The same of a frame that is not to be cut.
+#[must_use]
+#[inline]
+pub fn one_wire_bytes(len: usize, outer: u8) -> u32 {
+    (len as u32 + u32::from(outer)).max(MIN_FRAME) + WIRE_OVERHEAD
 }
 
 /// Wire bytes of a segment that is not the last.

@@ -5,7 +5,7 @@
 
 use datapath::bond::lacp::pdu::{HEADER_BYTES, Information, Lacpdu, SLOW_ETHERTYPE, SLOW_GROUP, State};
 use datapath::bond::lacp::{Lacp, LacpSettings, Mux, Receive, Record, Select};
-use datapath::bond::{MemberId, MemberState};
+use datapath::bond::{Duplex, MemberId, MemberState, Negotiated};
 use datapath::units::{Instant, Rate};
 use datapath::wire::Mac;
 
@@ -106,7 +106,12 @@ fn one(ends: &mut [End; 2], now: Instant, step: &[u8; STEP], bytes: &[u8]) {
             let partner = end.lacp.views().nth(at).map(|view| view.actor).unwrap_or_default();
             let _ = end.lacp.hear(now, member, &Lacpdu { actor, partner }.frame(Mac([2; 6])));
         }
-        3 => end.lacp.set_link(now, member, step[2] & 1 == 0),
+        3 if step[2] & 128 == 0 => end.lacp.set_link(now, member, step[2] & 1 == 0),
+        3 => {
+            let duplex = [Duplex::Unknown, Duplex::Half, Duplex::Full][usize::from(step[2] >> 1) % 3];
+            let mbit = [None, Some(100), Some(1000)][usize::from(step[2] >> 3) % 3];
+            end.lacp.set_negotiated(member, Negotiated { mbit, duplex });
+        }
         4 => {
             let rates = [0, 1, 2].map(|n| Rate(if step[2] >> n & 1 == 0 { Rate::GBIT } else { Rate::GBIT / 10 }));
             let turn = usize::from(step[2] >> 6);

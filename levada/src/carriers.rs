@@ -1,6 +1,6 @@
-//! Carriers of the members of uplinks: a thread for each network namespace that has such, which
-//! tells the worker as soon as the kernel says that a link has changed, and asks for all of them as
-//! often as `miimon` says besides.
+//! Carriers of the members of uplinks, and what their links have negotiated: a thread for each
+//! network namespace that has such, which tells the worker as soon as the kernel says that a link
+//! has changed, and asks for all of them as often as `miimon` says besides.
 
 use crate::privileges::{Duty, confine};
 use crate::recipe::Recipe;
@@ -141,17 +141,16 @@ fn listen(
     is_wanted: &Weak<()>,
     tell: impl Fn(usize, LinkState) -> bool,
 ) {
-    if confine(Duty::Looking).is_err() {
+    if confine(Duty::Links).is_err() {
         return;
     }
-    let mut told: BTreeMap<usize, bool> = BTreeMap::new();
+    let mut told = BTreeMap::new();
     let mut is_due = true;
     while is_wanted.strong_count() > 0 {
         for (device, name) in links.iter().filter(|_| is_due) {
-            let Ok(is_up) = carriers.has_carrier(name) else { continue };
-            if told.insert(*device, is_up) != Some(is_up)
-                && !tell(*device, LinkState { is_up, mbit: 0, is_full_duplex: true })
-            {
+            let Ok(negotiated) = carriers.negotiated(name) else { continue };
+            let link = LinkState { is_up: negotiated.is_some(), negotiated: negotiated.unwrap_or_default() };
+            if told.insert(*device, link) != Some(link) && !tell(*device, link) {
                 return;
             }
         }

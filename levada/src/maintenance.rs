@@ -13,6 +13,7 @@ use crate::worker::{AnyPort, BondNews, Request, Shortage, Task, Waker};
 use control::bond::Command;
 use control::names::show_mac;
 use control::plan::Plan;
+use control::units::show_rate;
 use datapath::bond::MemberId;
 use datapath::offload::OffloadSupport;
 use datapath::program::{EndpointId, TenantId};
@@ -274,6 +275,11 @@ impl Maintenance {
             BondNews::Plain(Some(why)) => {
                 level = Level::Warning;
                 format!("{}/uplink: frames are not numbered: {}", plan.name, why.name())
+            }
+            BondNews::Negotiated(member, negotiated) => {
+                let speed = negotiated.speed().map_or("an unknown speed".to_owned(), show_rate);
+                let duplex = negotiated.duplex.name().unwrap_or("unknown");
+                format!("{}/uplink/{} has a link of {speed}, {duplex} duplex", plan.name, name(member))
             }
             BondNews::Command(Command::State(member, state)) => {
                 format!("{}/uplink/{} is {}", plan.name, name(member), state.name())

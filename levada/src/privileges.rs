@@ -57,6 +57,8 @@ pub enum Duty {
     Passing,
     /// Listens to what the kernel says, and looks whether a file is still there.
     Looking,
+    /// The same of links, and asks what they have negotiated.
+    Links,
     /// Answers who connects to a socket that is there.
     Serving,
     /// Speaks with other hosts by UDP.
@@ -79,7 +81,9 @@ impl Duty {
             Duty::VdeServer => OTHERS.union(CapabilitySet::NET_ADMIN),
             // Sockets that QEMU makes are its user's.
             Duty::Machines => OTHERS,
-            Duty::Passing | Duty::Looking | Duty::Serving | Duty::Peers | Duty::Store => CapabilitySet::empty(),
+            Duty::Passing | Duty::Looking | Duty::Links | Duty::Serving | Duty::Peers | Duty::Store => {
+                CapabilitySet::empty()
+            }
         }
     }
 
@@ -89,6 +93,7 @@ impl Duty {
             Duty::Main | Duty::Changes | Duty::Maintenance => None,
             Duty::Passing => Some(&[calls::RUNTIME, calls::CALLING]),
             Duty::Looking => Some(&[calls::RUNTIME, calls::READING]),
+            Duty::Links => Some(&[calls::RUNTIME, calls::READING, calls::INTERFACES]),
             Duty::Serving => Some(&[calls::RUNTIME, calls::SERVING]),
             Duty::Peers => Some(&[calls::RUNTIME, calls::READING, calls::TALKING, calls::UDP]),
             Duty::Store => Some(&[calls::LOADING, calls::RUNTIME, calls::READING, calls::TALKING, calls::INTERNET]),
@@ -197,8 +202,8 @@ mod tests {
 
     use Duty::*;
 
-    const DUTIES: [Duty; 10] =
-        [Main, Changes, Maintenance, Passing, Looking, Serving, Peers, Store, VdeServer, Machines];
+    const DUTIES: [Duty; 11] =
+        [Main, Changes, Maintenance, Passing, Looking, Links, Serving, Peers, Store, VdeServer, Machines];
 
     /// Whose calls let a thread do this, whatever its capabilities are.
     fn who(may: fn() -> bool) -> Vec<Duty> {
@@ -252,7 +257,7 @@ mod tests {
     fn files_are_written_by_those_who_make_devices() {
         assert_eq!(who(|| OpenOptions::new().write(true).open("/dev/null").is_ok()), makers_and(&[]));
         assert_eq!(who(|| OpenOptions::new().append(true).open("/dev/null").is_ok()), makers_and(&[]));
-        assert_eq!(who(|| File::open("/dev/null").is_ok()), makers_and(&[Looking, Peers, Store]));
+        assert_eq!(who(|| File::open("/dev/null").is_ok()), makers_and(&[Looking, Links, Peers, Store]));
         assert_eq!(who(|| passes(std::fs::remove_file("/dev/null/levada"))), makers_and(&[VdeServer, Machines]));
         assert_eq!(who(|| passes(std::fs::create_dir("/dev/null/levada"))), makers_and(&[]));
     }

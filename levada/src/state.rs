@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use control::plan::{Plan, SwitchPlan};
 use datapath::bond::lacp::Record;
 use datapath::bond::lacp::pdu::{self, Information};
-use datapath::bond::{LineState, MemberId, PeerState};
+use datapath::bond::{Duplex, LineState, MemberId, Negotiated, PeerState};
 use datapath::flood::Saved;
 use datapath::pair::Toward;
 use datapath::police::Tokens;
@@ -68,6 +68,9 @@ struct Switch {
 #[serde(default)]
 struct Lacp {
     port: u16,
+    /// What its link has negotiated: Mbit/s, and whether it is full duplex.
+    mbit: Option<u32>,
+    is_full_duplex: Option<bool>,
     partner_system_priority: u16,
     partner_system: [u8; 6],
     partner_key: u16,
@@ -475,8 +478,11 @@ fn bond_in(switch: &SwitchPlan, written: &Bond) -> PeerState {
 
 fn lacp_out(switch: &SwitchPlan, (id, record): &(MemberId, Record)) -> Option<(String, Lacp)> {
     let Information { system_priority, system, key, port_priority, port, state } = record.partner;
+    let Negotiated { mbit, duplex } = record.negotiated;
     let written = Lacp {
         port: record.port,
+        mbit,
+        is_full_duplex: (duplex != Duplex::Unknown).then_some(duplex == Duplex::Full),
         partner_system_priority: system_priority,
         partner_system: system.0,
         partner_key: key,
@@ -498,7 +504,9 @@ fn lacp_in(switch: &SwitchPlan, written: &BTreeMap<String, Lacp>) -> Vec<(Member
             port: of.partner_port,
             state: pdu::State(of.partner_state),
         };
-        Some((id, Record { port: of.port, partner }))
+        let duplex =
+            of.is_full_duplex.map_or(Duplex::Unknown, |is_full| if is_full { Duplex::Full } else { Duplex::Half });
+        Some((id, Record { port: of.port, negotiated: Negotiated { mbit: of.mbit, duplex }, partner }))
     };
     (0..).map(MemberId).zip(member_names(switch)).filter_map(one).collect()
 }

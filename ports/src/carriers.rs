@@ -1,11 +1,13 @@
-//! Carriers: whether interfaces of a namespace have a link, asked of the kernel when it says that a
-//! link has changed (rtnetlink(7)).
+//! Carriers: whether interfaces of a namespace have a link, and what that has negotiated, asked of
+//! the kernel when it says that a link has changed (rtnetlink(7)).
 //!
 //! The sockets stay in the namespace that they were made in, so the thread that waits needs no
 //! right to enter it.
 
+use crate::ethtool;
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Netlink, News, Which};
+use datapath::bond::Negotiated;
 use std::io;
 use std::time::Duration;
 
@@ -46,13 +48,15 @@ impl Carriers {
         Ok(has_changed)
     }
 
-    /// Whether an interface is up and has a carrier. One that is not there has none.
+    /// What the link of an interface has negotiated; `None` where it is not up or has no carrier,
+    /// or there is no such interface.
     ///
     /// # Errors
     /// The kernel does not answer.
-    pub fn has_carrier(&mut self, name: &str) -> io::Result<bool> {
+    pub fn negotiated(&mut self, name: &str) -> io::Result<Option<Negotiated>> {
         let link = self.netlink.link(Which::Name(name))?;
-        Ok(link.is_some_and(|link| link.is_up && link.has_carrier))
+        let has_carrier = link.is_some_and(|link| link.is_up && link.has_carrier);
+        Ok(has_carrier.then(|| ethtool::negotiated(self.news.socket(), name)))
     }
 }
 
@@ -63,7 +67,7 @@ mod tests {
     #[test]
     fn an_interface_that_is_not_there_has_no_carrier() {
         let mut carriers = Carriers::open(None).unwrap();
-        assert!(!carriers.has_carrier("no-such-link").unwrap());
-        assert!(carriers.has_carrier("lo").is_ok());
+        assert_eq!(carriers.negotiated("no-such-link").unwrap(), None);
+        assert!(carriers.negotiated("lo").is_ok());
     }
 }

@@ -30,6 +30,7 @@ use datapath::verdict::Reason;
 use datapath::wire::Mac;
 
 pub mod carriers;
+mod ethtool;
 pub mod group;
 pub mod neighbours;
 pub mod netns;

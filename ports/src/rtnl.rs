@@ -8,7 +8,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -367,6 +367,11 @@ impl News {
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups as u32))?;
         Ok(News(socket))
+    }
+
+    /// A socket of the namespace, to ask of its interfaces.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Waits for news as long as `patience`. What they are is not told, and all that there are

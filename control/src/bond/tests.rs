@@ -1,8 +1,10 @@
 use super::*;
+use datapath::bond::Duplex;
 
 const MS: u64 = 1_000_000;
-const UP: LinkState = LinkState { is_up: true, mbit: 1000, is_full_duplex: true };
-const DOWN: LinkState = LinkState { is_up: false, mbit: 1000, is_full_duplex: true };
+const FAST: Negotiated = Negotiated { mbit: Some(1000), duplex: Duplex::Full };
+const UP: LinkState = LinkState { is_up: true, negotiated: FAST };
+const DOWN: LinkState = LinkState { is_up: false, negotiated: FAST };
 
 fn at(ms: u64) -> Instant {
     Instant(ms * MS)
@@ -81,14 +83,17 @@ fn delays_count_anew_at_each_change_and_none_waits_to_be_the_only_one() {
 
 #[test]
 fn a_primary_takes_over_as_reselect_says() {
-    let slow = LinkState { mbit: 100, ..UP };
-    let half = LinkState { is_full_duplex: false, ..UP };
+    let slow = LinkState { negotiated: Negotiated { mbit: Some(100), ..FAST }, ..UP };
+    let half = LinkState { negotiated: Negotiated { duplex: Duplex::Half, ..FAST }, ..UP };
+    let unknown = LinkState { negotiated: Negotiated::default(), ..UP };
     for (reselect, active, primary, takes_over) in [
         (Reselect::Always, UP, slow, true),
         (Reselect::Better, UP, UP, false),
         (Reselect::Better, slow, UP, true),
         (Reselect::Better, half, UP, true),
         (Reselect::Better, UP, half, false),
+        (Reselect::Better, unknown, slow, true),
+        (Reselect::Better, UP, unknown, false),
         (Reselect::Failure, slow, UP, false),
     ] {
         let settings = backup(Settings { primary: Some(MemberId(1)), reselect, ..Settings::default() });

@@ -161,7 +161,7 @@ fn check_lacp(findings: &mut Findings, bond: &Bond, place: &Place) {
         );
     }
     let Some(first) = bond.members.first() else { return };
-    let of = |member: &BondMember| key(lacp.user_key, member.rate);
+    let of = |member: &BondMember| key(lacp.user_key, member.rate, true);
     for (n, member) in bond.members.iter().enumerate().filter(|(_, member)| member.rate.0 > 0) {
         if first.rate.0 > 0 && of(member) != of(first) {
             findings.warning(

@@ -574,9 +574,6 @@ pub(super) fn hash_policy(value: &DeValue<'_>) -> Result<HashPolicy, Wrong> {
 
 /// When another member becomes the active one.
 pub(super) fn reselect(value: &DeValue<'_>) -> Result<Reselect, Wrong> {
-    if value.as_str() == Some("better") {
-        return Err(Wrong::new("the speeds of members are not compared yet", "it may be \"always\" or \"failure\""));
-    }
     choice(value, &RESELECTS, "way to reselect")
 }
 

@@ -42,6 +42,11 @@ impl Bond {
         };
         let lacp = self.lacp.get_or_insert_with(Box::<Lacp>::default);
         lacp.set_members(now, &self.settings.lacp, rates, |n| before(n).filter(|_| !is_new), is_up);
+        for (n, was) in (0..).zip(was).filter(|_| is_new) {
+            if let Some(member) = was.and_then(|was| members.get(usize::from(was.0))) {
+                lacp.set_negotiated(MemberId(n), member.negotiated);
+            }
+        }
     }
 
     /// Members have the states that the protocol gives them.

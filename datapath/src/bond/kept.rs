@@ -6,7 +6,7 @@
 //! that is its sender's, so whoever floods is refused first, and others' frames are kept as before.
 
 use super::REPLAY_KEPT_NS;
-use crate::frame::{Chain, FlowIndex, Frame, Holding, Out, Owner, Pool};
+use crate::frame::{Chain, Class, FlowIndex, Frame, Holding, Meta, Out, Owner, Pool};
 use crate::ids::EndpointId;
 use crate::units::Instant;
 
@@ -35,9 +35,24 @@ impl Keepers {
     }
 
     #[inline]
-    fn of(&mut self, pool: &Pool, frame: &Frame) -> Option<&mut Holding> {
-        let Out::From(endpoint) = pool.meta(frame).out() else { return None };
-        self.holdings.get_mut(endpoint.0 as usize)
+    fn of(&mut self, meta: &Meta) -> Option<&mut Holding> {
+        self.holdings.get_mut(keeper(meta)?.0 as usize)
+    }
+
+    /// Frames of one keeper and class are kept no more.
+    fn leave(&mut self, pool: &mut Pool, (keeper, class): (Option<EndpointId>, Class), frames: u32) {
+        if let Some(holding) = keeper.and_then(|endpoint| self.holdings.get_mut(endpoint.0 as usize)) {
+            holding.leave_all(pool, class, frames);
+        }
+    }
+}
+
+/// Whose a frame is while it is kept.
+#[inline]
+fn keeper(meta: &Meta) -> Option<EndpointId> {
+    match meta.out() {
+        Out::From(endpoint) => Some(endpoint),
+        _ => None,
     }
 }
 
@@ -57,7 +72,7 @@ impl Kept {
     /// Keeps a frame, as far as its sender's part of the memory has room for it; else frees it.
     #[inline]
     pub fn push(&mut self, pool: &mut Pool, now: Instant, keepers: &mut Keepers, frame: Frame) {
-        match keepers.of(pool, &frame) {
+        match keepers.of(pool.meta(&frame)) {
             Some(holding) if holding.may_take(pool, &frame) => holding.enter(pool, &frame),
             _ => return pool.free(frame),
         }
@@ -69,14 +84,15 @@ impl Kept {
     /// The one that left first.
     pub fn pop(&mut self, pool: &mut Pool, keepers: &mut Keepers) -> Option<Frame> {
         let frame = self.frames.pop(pool)?;
-        if let Some(holding) = keepers.of(pool, &frame) {
+        if let Some(holding) = keepers.of(pool.meta(&frame)) {
             holding.leave(pool, &frame);
         }
         self.count -= 1;
         Some(frame)
     }
 
-    /// Frees what is old, or was received: `is_received` says so of a number.
+    /// Frees what is old, or was received: `is_received` says so of a number. Frames of one keeper,
+    /// one behind the other, are taken off its account together.
     pub fn let_go(
         &mut self,
         pool: &mut Pool,
@@ -84,12 +100,20 @@ impl Kept {
         keepers: &mut Keepers,
         is_received: impl Fn(FlowIndex) -> bool,
     ) {
-        while let Some(meta) = self.frames.front(pool)
-            && (now.since(meta.queued) > REPLAY_KEPT_NS || meta.flow.is_none_or(&is_received))
-            && let Some(old) = self.pop(pool, keepers)
-        {
+        let (mut run, mut next, mut frames) = ((None, Class::Small), (None, Class::Small), 0);
+        while let Some(old) = self.frames.pop_where(pool, |meta, class| {
+            next = (keeper(meta), class);
+            now.since(meta.queued) > REPLAY_KEPT_NS || meta.flow.is_none_or(&is_received)
+        }) {
+            if run != next {
+                keepers.leave(pool, run, frames);
+                (run, frames) = (next, 0);
+            }
+            frames += 1;
+            self.count -= 1;
             pool.free(old);
         }
+        keepers.leave(pool, run, frames);
     }
 
     /// Frees all.

@@ -7,7 +7,9 @@
 //! aggregator is on standby: it says that it is not in sync, so that the partner sends nothing
 //! there. A partner is believed as it describes itself, whoever it is.
 //!
-//! Half duplex is not known here: a link is taken for full duplex.
+//! Speed and duplex are what a link has negotiated, as in Linux's bonding driver. A port that is
+//! known to be half duplex aggregates with no other, and says so. Of one that does not say what it
+//! has negotiated the configured rate counts, and full duplex.
 
 pub mod pdu;
 mod port;
@@ -15,7 +17,7 @@ mod select;
 
 pub use port::{Churn, Counts, Mux, Receive, Record, Selected};
 
-use super::{MOST_MEMBERS, MemberId, MemberState};
+use super::{Duplex, MOST_MEMBERS, MemberId, MemberState, Negotiated};
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 use crate::wire::Mac;
@@ -111,6 +113,7 @@ pub struct Lacp {
 #[derive(Debug)]
 struct Line {
     rate: Rate,
+    negotiated: Negotiated,
     port: Port,
     /// The marker that is to be answered; while it waits, others are not.
     marker: Option<Marker>,
@@ -172,11 +175,12 @@ impl Lacp {
                 Some(line) => line.port.actor.port,
                 None => free_number(&mut taken, n),
             };
-            let actor = settings.actor(n, number, rate);
+            let negotiated = line.as_ref().map(|line| line.negotiated).unwrap_or_default();
+            let actor = settings.actor(n, number, rate, negotiated);
             let mut line = line.unwrap_or_else(|| {
                 let mut port = Port::new(actor);
                 port.set_enabled(now, is_up(n));
-                Line { rate, port, marker: None, second: 0, heard: [0; 2] }
+                Line { rate, negotiated, port, marker: None, second: 0, heard: [0; 2] }
             });
             line.rate = rate;
             line.port.set_actor(actor);
@@ -200,6 +204,16 @@ impl Lacp {
             Some(partner) if is_up && !line.port.is_enabled => line.port.go_on(now, partner),
             _ => line.port.set_enabled(now, is_up),
         }
+        self.find_due();
+    }
+
+    /// What a member's link has negotiated.
+    pub fn set_negotiated(&mut self, member: MemberId, negotiated: Negotiated) {
+        let at = usize::from(member.0);
+        let Some(line) = self.members.get_mut(at).filter(|line| line.negotiated != negotiated) else { return };
+        line.negotiated = negotiated;
+        line.port.set_actor(self.settings.actor(at, line.port.actor.port, line.rate, negotiated));
+        self.is_due = true;
         self.find_due();
     }
 
@@ -390,7 +404,7 @@ impl Lacp {
     #[must_use]
     pub fn export(&self) -> Vec<(MemberId, Record)> {
         let all = (0..).map(MemberId).zip(&self.members);
-        all.filter_map(|(id, line)| Some((id, line.port.record()?))).collect()
+        all.filter_map(|(id, line)| Some((id, line.port.record(line.negotiated)?))).collect()
     }
 
     /// Goes on where another process was, with each member whose link comes up soon. False where
@@ -408,7 +422,9 @@ impl Lacp {
             partners[usize::from(id.0)] = Some(record.partner);
         }
         for (id, record) in records {
-            self.members[usize::from(id.0)].port.actor.port = record.port;
+            let (at, line) = (usize::from(id.0), &mut self.members[usize::from(id.0)]);
+            line.negotiated = record.negotiated;
+            line.port.set_actor(self.settings.actor(at, record.port, line.rate, record.negotiated));
         }
         for (n, _) in partners.iter().enumerate().take(count).filter(|(_, partner)| partner.is_none()) {
             self.members[n].port.actor.port = free_number(&mut taken, n);
@@ -420,15 +436,17 @@ impl Lacp {
 
 impl LacpSettings {
     /// What a port says of itself.
-    fn actor(&self, member: usize, number: u16, rate: Rate) -> Information {
-        let state = State::AGGREGATION
+    fn actor(&self, member: usize, number: u16, rate: Rate, negotiated: Negotiated) -> Information {
+        let may_aggregate = negotiated.duplex != Duplex::Half;
+        let state = State::default()
+            .with(State::AGGREGATION, may_aggregate)
             .with(State::ACTIVITY, self.is_active)
             .with(State::SHORT_TIMEOUT, self.is_fast)
             .with(State::DEFAULTED, true);
         Information {
             system_priority: self.system_priority,
             system: self.system,
-            key: key(self.user_key, rate),
+            key: key(self.user_key, negotiated.carries(rate), may_aggregate),
             port_priority: self.members[member].priority,
             port: number,
             state,
@@ -445,12 +463,13 @@ fn free_number(taken: &mut [bool; MOST_MEMBERS], place: usize) -> u16 {
 
 /// Key of a port: bit 0 full duplex, 1 to 5 its speed's class as in Linux, 6 to 15 the operator's.
 #[must_use]
-pub fn key(user: u16, rate: Rate) -> u16 {
+pub fn key(user: u16, rate: Rate, is_full_duplex: bool) -> u16 {
     const MBIT: u64 = 1_000_000;
-    const CLASSES: [u64; 14] =
-        [1, 10, 100, 1000, 2500, 5000, 10_000, 14_000, 20_000, 25_000, 40_000, 50_000, 56_000, 100_000];
+    const CLASSES: [u64; 16] = [
+        1, 10, 100, 1000, 2500, 5000, 10_000, 14_000, 20_000, 25_000, 40_000, 50_000, 56_000, 100_000, 200_000, 400_000,
+    ];
     let class = CLASSES.iter().take_while(|&&class| class * MBIT <= rate.0).count() as u16;
-    (user & MOST_USER_KEY) << 6 | class << 1 | 1
+    (user & MOST_USER_KEY) << 6 | class << 1 | u16::from(is_full_duplex)
 }
 
 #[cfg(test)]

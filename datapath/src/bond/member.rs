@@ -6,6 +6,7 @@
 
 use super::MOST_WAIT_NS;
 use super::kept::Kept;
+use super::negotiated::Negotiated;
 use crate::frame::{Fifo, FlowIndex, Frame, Owner, Pool};
 use crate::offload::PortFeatures;
 use crate::segment::segments;
@@ -85,6 +86,7 @@ pub(super) struct Member {
     due: Option<Instant>,
     pub kept: Kept,
     pub features: PortFeatures,
+    pub negotiated: Negotiated,
     counts: MemberCounts,
 }
 
@@ -100,6 +102,7 @@ impl Member {
             due: None,
             kept: Kept::default(),
             features: PortFeatures::default(),
+            negotiated: Negotiated::default(),
             counts: MemberCounts::default(),
         }
     }
@@ -201,7 +204,7 @@ impl Member {
     /// Whether a frame leaves at once.
     #[inline]
     pub fn passes(&self, now: Instant) -> bool {
-        self.due.is_none() && leaves_at(self.free_at) <= now
+        self.due.is_none() && (self.free_at <= now || leaves_at(self.free_at) <= now)
     }
 
     /// A frame leaves at once.
@@ -209,6 +212,13 @@ impl Member {
     pub fn pass(&mut self, pool: &Pool, now: Instant, frame: &Frame) {
         self.free_at = self.done_at(now, pool.meta(frame).wire_bytes);
         count(pool, frame, &mut self.counts.traffic.egress);
+    }
+
+    /// A frame of one segment leaves at once.
+    #[inline]
+    pub fn pass_one(&mut self, now: Instant, len: usize, wire_bytes: u32) {
+        self.free_at = self.done_at(now, wire_bytes);
+        self.counts.traffic.egress.add(1, len, wire_bytes);
     }
 
     /// Lets a frame wait for its turn; gives it back where that would be too long.

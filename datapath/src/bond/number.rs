@@ -7,8 +7,9 @@
 //! one, whoever sends what in its own network.
 
 use crate::encap;
-use crate::frame::{Frame, Pool};
-use crate::segment::tunnelled_wire_bytes;
+use crate::frame::{Frame, Meta, Pool};
+use crate::offload::Gso;
+use crate::segment::{one_wire_bytes, tunnelled_wire_bytes};
 use crate::wire::vlan::{self, TAG};
 use crate::wire::{be16, destination, ethertype, put16};
 
@@ -32,18 +33,21 @@ pub struct Number {
 impl Number {
     /// The one for the `full`th frame.
     #[must_use]
+    #[inline]
     pub fn new(full: u64, is_shared: bool) -> Number {
         Number { value: (full % u64::from(MODULUS)) as u16, is_shared }
     }
 
     /// The tag's contents.
     #[must_use]
+    #[inline]
     pub fn tci(self) -> u16 {
         PRIORITY | if self.is_shared { SHARED } else { 0 } | (self.value + 1)
     }
 
     /// The number that a tag's contents are; `None` where they are none.
     #[must_use]
+    #[inline]
     pub fn of(tci: u16) -> Option<Number> {
         let id = tci & vlan::MOST;
         let is_number = tci & PRIORITY == PRIORITY && (1..=MODULUS).contains(&id);
@@ -71,12 +75,29 @@ pub fn put_on(pool: &mut Pool, frame: &Frame, number: Number) -> bool {
     true
 }
 
+/// The same for a frame that need not be cut, and where `may` says so; gives its length and its
+/// metadata.
+#[inline(always)]
+pub(super) fn put_on_one<'a>(
+    pool: &'a mut Pool,
+    frame: &Frame,
+    number: Number,
+    may: impl FnOnce(&Meta) -> bool,
+) -> Option<(usize, &'a mut Meta)> {
+    let may = |meta: &Meta| meta.offload.gso == Gso::None && may(meta);
+    let (bytes, meta) = pool.grow_front_where(frame, TAG as u16, may)?;
+    encap::vlan::write(bytes, meta, number.tci());
+    meta.wire_bytes = one_wire_bytes(bytes.len(), meta.outer);
+    Some((bytes.len(), meta))
+}
+
 /// Takes the number off a frame that shows one. Its layout is not known yet.
 #[inline]
 pub fn take_off(pool: &mut Pool, frame: &Frame) {
     let Some((bytes, meta)) = pool.shrink_front(frame, TAG as u16) else { return };
     if let Some(front) = bytes.first_chunk_mut::<{ AT + TAG }>() {
-        front.copy_within(..AT, TAG);
+        // As one number, of which the first byte is the lowest.
+        *front = (u128::from_le_bytes(*front) << (TAG * 8)).to_le_bytes();
     }
     if meta.offload.needs_csum {
         meta.offload.csum_start = meta.offload.csum_start.wrapping_sub(TAG as u16);

@@ -188,6 +188,25 @@ impl Bond {
         free.unwrap_or(Instant::ZERO)
     }
 
+    /// A frame of one segment gets a number, and leaves at once by the next member in turn, which
+    /// this gives: the way of nearly all. The frame stays as it was where any of this is otherwise.
+    #[inline]
+    pub(super) fn send_in_turn(&mut self, pool: &mut Pool, now: Instant, frame: &Frame) -> Option<MemberId> {
+        let (place, index) = self.next_of_alike(now)?;
+        let (peer, member) = (self.peer.as_mut()?, self.members.get_mut(index)?);
+        if !member.passes(now) {
+            return None;
+        }
+        let full = peer.next;
+        let (len, meta) =
+            number::put_on_one(pool, frame, Number::new(full, false), |meta| !may_be_membership(&meta.layout))?;
+        meta.flow = kept_number(full, false);
+        member.pass_one(now, len, meta.wire_bytes);
+        (peer.next, self.next_equal) = (full + 1, place + 1);
+        peer.has_left(now, index, full, false, true);
+        Some(MemberId(index as u8))
+    }
+
     /// Cuts a frame to what the member that has it out soonest carries in a moment, and gives each
     /// part a number. Gives a frame of one segment back where it leaves at once; others wait at
     /// their members, in `broadcast` at all.
@@ -280,12 +299,13 @@ impl Bond {
     /// alike. What a hello takes makes no difference.
     #[inline]
     pub(super) fn soonest(&mut self, now: Instant, pool: &Pool, frame: &Frame) -> Option<usize> {
-        if may_be_membership(pool, frame) && is_membership(pool, frame) {
+        if may_be_membership(&pool.meta(frame).layout) && is_membership(pool, frame) {
             return self.active_sender();
         }
         if self.senders.are_alike
-            && let Some(index) = self.next_of_alike(now)
+            && let Some((place, index)) = self.next_of_alike(now)
         {
+            self.next_equal = place + 1;
             return Some(index);
         }
         let wire_bytes = pool.meta(frame).wire_bytes;
@@ -312,9 +332,10 @@ impl Bond {
         None
     }
 
-    /// Of members of one rate, the next in turn, where none has a frame out sooner.
+    /// Of members of one rate, the next in turn, where none has a frame out sooner: its place among
+    /// the senders, and which it is.
     #[inline]
-    fn next_of_alike(&mut self, now: Instant) -> Option<usize> {
+    fn next_of_alike(&self, now: Instant) -> Option<(u8, usize)> {
         let count = self.senders.count;
         let place = if self.next_equal < count { self.next_equal } else { 0 };
         let index = usize::from(*self.senders.members.get(usize::from(place))?);
@@ -323,8 +344,7 @@ impl Bond {
         if free_at > now && self.senders.all().iter().any(is_sooner) {
             return None;
         }
-        self.next_equal = place + 1;
-        Some(index)
+        Some((place, index))
     }
 
     /// A frame leaves over a member that has waited for it.
@@ -441,6 +461,7 @@ impl Bond {
     ///
     /// # Errors
     /// [`Reason::Duplicate`]: another member has brought it already; it is freed.
+    #[inline]
     pub fn put_in_order(
         &mut self,
         pool: &mut Pool,

@@ -5,7 +5,7 @@
 
 use crate::frame::{Frame, Meta, Pool};
 use crate::wire::vlan::{MOST, TAG};
-use crate::wire::{be16, ethertype, parse, put16};
+use crate::wire::{be16, ethertype, parse};
 
 /// Both addresses: what lies before the tag.
 const ADDRESSES: usize = 12;
@@ -18,18 +18,25 @@ pub fn push(pool: &mut Pool, frame: &Frame, tci: u16) -> bool {
 }
 
 /// The same, and gives the tagged frame's bytes and its metadata.
-#[inline]
+#[inline(always)]
 #[must_use = "the frame may be as it was"]
 pub(crate) fn push_and_look<'a>(pool: &'a mut Pool, frame: &Frame, tci: u16) -> Option<(&'a mut [u8], &'a mut Meta)> {
     let (bytes, meta) = pool.grow_front(frame, TAG as u16)?;
+    write(bytes, meta, tci);
+    Some((bytes, meta))
+}
+
+/// Writes a tag into what a frame has grown by.
+#[inline(always)]
+pub(crate) fn write(bytes: &mut [u8], meta: &mut Meta, tci: u16) {
     if let Some(front) = bytes.first_chunk_mut::<{ ADDRESSES + TAG }>() {
-        front.copy_within(TAG.., 0);
-        put16(front, ADDRESSES, ethertype::VLAN);
-        put16(front, ADDRESSES + 2, tci);
+        // As one number, of which the first byte is the lowest.
+        let addresses = u128::from_le_bytes(*front) >> (TAG * 8);
+        let tag = u32::from(ethertype::VLAN.swap_bytes()) | u32::from(tci.swap_bytes()) << 16;
+        *front = (addresses | u128::from(tag) << (ADDRESSES * 8)).to_le_bytes();
     }
     shift(meta, TAG as i16);
     meta.layout.vlan = Some(tci & MOST);
-    Some((bytes, meta))
 }
 
 /// Takes the outermost tag off; returns its `tci`. `None`, and nothing changed, where the frame has
@@ -50,6 +57,7 @@ pub fn pop(pool: &mut Pool, frame: &Frame) -> Option<u16> {
     Some(tci)
 }
 
+#[inline(always)]
 fn shift(meta: &mut Meta, by: i16) {
     meta.layout.shift(by);
     if meta.offload.needs_csum {

@@ -201,6 +201,13 @@ impl Holding {
         pool.accounts.discharge(self.owner, class);
     }
 
+    /// Holds so many frames of a class no more.
+    pub fn leave_all(&mut self, pool: &mut Pool, class: Class, frames: u32) {
+        self.counts[class as usize] -= frames;
+        self.bytes -= u64::from(class.bytes()) * u64::from(frames);
+        pool.accounts.shift(self.owner, class, frames.cast_signed());
+    }
+
     /// Charges what is held to another. Takes time in proportion to it.
     pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
         let before = std::mem::replace(&mut self.owner, owner);

@@ -63,11 +63,20 @@ impl Chain {
     /// Takes the first frame.
     #[inline]
     pub fn pop(&mut self, pool: &mut Pool) -> Option<Frame> {
+        self.pop_where(pool, |_, _| true)
+    }
+
+    /// Takes the first frame where that may be, by what is known about it and which buffer it has.
+    #[inline]
+    pub fn pop_where(&mut self, pool: &mut Pool, may: impl FnOnce(&Meta, Class) -> bool) -> Option<Frame> {
         if self.head == NONE {
             return None;
         }
         let index = self.head;
         let slot = &mut pool.slots[index as usize];
+        if !may(&slot.meta, slot.class) {
+            return None;
+        }
         self.head = slot.next;
         slot.next = NONE;
         if self.head == NONE {

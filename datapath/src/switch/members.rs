@@ -7,7 +7,7 @@ use super::{Role, Switch};
 use crate::bond::hello::HelloKey;
 use crate::bond::lacp::LacpView;
 use crate::bond::number::Number;
-use crate::bond::{Bond, MemberCounts, MemberState, PeerView, Plain};
+use crate::bond::{Bond, MemberCounts, MemberState, Negotiated, PeerView, Plain};
 use crate::frame::{Frame, Out, Pool};
 use crate::program::{Attachment, Endpoint, EndpointId, Member, MemberId, PortFeatures, PortId, Uplink};
 use crate::units::{Both, Instant, Rate};
@@ -23,6 +23,8 @@ pub struct MemberView {
     pub rate: Rate,
     /// What it may be used for.
     pub state: MemberState,
+    /// What its link has negotiated.
+    pub negotiated: Negotiated,
     /// Whether it is the active one.
     pub is_active: bool,
     /// What it has carried.
@@ -36,7 +38,7 @@ impl Switch {
         members.filter_map(|(id, &Member { port, rate })| {
             let bond = self.bond.as_ref()?;
             let (state, counts, is_active) = (bond.state(id), bond.counts(id), bond.active() == Some(id));
-            Some(MemberView { port, rate: rate.egress, state, is_active, counts })
+            Some(MemberView { port, rate: rate.egress, state, negotiated: bond.negotiated(id), is_active, counts })
         })
     }
 
@@ -79,6 +81,20 @@ impl Switch {
         let freed = bond.set_state(pool, now, member, state);
         self.uplink_drops.add(Reason::PortDown, freed.into());
         self.follow_members();
+    }
+
+    /// What a member's link has negotiated; `None` where it has no carrier.
+    pub fn set_member_negotiated(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        negotiated: Option<Negotiated>,
+    ) {
+        let Some(bond) = &mut self.bond else { return };
+        let freed = bond.set_negotiated(pool, now, member, negotiated);
+        self.uplink_drops.add(Reason::PortDown, freed.into());
+        self.follow_changed();
     }
 
     /// The secret under which the bond says hello, where it is to have one.

@@ -98,7 +98,7 @@ impl Layout {
 
     /// Moves every offset by `by` bytes, which were put before the network header or taken away
     /// there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn shift(&mut self, by: i16) {
         for offset in [&mut self.l3_offset, &mut self.l4_offset, &mut self.payload_offset] {
             if *offset != 0 {

@@ -39,6 +39,18 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
             let to = labels(&[&of[..], &[("state", state)]].concat());
             all.gauge("levada_bond_member_state", "What it is used for.", &to, is_so);
         }
+        if let Some(bps) = member.speed_bps {
+            all.gauge("levada_bond_member_speed_bytes_per_second", "What its link has negotiated.", &to, bps / 8);
+        }
+        if let Some(duplex) = &member.duplex {
+            let is_full = u8::from(duplex == "full");
+            all.gauge(
+                "levada_bond_member_full_duplex",
+                "Whether both ends of its link may send at once.",
+                &to,
+                is_full,
+            );
+        }
         all.counter("levada_bond_member_failures", "How often it ceased to be sent to.", &to, member.failures);
         for (direction, carried) in [("egress", &member.sent), ("ingress", &member.received)] {
             let to = labels(&[&of[..], &[("direction", direction)]].concat());

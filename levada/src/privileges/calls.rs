@@ -164,6 +164,12 @@ pub const READING: &[Rule] = &[
     Always(libc::SYS_lstat),
 ];
 
+/// What drivers say of interfaces. It could be told to set something too, which takes a capability.
+const ETHTOOL: &[Check] = &[Check { argument: 1, mask: WHOLE, values: &[libc::SIOCETHTOOL as u32] }];
+
+/// Asking what links have negotiated.
+pub const INTERFACES: &[Rule] = &[Where(libc::SYS_ioctl, ETHTOOL)];
+
 /// Speaking with other machines; by which sockets, says another list.
 pub const TALKING: &[Rule] = &[
     Always(libc::SYS_bind),

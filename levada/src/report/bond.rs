@@ -117,6 +117,12 @@ pub struct MemberReport {
     pub device: String,
     /// What it carries.
     pub rate_bps: u64,
+    /// What its link has negotiated, in bits a second, where its driver says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed_bps: Option<u64>,
+    /// Whether both ends of the link may send at once: `full` or `half`, where its driver says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplex: Option<String>,
     /// Where frames have numbers: what is known of its other end, where it is not used as it might.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
@@ -165,6 +171,8 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
         state: member.state.name().to_owned(),
         device: state_of(member.port),
         rate_bps: member.rate.0,
+        speed_bps: member.negotiated.speed().map(|speed| speed.0),
+        duplex: member.negotiated.duplex.name().map(str::to_owned),
         peer: numbers.bond_peer.as_ref().and_then(|peer| other_end(peer, n)).map(str::to_owned),
         lacp: numbers.lacp.get(n).map(|view| lacp::port(view, member.state, &settings.lacp)),
         failures: member.counts.failures,

@@ -1,7 +1,9 @@
 //! `levada show bonds`: the members of uplinks.
 
 use super::{bytes, columns};
-use crate::report::bond::{BondReport, BondsReply, EndReport, LacpReport, OrderReport, PortReport, SwitchBond};
+use crate::report::bond::{
+    BondReport, BondsReply, EndReport, LacpReport, MemberReport, OrderReport, PortReport, SwitchBond,
+};
 use control::units::show_rate;
 use datapath::units::Rate;
 use std::fmt::Write as _;
@@ -34,7 +36,7 @@ pub fn text(reply: &BondsReply) -> String {
         if let Some(lacp) = &bond.lacp {
             out += &lacp_text(lacp);
         }
-        let head = ["  member", "port", "state", "rate", "failures", "sent", "received", "waits", "full"];
+        let head = ["  member", "port", "state", "rate", "link", "failures", "sent", "received", "waits", "full"];
         let mut rows = vec![head.map(str::to_owned)];
         for member in &bond.members {
             rows.push([
@@ -42,6 +44,7 @@ pub fn text(reply: &BondsReply) -> String {
                 member.port.clone(),
                 if member.device == "up" { member.state.clone() } else { format!("{} (no device)", member.state) },
                 show_rate(Rate(member.rate_bps)),
+                link(member),
                 member.failures.to_string(),
                 bytes(member.sent.wire_bytes),
                 bytes(member.received.wire_bytes),
@@ -60,6 +63,13 @@ pub fn text(reply: &BondsReply) -> String {
         }
     }
     if out.is_empty() { "no uplink has several ports\n".to_owned() } else { out }
+}
+
+/// What the link of a member has negotiated.
+fn link(member: &MemberReport) -> String {
+    let speed = member.speed_bps.map(|bps| show_rate(Rate(bps)));
+    let known: Vec<&str> = speed.as_deref().into_iter().chain(member.duplex.as_deref()).collect();
+    if known.is_empty() { "unknown".to_owned() } else { known.join(" ") }
 }
 
 fn lacp_text(lacp: &LacpReport) -> String {

@@ -8,7 +8,7 @@ use super::{Backing, SwitchSlot, Task, Worker};
 use crate::announce;
 use control::bond::{Command, LinkState, Policy, Settings};
 use datapath::bond::hello::HelloKey;
-use datapath::bond::{MemberId, MemberState, Mode, Plain};
+use datapath::bond::{Duplex, MemberId, MemberState, Mode, Negotiated, Plain};
 use datapath::program::{Attachment, EndpointId, PortId};
 use datapath::units::Instant;
 
@@ -51,12 +51,16 @@ pub enum BondNews {
     Looped(MemberId),
     /// Frames have numbers now, or have none.
     Plain(Option<Plain>),
+    /// The link of a member has negotiated something else than before, or half duplex.
+    Negotiated(MemberId, Negotiated),
 }
 
 #[derive(Clone, Copy)]
 struct Member {
     port: PortId,
     link: LinkState,
+    /// What the link had last negotiated.
+    negotiated: Option<Negotiated>,
     is_open: bool,
 }
 
@@ -112,8 +116,10 @@ impl Worker {
                 None => false,
             };
             // Until somebody says otherwise, which takes a millisecond: so a restart loses nothing.
-            let unknown = LinkState { is_up: true, mbit: 0, is_full_duplex: true };
-            let member = Member { port: view.port, link: known.map_or(unknown, |known| known.link), is_open };
+            let unknown = LinkState { is_up: true, ..LinkState::default() };
+            let link = known.map_or(unknown, |known| known.link);
+            let negotiated = known.and_then(|known| known.negotiated);
+            let member = Member { port: view.port, link, negotiated, is_open };
             policy.set_link(now, MemberId(n as u8), member.link());
             members.push(member);
         }
@@ -126,7 +132,26 @@ impl Worker {
 
     /// The link of a device is so now.
     pub(super) fn hear_of_link(&mut self, device: usize, link: LinkState) {
+        // First: what is up is used as what it is.
+        self.negotiate(device, link);
         self.change_member(device, |member| member.link = link);
+    }
+
+    /// Says what a member's link has negotiated.
+    fn negotiate(&mut self, device: usize, link: LinkState) {
+        let now = self.outside.now;
+        let Some(device) = self.outside.devices.get(device) else { return };
+        let Some(switch_slot) = self.switch_slots.get_mut(device.switch) else { return };
+        let Some(bond) = &mut switch_slot.bond else { return };
+        let Some(place) = bond.place(device.id) else { return };
+        let (id, negotiated) = (MemberId(place as u8), link.is_up.then_some(link.negotiated));
+        switch_slot.switch.set_member_negotiated(&mut self.pool, now, id, negotiated);
+        switch_slot.touched = true;
+        let Some(negotiated) = negotiated else { return };
+        let before = bond.members[place].negotiated.replace(negotiated);
+        if before != Some(negotiated) && (before.is_some() || negotiated.duplex == Duplex::Half) {
+            self.tell(device.switch, BondNews::Negotiated(id, negotiated));
+        }
     }
 
     /// A device is open now, or is not.

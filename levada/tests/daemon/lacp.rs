@@ -3,10 +3,16 @@
 use crate::management::described;
 use crate::ovs::Ovs;
 use crate::testbed::{Bed, Daemon, soon, turn};
+use datapath::frame::{Pool, PoolLimits};
+use ports::Port as _;
+use ports::tap::{Tag, Tap, TapOptions};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const TWO: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -241,4 +247,124 @@ fn two_daemons_agree_and_a_takeover_changes_nothing() {
     soon("the other has noticed", || bond(&one)["members"][0]["failures"] != 0);
     soon("both agree again", || are(&one, ["distributing"; 2]) && are(&two, ["distributing"; 2]));
     soon("frames pass to the next process", || beds[0].ask("red", TWO, 1) == 1);
+}
+
+/// Two cables between the hosts of two beds, each of two taps and of what this carries between
+/// them: of a tap, unlike a veth, it can be set what it says that it has negotiated.
+struct Taps {
+    stop: Arc<AtomicBool>,
+    carrier: Option<JoinHandle<()>>,
+}
+
+impl Taps {
+    fn new(beds: &[Bed; 2]) -> Taps {
+        let open = |bed: &Bed, name: &str| {
+            let options = TapOptions {
+                name: name.into(),
+                netns: Some(bed.space("host")),
+                mac: None,
+                mtu: None,
+                longest_offload: None,
+                addresses: Vec::new(),
+                persistent: false,
+                txqueuelen: None,
+                without_ipv6: true,
+                tag: Tag { instance: "cables".into(), endpoint: name.into() },
+            };
+            Tap::open(&options).unwrap()
+        };
+        let mut cables = ["up0", "up1"].map(|name| [&beds[0], &beds[1]].map(|bed| open(bed, name)));
+        for bed in beds {
+            for cable in ["up0", "up1"] {
+                // Whoever reads from a packet socket takes checksums as they are.
+                bed.tool("ethtool", "host", &format!("-K {cable} tx off")).unwrap();
+                set_link(bed, cable, "1000", "full");
+            }
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let wanted = Arc::clone(&stop);
+        let carrier = std::thread::spawn(move || {
+            let mut pool = Pool::new(PoolLimits::default());
+            let mut carry = |from: &mut Tap, to: &mut Tap| {
+                let mut read = Vec::new();
+                from.rx(&mut pool, 32, &mut read).unwrap();
+                for frame in read {
+                    let _ = to.tx(&mut pool, frame);
+                }
+            };
+            while !wanted.load(Ordering::Relaxed) {
+                for [one, two] in &mut cables {
+                    carry(one, two);
+                    carry(two, one);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Taps { stop, carrier: Some(carrier) }
+    }
+}
+
+impl Drop for Taps {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.carrier.take().map(JoinHandle::join);
+    }
+}
+
+/// Has an interface say that it has negotiated this.
+fn set_link(bed: &Bed, name: &str, mbit: &str, duplex: &str) {
+    bed.tool("ethtool", "host", &format!("-s {name} speed {mbit} duplex {duplex}")).unwrap();
+}
+
+#[test]
+fn a_link_that_is_half_duplex_or_slower_is_said_and_does_not_aggregate() {
+    const NAME: &str = "a_link_that_is_half_duplex_or_slower_is_said_and_does_not_aggregate";
+    let Some(_turn) = turn(NAME) else { return };
+    let beds = [Bed::new(&["host", "red"]), Bed::new(&["host", "red"])];
+    let _cables = Taps::new(&beds);
+    let texts = [1, 2].map(|number| text(number, "lacp_rate = \"fast\"\n"));
+    let mut one = beds[0].start(&texts[0]);
+    let two = beds[1].start(&texts[1]);
+    let both = |daemon: &Daemon| are(daemon, ["distributing"; 2]);
+    soon("both members carry frames", || both(&one) && both(&two));
+    let _echo = beds[1].echo("red", TWO);
+    soon("frames pass", || beds[0].ask("red", TWO, 1) == 1);
+    let member = || described(&beds[0], "/v1/bonds")["bonds"][0]["members"][1].clone();
+    let said = |member: &Value| (member["speed_bps"].as_u64(), member["duplex"].as_str().map(str::to_owned));
+    assert_eq!(said(&member()), (Some(1_000_000_000), Some("full".to_owned())));
+    let key = count(&member()["lacp"]["actor"]["key"]);
+
+    // One end is half duplex: both leave it out.
+    set_link(&beds[0], "up1", "1000", "half");
+    soon("it carries nothing", || are(&one, ["distributing", "standby"]) && are(&two, ["distributing", "standby"]));
+    let half = member();
+    assert_eq!(said(&half), (Some(1_000_000_000), Some("half".to_owned())));
+    assert_eq!(count(&half["lacp"]["actor"]["key"]), key - 1, "{half}");
+    assert!(!half["lacp"]["actor"]["state"].to_string().contains("aggregation"), "{half}");
+    assert!(half["lacp"]["why_not"].to_string().contains("half duplex"), "{half}");
+    let shown = String::from_utf8(beds[0].run(&["show", "bonds"]).stdout).unwrap();
+    assert!(shown.contains("1 Gbit/s half") && shown.contains("1 Gbit/s full"), "{shown}");
+    soon("it is in the log", || one.log().contains("s1/uplink/up1 has a link of 1 Gbit/s, half duplex"));
+    assert_eq!(beds[0].ask("red", TWO, 3), 3);
+
+    // One that is slower is another aggregator.
+    set_link(&beds[0], "up1", "10", "full");
+    soon("its speed is said", || said(&member()) == (Some(10_000_000), Some("full".to_owned())));
+    soon("it carries nothing", || are(&one, ["distributing", "standby"]));
+    soon("it is said why", || member()["lacp"]["why_not"] == "another aggregator is used");
+
+    // Both are as slow, and used together. The next process goes on so.
+    for bed in &beds {
+        ["up0", "up1"].iter().for_each(|cable| set_link(bed, cable, "10", "full"));
+    }
+    soon("both are used", || both(&one) && both(&two));
+    let failures = |daemon: &Daemon| [0, 1].map(|n| count(&bond(daemon)["members"][n]["failures"]));
+    let before = failures(&two);
+    let next = beds[0].take_over(&texts[0]);
+    let mut old = std::mem::replace(&mut one, next);
+    assert!(old.wait().success(), "{}", old.log());
+    soon("it knows the speed", || said(&member()) == (Some(10_000_000), Some("full".to_owned())));
+    assert_eq!(beds[0].ask("red", TWO, 3), 3);
+    assert!(both(&one), "{}", bond(&one));
+    assert_eq!((failures(&one), failures(&two)), ([0; 2], before), "no member has ceased to carry frames");
 }

@@ -34,6 +34,7 @@ use datapath::offload::OffloadSupport;
 use datapath::wire::Mac;
 use rustix::io::Errno;
 
+use crate::ethtool;
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Link, Netlink, Which};
 use crate::survey::{Inherited, Survey, place};
@@ -239,7 +240,7 @@ impl Packet {
         notes: Vec<String>,
         is_adopted: bool,
     ) -> Packet {
-        let bits_per_second = socket::bits_per_second(socket.as_fd(), &link.name);
+        let bits_per_second = bits_per_second(socket.as_fd(), &link.name);
         let offload = offload(socket.as_fd(), &link);
         Packet {
             socket,
@@ -444,6 +445,11 @@ fn put_back(pool: &mut Pool, frame: &Frame, protocol: u16, contents: u16) {
     bytes[ADDRESSES + 2..ADDRESSES + TAG].copy_from_slice(&contents.to_be_bytes());
 }
 
+/// What the interface carries, in bit/s; `None` where it does not know.
+fn bits_per_second(socket: BorrowedFd<'_>, name: &str) -> Option<u64> {
+    ethtool::negotiated(socket, name).speed().map(|speed| speed.0)
+}
+
 /// What the interface takes through the socket.
 fn offload(socket: BorrowedFd<'_>, link: &Link) -> OffloadSupport {
     let offload = socket::offload(socket, &link.name);
@@ -518,7 +524,7 @@ impl Port for Packet {
             return Err(self.deleted());
         }
         if let Some(link) = inspect(&self.place, self.pinned, self.link.index)? {
-            self.bits_per_second = socket::bits_per_second(self.socket.as_fd(), &link.name);
+            self.bits_per_second = bits_per_second(self.socket.as_fd(), &link.name);
             self.features.max_frame = link.max_frame();
             self.tunnels.tend(&self.place, link.index);
             let tunnel = self.tunnels.is_up();

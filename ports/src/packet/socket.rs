@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::ethtool;
 use crate::netns::Identity;
 use datapath::offload::OffloadSupport;
 
@@ -29,9 +30,6 @@ const TPID_8021Q: u16 = 0x8100;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_SFLAGS: u32 = 0x26;
 const ETH_FLAG_LRO: u32 = 1 << 15;
-/// `ETHTOOL_GSET`, and the words of `struct ethtool_cmd`.
-const ETHTOOL_GSET: u32 = 0x01;
-const ETHTOOL_CMD_WORDS: usize = 11;
 /// `ETHTOOL_GSSET_INFO`, `ETHTOOL_GSTRINGS`, `ETHTOOL_GFEATURES`: how many features the kernel
 /// knows, their names, which ones are on.
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
@@ -46,8 +44,6 @@ const NAME_WORDS: usize = 8;
 const BLOCK: usize = 32;
 const BLOCK_WORDS: usize = 4;
 const ACTIVE: usize = 2;
-/// `SPEED_UNKNOWN`.
-const SPEED_UNKNOWN: u32 = u32::MAX;
 
 /// The code of classic BPF instructions (bpf(4), `linux/bpf_common.h`): load a word or half word at
 /// a constant, jump if equal, return.
@@ -313,7 +309,7 @@ fn tag(message: &libc::msghdr) -> Option<(u16, u16)> {
 /// without it is left.
 pub(super) fn set_lro_off(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let mut value = [ETHTOOL_GFLAGS, 0];
-    match ethtool(socket, name, &mut value) {
+    match ethtool::call(socket, name, &mut value) {
         // It has no such setting.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
         result => result?,
@@ -321,7 +317,7 @@ pub(super) fn set_lro_off(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> 
     if value[1] & ETH_FLAG_LRO == 0 {
         return Ok(());
     }
-    ethtool(socket, name, &mut [ETHTOOL_SFLAGS, value[1] & !ETH_FLAG_LRO])
+    ethtool::call(socket, name, &mut [ETHTOOL_SFLAGS, value[1] & !ETH_FLAG_LRO])
 }
 
 /// What the interface can be handed. The kernel would cut what its device does not, but not past
@@ -347,48 +343,21 @@ fn active_features(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>
     for (word, half) in info[2..4].iter_mut().zip((1u64 << ETH_SS_FEATURES).to_ne_bytes().chunks_exact(4)) {
         *word = u32::from_ne_bytes([half[0], half[1], half[2], half[3]]);
     }
-    ethtool(socket, name, &mut info)?;
+    ethtool::call(socket, name, &mut info)?;
     let count = info[4] as usize;
     // struct ethtool_gstrings: command, set, count, then the names.
     let mut names = vec![0; 3 + count * NAME_WORDS];
     names[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, info[4]]);
-    ethtool(socket, name, &mut names)?;
+    ethtool::call(socket, name, &mut names)?;
     // struct ethtool_gfeatures: command, blocks, then the blocks.
     let blocks = count.div_ceil(BLOCK);
     let mut states = vec![0; 2 + blocks * BLOCK_WORDS];
     states[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
-    ethtool(socket, name, &mut states)?;
+    ethtool::call(socket, name, &mut states)?;
     let is_active = |index: usize| states[2 + index / BLOCK * BLOCK_WORDS + ACTIVE] >> (index % BLOCK) & 1 != 0;
     let text = |words: &[u32]| {
         let bytes = words.iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0);
         String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
     };
     Ok(names[3..].chunks_exact(NAME_WORDS).enumerate().filter(|(i, _)| is_active(*i)).map(|(_, n)| text(n)).collect())
-}
-
-/// What the interface carries, in bit/s; `None` where it does not know.
-pub(super) fn bits_per_second(socket: BorrowedFd<'_>, name: &str) -> Option<u64> {
-    let mut value = [0; ETHTOOL_CMD_WORDS];
-    value[0] = ETHTOOL_GSET;
-    ethtool(socket, name, &mut value).ok()?;
-    // In Mbit/s, its lower half the first half word of word 3, its upper half that of word 7.
-    let half = |word: u32| u32::from(u16::from_ne_bytes([word.to_ne_bytes()[0], word.to_ne_bytes()[1]]));
-    let speed = half(value[7]) << 16 | half(value[3]);
-    (speed != 0 && speed != SPEED_UNKNOWN).then(|| u64::from(speed) * 1_000_000)
-}
-
-/// `value` is what the command in its first word reads or writes: a `struct ethtool_value` or
-/// another one as long as the command has it.
-fn ethtool(socket: BorrowedFd<'_>, name: &str, value: &mut [u32]) -> io::Result<()> {
-    // SAFETY: all bytes zero is a valid ifreq, a struct of numbers and a null pointer.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    // Names are at most 15 bytes, which leaves the closing zero.
-    for (to, from) in request.ifr_name[..15].iter_mut().zip(name.bytes()) {
-        *to = from as _;
-    }
-    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-    // SAFETY: SIOCETHTOOL reads `request`, and reads and writes the words that it points to: as
-    // many as the struct of the command has.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -6,6 +6,7 @@
 //! ([`super::Lacp`]). The mux machine is that of coupled control, where who is received from is
 //! sent to, or of independent control, where a port is sent to once its partner receives from it.
 
+use super::Negotiated;
 use super::pdu::{Information, Lacpdu, State};
 use crate::units::Instant;
 
@@ -445,9 +446,9 @@ impl Port {
     }
 
     /// What the next process should know; `None` where it has agreed with nobody.
-    pub fn record(&self) -> Option<Record> {
+    pub fn record(&self, negotiated: Negotiated) -> Option<Record> {
         let has_agreed = self.receive == Receive::Current && self.mux == Mux::Distributing && self.has_partner();
-        has_agreed.then_some(Record { port: self.actor.port, partner: self.partner })
+        has_agreed.then_some(Record { port: self.actor.port, negotiated, partner: self.partner })
     }
 
     /// Goes on where another process was, which has been received from and sent to. Its partner
@@ -469,6 +470,8 @@ impl Port {
 pub struct Record {
     /// Its number.
     pub port: u16,
+    /// What its link has negotiated.
+    pub negotiated: Negotiated,
     /// The partner, as it last described itself.
     pub partner: Information,
 }

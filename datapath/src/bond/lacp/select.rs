@@ -113,7 +113,7 @@ impl Lacp {
     /// first.
     fn rank(&self, group: Group) -> (bool, bool, [u64; 3]) {
         let ports = || self.ports(group).map(|at| &self.members[at]);
-        let rate = ports().map(|line| line.rate.0).sum();
+        let rate = ports().map(|line| line.negotiated.carries(line.rate).0).sum();
         let count = ports().count() as u64;
         let priority = ports().map(|line| u64::from(line.port.actor.port_priority)).sum();
         let by = match self.settings.select {

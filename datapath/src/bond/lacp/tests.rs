@@ -548,9 +548,86 @@ fn more_lacpdus_than_a_partner_may_send_are_not_read() {
 
 #[test]
 fn the_key_says_speed_and_duplex() {
-    assert_eq!(key(0, GBIT), 4 << 1 | 1);
-    assert_eq!(key(1023, Rate(10_000_000_000)), 1023 << 6 | 7 << 1 | 1);
-    assert_eq!(key(5, Rate(1)), 5 << 6 | 1);
+    assert_eq!(key(0, GBIT, true), 4 << 1 | 1);
+    assert_eq!(key(1023, Rate(10_000_000_000), true), 1023 << 6 | 7 << 1 | 1);
+    assert_eq!(key(5, Rate(1), true), 5 << 6 | 1);
+    assert_eq!(key(0, Rate::MAX, true), 16 << 1 | 1);
+    assert_eq!(key(5, Rate(100_000_000), false), 5 << 6 | 3 << 1);
+}
+
+/// What the links of ports have negotiated, at both ends of a cable.
+fn negotiate(world: &mut World, cable: usize, mbit: Option<u32>, duplex: Duplex) {
+    for (end, port) in world.cables[cable].ends {
+        world.ends[end].set_negotiated(MemberId(port as u8), Negotiated { mbit, duplex });
+    }
+}
+
+#[test]
+fn a_half_duplex_port_aggregates_with_no_other() {
+    let mut world = World::pair(settings(1), settings(2), 2);
+    world.until(0, &[Distributing; 2], 4000 * MS);
+    // One end knows it, and the other is told.
+    world.ends[0].set_negotiated(MemberId(1), Negotiated { mbit: Some(1000), duplex: Duplex::Half });
+    world.run(6000 * MS);
+    assert_eq!(world.states, [[Distributing, Standby]; 2]);
+    let actor = world.view((0, 1)).actor;
+    assert_eq!((actor.key, actor.state.has(State::AGGREGATION)), (4 << 1, false));
+    assert!(!world.view((1, 1)).partner.state.has(State::AGGREGATION));
+    assert_eq!(world.unsafe_at, None);
+    // Where there is no other, one is used alone.
+    negotiate(&mut world, 0, Some(1000), Duplex::Half);
+    negotiate(&mut world, 1, Some(1000), Duplex::Half);
+    world.run(6000 * MS);
+    assert_eq!(world.states, [[Distributing, Standby]; 2]);
+    negotiate(&mut world, 0, Some(1000), Duplex::Full);
+    negotiate(&mut world, 1, Some(1000), Duplex::Full);
+    world.until(0, &[Distributing; 2], 6000 * MS);
+    assert_eq!(world.unsafe_at, None);
+}
+
+#[test]
+fn a_port_that_has_negotiated_less_is_another_aggregator() {
+    const SLOW: Option<u32> = Some(100);
+    for (select, wanted) in
+        [(Select::Bandwidth, [Distributing, Standby, Standby]), (Select::Count, [Standby, Distributing, Distributing])]
+    {
+        let mut world = World::pair(LacpSettings { select, ..settings(1) }, LacpSettings { select, ..settings(2) }, 3);
+        world.until(0, &[Distributing; 3], 4000 * MS);
+        negotiate(&mut world, 1, SLOW, Duplex::Full);
+        negotiate(&mut world, 2, SLOW, Duplex::Full);
+        world.run(6000 * MS);
+        assert_eq!(world.states, [wanted; 2], "{}", select.name());
+        assert_eq!(world.view((0, 2)).actor.key, 3 << 1 | 1);
+        // More than is configured, and nothing at all, change nothing.
+        negotiate(&mut world, 1, Some(10_000), Duplex::Full);
+        negotiate(&mut world, 2, None, Duplex::Unknown);
+        world.until(0, &[Distributing; 3], 6000 * MS);
+        world.run(1000 * MS);
+        negotiate(&mut world, 0, Some(1000), Duplex::Full);
+        for _ in 0..300 {
+            world.run(STEP_NS);
+            assert_eq!(world.states, [[Distributing; 3]; 2], "what is said of the port is the same");
+        }
+    }
+}
+
+#[test]
+fn the_next_process_knows_what_links_have_negotiated() {
+    let mut world = World::pair(settings(1), settings(2), 2);
+    (0..2).for_each(|cable| negotiate(&mut world, cable, Some(100), Duplex::Full));
+    world.until(0, &[Distributing; 2], 4000 * MS);
+    world.run(1000 * MS);
+    let records = world.ends[0].export();
+    let mut next = end(settings(1), &[GBIT; 2]);
+    assert!(next.restore(world.now, &records));
+    (0..2).for_each(|n| next.set_link(world.now, MemberId(n), true));
+    world.ends[0] = next;
+    world.run(100 * MS);
+    (0..2).for_each(|cable| negotiate(&mut world, cable, Some(100), Duplex::Full));
+    for _ in 0..500 {
+        world.run(STEP_NS);
+        assert_eq!(world.states, [[Distributing; 2]; 2]);
+    }
 }
 
 #[test]

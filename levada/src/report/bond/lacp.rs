@@ -164,6 +164,9 @@ fn why_not(view: &LacpView, state: MemberState, settings: &LacpSettings) -> Opti
         _ if view.is_loop => {
             "the other end says that it is this system: a cable leads back, or ad_actor_system is not its own"
         }
+        (_, Selected::Standby, _) if !view.actor.state.has(State::AGGREGATION) => {
+            "its link is half duplex: it does not aggregate, and another aggregator is used"
+        }
         _ if state == MemberState::Collecting => "the other end does not receive from it",
         (_, _, Mux::Collecting | Mux::Distributing) => "fewer members than min_links",
         (Receive::Expired, ..) => "no LACPDU comes",
