@@ -6,9 +6,12 @@ but are behind Levada, which does as the published systems do (`published`) or a
 (`echo`; `dctcp` beside DCTCP). The network is `sim/src/shuffle.rs`, which says what is in it. A
 quick run has live cells too (`lab.vcc_live`).
 
-Control cells, whose guests end in `-all`, are the same but for one thing: all packets of hosts with
-ECN are capable (draft-ietf-tcpm-generalized-ecn), so no queue drops a native's acknowledgement or
-SYN where it would mark another packet. What differs in such cells is what the switch itself does.
+Control cells are the same but for one thing. With `-all` all packets of hosts with ECN are capable
+(draft-ietf-tcpm-generalized-ecn), so no queue drops a native's acknowledgement or SYN where it
+would mark another packet. What differs in such cells is what the switch itself does. With `-syn`,
+`-ack` or `-again` the packets of this kind alone are capable, of all hosts, and with `-bleached` no
+packet of the job is, so that its data are dropped where they would be marked: what a cause is
+presumed to do is not done in such cells.
 
 The same seeds are on both sides of each ratio. A claim holds if the upper end of the 95 % interval
 of its number is within the bound, fails if the lower end is beyond it, and is undecided otherwise.
@@ -59,9 +62,20 @@ NATIVE_OF = {
     "legacy": "native",
     "dctcp": "native-dctcp",
     "echo-all": "native-all",
+    "echo-syn": "native-syn",
+    "echo-ack": "native-ack",
+    "echo-again": "native-again",
 }
-#: What control cells are called beside the others; see above.
-CONTROL = "-all"
+#: What control cells are called beside the others, and what the simulator calls them; see above.
+CONTROLS = {
+    "all": "all-capable",
+    "syn": "spare-syn",
+    "ack": "spare-ack",
+    "again": "spare-again",
+    "bleached": "bleach",
+}
+#: Those that take one kind of loss away.
+KIND_CONTROLS = ("syn", "ack", "again")
 #: Bounds: job time against the natives', with `echo` and with `dctcp`; `auto` against the better
 #: fixed setting; the background's rate.
 ECHO_MOST, DCTCP_MOST, AUTO_MOST, BACKGROUND_WITHIN = 1.05, 1.02, 1.02, 0.03
@@ -80,9 +94,15 @@ class Plan:
 
 _CLASSIC = ("native", "legacy", "published", "echo", "native-all", "echo-all")
 _DCTCP = ("native-dctcp", "dctcp")
-QUICK = Plan((*_CLASSIC, *_DCTCP), ("red1", "red2", "auto"), (2, 8), 3)
+_CAUSES = (
+    *(f"{guests}-{kind}" for kind in KIND_CONTROLS for guests in ("native", "echo")),
+    "published-syn",
+    "legacy-syn",
+    "published-bleached",
+)
+QUICK = Plan((*_CLASSIC, *_CAUSES, *_DCTCP), ("red1", "red2", "auto"), (2, 8), 3)
 FULL = Plan(
-    (*_CLASSIC, *_DCTCP, "legacy-dctcp"),
+    (*_CLASSIC, *_CAUSES, *_DCTCP, "legacy-dctcp"),
     ("red1", "red2", "red3", "auto"),
     (0, 2, 4, 8),
     10,
@@ -105,7 +125,7 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
     ]
     for job in jobs:
         view = View(plan, job, cells)
-        report.tables += [view.times(), view.losses(), view.published()]
+        report.tables += [view.times(), view.losses(), view.published(), view.causes()]
         report.claims += view.claims()
     if quick:
         live = [vcc_live.play(lab, guests) for guests in vcc_live.GUESTS]
@@ -182,6 +202,12 @@ def floor_s(job: Job) -> float:
     return 8 * WIRE_OVER_PAYLOAD * max(links.values(), default=0) / LINK_BPS
 
 
+def controlled(guests: str) -> tuple[str, list[str]]:
+    """What the simulator calls the guests of a cell, and its control, if it has one."""
+    hosts, _, control = guests.rpartition("-")
+    return (hosts, [CONTROLS[control]]) if control in CONTROLS else (guests, [])
+
+
 # --- running -------------------------------------------------------------------------------
 
 
@@ -204,8 +230,8 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any
 
     def play(key: Key) -> None:
         name, queue, guests, pairs, seed = key
-        command = [program, "shuffle", queue, guests.removesuffix(CONTROL), str(pairs), str(seed)]
-        command += ["all-capable"] if guests.endswith(CONTROL) else []
+        hosts, option = controlled(guests)
+        command = [program, "shuffle", queue, hosts, str(pairs), str(seed), *option]
         done = subprocess.run(
             command, input=texts[name], capture_output=True, text=True, check=False
         )
@@ -399,6 +425,42 @@ class View:
             )
             rows.append([what, f"{ratio.value:.2f}", f"{ratio.low:.2f} .. {ratio.high:.2f}", is_so])
         return table(["published direction", "ratio here", "95 %", ""], rows)
+
+    def causes(self) -> str:
+        """Ratios with and without what is presumed to be their cause."""
+        most = max(self.plan.pairs)
+        rows: list[list[str]] = []
+
+        def compare(what: str, at: str, one: Cell, two: Cell, n: Number) -> None:
+            known = all(q in self.plan.queues and g in self.plan.guests for q, g, _ in (one, two))
+            if not known:
+                return
+            number = "-"
+            if min(*self.values(*one, n), *self.values(*two, n)) > 0:
+                ratio = self.ratio(one, two, n)
+                number = f"{ratio.value:.3f} ({ratio.low:.3f} .. {ratio.high:.3f})"
+            rows.append([what, at, one[1], two[1], number])
+
+        for queue in ("red1", "red2"):
+            for one, two in (("published", "legacy"), ("published-syn", "legacy-syn")):
+                at = f"{queue}, {most} pairs"
+                compare("job time", at, (queue, one, most), (queue, two, most), job_s)
+            for one in ("published", "published-bleached"):
+                at = f"{queue}, {most} pairs"
+                compare("segments lost", at, (queue, one, most), (queue, "legacy", most), lost)
+        for queue, pairs in self._grid():
+            at = f"{queue}, {pairs} pairs"
+            for control in (*KIND_CONTROLS, "all"):
+                one, two = (queue, f"native-{control}", pairs), (queue, "native", pairs)
+                compare("job time", at, one, two, job_s)
+            for control in ("", *(f"-{control}" for control in (*KIND_CONTROLS, "all"))):
+                one, two = (queue, f"echo{control}", pairs), (queue, f"native{control}", pairs)
+                compare("background's rate", at, one, two, background_bps)
+            if queue == "auto":
+                for control in ("", *(f"-{control}" for control in (*KIND_CONTROLS, "all"))):
+                    one, two = (("auto", f"echo{control}", pairs), ("red1", f"echo{control}", pairs))
+                    compare("job time, auto / red1", f"{pairs} pairs", one, two, job_s)
+        return table(["cause", "cell", "with", "against", "ratio"], rows)
 
     def claims(self) -> list[Claim]:
         """What has to be so in every cell with background."""
