@@ -100,7 +100,9 @@ _CAUSES = (
     "legacy-syn",
     "published-bleached",
 )
-QUICK = Plan((*_CLASSIC, *_CAUSES, *_DCTCP), ("red1", "red2", "auto"), (2, 8), 3)
+QUICK = Plan((*_CLASSIC, *_DCTCP), ("red1", "red2", "auto"), (2, 8), 3)
+#: Of the part `causes`.
+CAUSES = replace(QUICK, guests=(*_CLASSIC, *_CAUSES))
 FULL = Plan(
     (*_CLASSIC, *_CAUSES, *_DCTCP, "legacy-dctcp"),
     ("red1", "red2", "red3", "auto"),
@@ -108,14 +110,18 @@ FULL = Plan(
     10,
 )
 
+PARTS = ("figure", "causes")
+
 #: job, queue, guests, pairs, seed
 Key = tuple[str, str, str, int, int]
 
 
-def run(lab: Lab, quick: bool, out: Path) -> Report:
-    """Runs the cells on all processors, then judges."""
-    plan = QUICK if quick else FULL
-    jobs = [generate(1, SHAPE), *([] if quick else _traces())]
+def run(lab: Lab, quick: bool, out: Path, only: str = "figure") -> Report:
+    """Runs the cells on all processors, then judges. The part `causes` is of the quick run's size,
+    and is within a full one; a cause is a ratio with and without it, and is not judged."""
+    is_figure = only == "figure"
+    plan = (QUICK if is_figure else CAUSES) if quick or not is_figure else FULL
+    jobs = [generate(1, SHAPE), *(_traces() if plan is FULL else [])]
     cells = _play(plan, jobs, out)
     report = Report("vcc-fig1", quick, parameters=_parameters(plan, jobs))
     report.machine = machine.describe([])
@@ -125,9 +131,10 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
     ]
     for job in jobs:
         view = View(plan, job, cells)
-        report.tables += [view.times(), view.losses(), view.published(), view.causes()]
+        report.tables += [view.times(), view.losses(), view.published()]
+        report.tables += [] if plan is QUICK else [view.causes()]
         report.claims += view.claims()
-    if quick:
+    if plan is QUICK:
         live = [vcc_live.play(lab, guests) for guests in vcc_live.GUESTS]
         report.cells += [{"labels": {"live": cell.guests}, **asdict(cell)} for cell in live]
         report.tables.append(vcc_live.text(live))
@@ -431,36 +438,33 @@ class View:
         most = max(self.plan.pairs)
         rows: list[list[str]] = []
 
-        def compare(what: str, at: str, one: Cell, two: Cell, n: Number) -> None:
-            known = all(q in self.plan.queues and g in self.plan.guests for q, g, _ in (one, two))
-            if not known:
+        def compare(what: str, n: Number, one: Cell, two: Cell) -> None:
+            if not all(q in self.plan.queues and g in self.plan.guests for q, g, _ in (one, two)):
                 return
             number = "-"
             if min(*self.values(*one, n), *self.values(*two, n)) > 0:
                 ratio = self.ratio(one, two, n)
                 number = f"{ratio.value:.3f} ({ratio.low:.3f} .. {ratio.high:.3f})"
-            rows.append([what, at, one[1], two[1], number])
+            (queue, guests, pairs), other = one, f"{two[0]} {two[1]}"
+            rows.append([what, f"{pairs} pairs", f"{queue} {guests}", other, number])
 
+        controls = (*KIND_CONTROLS, "all")
         for queue in ("red1", "red2"):
-            for one, two in (("published", "legacy"), ("published-syn", "legacy-syn")):
-                at = f"{queue}, {most} pairs"
-                compare("job time", at, (queue, one, most), (queue, two, most), job_s)
-            for one in ("published", "published-bleached"):
-                at = f"{queue}, {most} pairs"
-                compare("segments lost", at, (queue, one, most), (queue, "legacy", most), lost)
+            for guests in ("published", "published-syn"):
+                legacy = guests.replace("published", "legacy")
+                compare("job time", job_s, (queue, guests, most), (queue, legacy, most))
+            for guests in ("published", "published-bleached"):
+                compare("segments lost", lost, (queue, guests, most), (queue, "legacy", most))
         for queue, pairs in self._grid():
-            at = f"{queue}, {pairs} pairs"
-            for control in (*KIND_CONTROLS, "all"):
-                one, two = (queue, f"native-{control}", pairs), (queue, "native", pairs)
-                compare("job time", at, one, two, job_s)
-            for control in ("", *(f"-{control}" for control in (*KIND_CONTROLS, "all"))):
-                one, two = (queue, f"echo{control}", pairs), (queue, f"native{control}", pairs)
-                compare("background's rate", at, one, two, background_bps)
-            if queue == "auto":
-                for control in ("", *(f"-{control}" for control in (*KIND_CONTROLS, "all"))):
-                    one, two = (("auto", f"echo{control}", pairs), ("red1", f"echo{control}", pairs))
-                    compare("job time, auto / red1", f"{pairs} pairs", one, two, job_s)
-        return table(["cause", "cell", "with", "against", "ratio"], rows)
+            for control in controls:
+                native = (queue, "native", pairs)
+                compare("job time", job_s, (queue, f"native-{control}", pairs), native)
+            for suffix in ("", *(f"-{control}" for control in controls)):
+                echo, native = (queue, f"echo{suffix}", pairs), (queue, f"native{suffix}", pairs)
+                compare("background's rate", background_bps, echo, native)
+                if queue == "auto":
+                    compare("job time", job_s, echo, ("red1", f"echo{suffix}", pairs))
+        return table(["number", "background", "cell", "against", "ratio (95 %)"], rows)
 
     def claims(self) -> list[Claim]:
         """What has to be so in every cell with background."""
