@@ -146,10 +146,13 @@ impl Policy {
         let none_is_up = !self.members.iter().any(|member| member.is_used);
         let settings = &self.settings;
         let Some(one) = self.members.get_mut(usize::from(member.0)) else { return };
-        one.link = link;
+        let had = std::mem::replace(&mut one.link, link);
         if link.is_up == one.is_used {
             // It was down for less than `downdelay`, or up for less than `updelay`.
             one.turns = None;
+            if had.negotiated != link.negotiated {
+                self.reselect();
+            }
             return;
         }
         let delay_ns = match link.is_up {

@@ -442,13 +442,14 @@ impl Switch {
         }
         let network = self.forward.network(from);
         let mut is_hairpin = false;
-        if self.services.are_in(network)
-            && let Err(words) = self.pass_recent(pool, now, network, false, &frame)
-        {
-            match self.serve(pool, now, (network, Some(from)), frame, words)? {
-                Served::On(translated, may_return) => (frame, is_hairpin) = (translated, may_return),
-                Served::Answer(answer) => return self.send_local(pool, now, from, Out::Endpoint(from), answer),
-                Served::Taken => return Ok(()),
+        if self.services.are_in(network) {
+            // The address that was looked up is not the one of a frame that is passed to a backend.
+            if let Err(words) = self.pass_recent(pool, now, network, false, &frame) {
+                match self.serve(pool, now, (network, Some(from)), frame, words)? {
+                    Served::On(translated, may_return) => (frame, is_hairpin) = (translated, may_return),
+                    Served::Answer(answer) => return self.send_local(pool, now, from, Out::Endpoint(from), answer),
+                    Served::Taken => return Ok(()),
+                }
             }
         } else if let Some(Target::Endpoint(to)) = look.target
             && to != from

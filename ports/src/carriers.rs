@@ -56,7 +56,7 @@ impl Carriers {
     pub fn negotiated(&mut self, name: &str) -> io::Result<Option<Negotiated>> {
         let link = self.netlink.link(Which::Name(name))?;
         let has_carrier = link.is_some_and(|link| link.is_up && link.has_carrier);
-        Ok(has_carrier.then(|| ethtool::negotiated(self.news.socket(), name)))
+        has_carrier.then(|| ethtool::negotiated(self.news.socket(), name)).transpose()
     }
 }
 

@@ -17,12 +17,19 @@ const DUPLEX_FULL: u8 = 1;
 
 /// What an interface's link has negotiated, as far as its driver says so. Virtual ones may say
 /// anything.
-pub(crate) fn negotiated(socket: BorrowedFd<'_>, name: &str) -> Negotiated {
+///
+/// # Errors
+/// The driver does not answer now: its device is away for a moment.
+pub(crate) fn negotiated(socket: BorrowedFd<'_>, name: &str) -> io::Result<Negotiated> {
     let mut value = [0; ETHTOOL_CMD_WORDS];
     value[0] = ETHTOOL_GSET;
     match call(socket, name, &mut value) {
-        Ok(()) => parse(&value),
-        Err(_) => Negotiated::default(),
+        Ok(()) => Ok(parse(&value)),
+        // It does not know such a question.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
+            Ok(Negotiated::default())
+        }
+        Err(error) => Err(error),
     }
 }
 

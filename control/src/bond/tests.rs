@@ -132,3 +132,16 @@ fn the_operator_chooses() {
     policy.set_settings(settings);
     assert_eq!(told(&mut policy, at(5)), ["active 0", "notify 0"], "a primary that is named becomes active at once");
 }
+
+#[test]
+fn a_primary_whose_speed_is_known_later_takes_over_where_it_is_better() {
+    let unknown = LinkState { negotiated: Negotiated::default(), ..UP };
+    let slow = LinkState { negotiated: Negotiated { mbit: Some(100), ..FAST }, ..UP };
+    let settings = Settings { primary: Some(MemberId(1)), reselect: Reselect::Better, ..Settings::default() };
+    let mut policy = new(backup(settings), 2);
+    assert_eq!(link(&mut policy, 1, 0, unknown), ["0 distributing", "active 0", "notify 0"]);
+    assert_eq!(link(&mut policy, 2, 1, unknown), ["1 distributing"]);
+    assert_eq!(link(&mut policy, 3, 0, slow), [""; 0]);
+    assert_eq!(link(&mut policy, 4, 1, UP), ["active 1", "notify 1"]);
+    assert_eq!(link(&mut policy, 5, 0, UP), [""; 0]);
+}

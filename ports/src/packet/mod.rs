@@ -447,7 +447,7 @@ fn put_back(pool: &mut Pool, frame: &Frame, protocol: u16, contents: u16) {
 
 /// What the interface carries, in bit/s; `None` where it does not know.
 fn bits_per_second(socket: BorrowedFd<'_>, name: &str) -> Option<u64> {
-    ethtool::negotiated(socket, name).speed().map(|speed| speed.0)
+    ethtool::negotiated(socket, name).ok()?.speed().map(|speed| speed.0)
 }
 
 /// What the interface takes through the socket.

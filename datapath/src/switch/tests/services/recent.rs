@@ -12,6 +12,9 @@ fn frame((who, port, kind, (sequence, ack), _): Step) -> (u32, build::Build<'sta
     let flags = [ACK, ACK, ACK, ACK, ACK, SYN, SYN_ACK, FIN_ACK, RST, RST | ACK][usize::from(kind % 10)];
     let payload = vec![kind; usize::from(kind / 10 % 3) * 50];
     // A client, two backends, and the same client behind the uplink.
+    if who % 9 == 8 {
+        return (1, eth(mac(1), mac(4)).ipv4(ip(1), ip(4)).udp(port, 9).payload(payload));
+    }
     let (at, from, to) = match who % 8 {
         0 | 1 => (1, (1, port), (100, 80)),
         2 | 3 => (2, (2, 8080), (1, port)),
@@ -20,6 +23,10 @@ fn frame((who, port, kind, (sequence, ack), _): Step) -> (u32, build::Build<'sta
         _ => (2 + u32::from(port % 2), (2 + (port % 2) as u8, 8080), (77, port)),
     };
     let mut build = tcp(from, to, flags, numbers).payload(payload);
+    if at == 1 && ack % 3 == 0 {
+        // By a neighbour, as if it were the way to the service.
+        build = by(4, port, flags, numbers).payload(vec![kind; usize::from(kind / 10 % 3) * 50]);
+    }
     if at == 0 {
         build = build.vlan(10);
     }
@@ -30,6 +37,12 @@ fn frame((who, port, kind, (sequence, ack), _): Step) -> (u32, build::Build<'sta
         _ => {}
     }
     (at, build)
+}
+
+/// What a client asks of the service, by the address of an endpoint.
+fn by(endpoint: u8, port: u16, flags: u8, numbers: (u32, u32)) -> build::Build<'static> {
+    let frame = eth(mac(1), mac(endpoint)).ipv4(ip(1), ip(100)).tcp(port, 80, numbers.0);
+    if flags & ACK == 0 { frame.flags(flags) } else { frame.ack(numbers.1, 1000).flags(flags) }
 }
 
 fn changed(step: Step) -> Service {
@@ -96,4 +109,16 @@ fn all_frames_but_the_first_two_of_each_direction_are_quick_and_not_the_first_af
     assert_eq!(rig.switch.services.passed_recent(), 36, "what closes goes the whole way");
     rig.one(1, &ask(5, ACK, (151, 571)));
     assert_eq!(rig.in_flight().iter().map(|(_, busy, idle)| busy + idle).sum::<u32>(), 0);
+}
+
+#[test]
+fn who_asks_by_a_neighbours_address_reaches_the_backend_whatever_else_goes_to_the_neighbour() {
+    let mut rig = rig(Policy::RoundRobin);
+    let backend = rig.open(5);
+    for n in 0..6 {
+        let mine = eth(mac(1), mac(4)).ipv4(ip(1), ip(4)).udp(7, 9);
+        assert_eq!(rig.one(1, &mine).0, 4);
+        assert_eq!(rig.one(1, &by(4, 5, ACK, (101, 501))).0, u32::from(backend), "frame {n}");
+    }
+    assert!(rig.switch.services.passed_recent() >= 4);
 }
