@@ -283,8 +283,8 @@ impl<K: Eq + Hash, V> Table<K, V> {
 
     /// The same, for a list whose order need not be more exact than a period of `1 << period`
     /// nanoseconds, or two for an entry that was never seen: one that was put there in this period
-    /// stays where it is. To move it, its neighbours are read, which in a large table are in no cache. [`Table::is_fresh`] does not
-    /// know such entries.
+    /// stays where it is. To move it, its neighbours are read, which in a large table are in no
+    /// cache. [`Table::is_fresh`] does not know such entries.
     pub fn see(&mut self, now: Instant, id: Id, list: u32, period: u32) {
         let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.content.is_some()) else { return };
         // One that was seen within a period was put there in this one or the one before.

@@ -87,9 +87,8 @@ impl Guest {
         self.machine.put(at, &value.to_le_bytes());
     }
 
-    /// Writes a ring whole, as a driver would: some chains of one to three buffers. Returns how many
-    /// chains.
-    fn write(&self, ring: usize, random: &mut Random) -> u16 {
+    /// Writes a ring whole, as a driver would: some chains of one to three buffers.
+    fn write(&self, ring: usize, random: &mut Random) {
         let is_writable = ring.is_multiple_of(2);
         let available = self.machine.parts(ring)[1];
         let (mut chains, mut used) = (0, 0);
@@ -111,7 +110,6 @@ impl Guest {
         }
         self.half_word(available, 0);
         self.half_word(available + 2, self.bases[ring].wrapping_add(chains));
-        chains
     }
 
     /// An address that means something else than a buffer.
@@ -185,12 +183,11 @@ impl Guest {
     }
 
     /// Writes the ring and changes one to four words.
-    fn play(&self, ring: usize, random: &mut Random) -> u16 {
-        let chains = self.write(ring, random);
+    fn play(&self, ring: usize, random: &mut Random) {
+        self.write(ring, random);
         for _ in 0..=random.below(4) {
             self.mutate(ring, random);
         }
-        chains
     }
 
     /// What makes the switch forget a ring and begin it anew, from `base` on.
