@@ -6,12 +6,9 @@ but are behind Levada, which does as the published systems do (`published`) or a
 (`echo`; `dctcp` beside DCTCP). The network is `sim/src/shuffle.rs`, which says what is in it. A
 quick run has live cells too (`lab.vcc_live`).
 
-Control cells are the same but for one thing. With `-all` all packets of hosts with ECN are capable
-(draft-ietf-tcpm-generalized-ecn), so no queue drops a native's acknowledgement or SYN where it
-would mark another packet. What differs in such cells is what the switch itself does. With `-syn`,
-`-ack` or `-again` the packets of this kind alone are capable, of all hosts, and with `-bleached` no
-packet of the job is, so that its data are dropped where they would be marked: what a cause is
-presumed to do is not done in such cells.
+Control cells, whose guests end in `-all`, are the same but for one thing: all packets of hosts with
+ECN are capable (draft-ietf-tcpm-generalized-ecn), so no queue drops a native's acknowledgement or
+SYN where it would mark another packet. What differs in such cells is what the switch itself does.
 
 The same seeds are on both sides of each ratio. A claim holds if the upper end of the 95 % interval
 of its number is within the bound, fails if the lower end is beyond it, and is undecided otherwise.
@@ -62,20 +59,9 @@ NATIVE_OF = {
     "legacy": "native",
     "dctcp": "native-dctcp",
     "echo-all": "native-all",
-    "echo-syn": "native-syn",
-    "echo-ack": "native-ack",
-    "echo-again": "native-again",
 }
-#: What control cells are called beside the others, and what the simulator calls them; see above.
-CONTROLS = {
-    "all": "all-capable",
-    "syn": "spare-syn",
-    "ack": "spare-ack",
-    "again": "spare-again",
-    "bleached": "bleach",
-}
-#: Those that take one kind of loss away.
-KIND_CONTROLS = ("syn", "ack", "again")
+#: What control cells are called beside the others; see above.
+CONTROL = "-all"
 #: Bounds: job time against the natives', with `echo` and with `dctcp`; `auto` against the better
 #: fixed setting; the background's rate.
 ECHO_MOST, DCTCP_MOST, AUTO_MOST, BACKGROUND_WITHIN = 1.05, 1.02, 1.02, 0.03
@@ -94,34 +80,22 @@ class Plan:
 
 _CLASSIC = ("native", "legacy", "published", "echo", "native-all", "echo-all")
 _DCTCP = ("native-dctcp", "dctcp")
-_CAUSES = (
-    *(f"{guests}-{kind}" for kind in KIND_CONTROLS for guests in ("native", "echo")),
-    "published-syn",
-    "legacy-syn",
-    "published-bleached",
-)
 QUICK = Plan((*_CLASSIC, *_DCTCP), ("red1", "red2", "auto"), (2, 8), 3)
-#: Of the part `causes`.
-CAUSES = replace(QUICK, guests=(*_CLASSIC, *_CAUSES))
 FULL = Plan(
-    (*_CLASSIC, *_CAUSES, *_DCTCP, "legacy-dctcp"),
+    (*_CLASSIC, *_DCTCP, "legacy-dctcp"),
     ("red1", "red2", "red3", "auto"),
     (0, 2, 4, 8),
     10,
 )
 
-PARTS = ("figure", "causes")
-
 #: job, queue, guests, pairs, seed
 Key = tuple[str, str, str, int, int]
 
 
-def run(lab: Lab, quick: bool, out: Path, only: str = "figure") -> Report:
-    """Runs the cells on all processors, then judges. The part `causes` is of the quick run's size,
-    and is within a full one; a cause is a ratio with and without it, and is not judged."""
-    is_figure = only == "figure"
-    plan = (QUICK if is_figure else CAUSES) if quick or not is_figure else FULL
-    jobs = [generate(1, SHAPE), *(_traces() if plan is FULL else [])]
+def run(lab: Lab, quick: bool, out: Path) -> Report:
+    """Runs the cells on all processors, then judges."""
+    plan = QUICK if quick else FULL
+    jobs = [generate(1, SHAPE), *([] if quick else _traces())]
     cells = _play(plan, jobs, out)
     report = Report("vcc-fig1", quick, parameters=_parameters(plan, jobs))
     report.machine = machine.describe([])
@@ -132,9 +106,8 @@ def run(lab: Lab, quick: bool, out: Path, only: str = "figure") -> Report:
     for job in jobs:
         view = View(plan, job, cells)
         report.tables += [view.times(), view.losses(), view.published()]
-        report.tables += [] if plan is QUICK else [view.causes()]
         report.claims += view.claims()
-    if plan is QUICK:
+    if quick:
         live = [vcc_live.play(lab, guests) for guests in vcc_live.GUESTS]
         report.cells += [{"labels": {"live": cell.guests}, **asdict(cell)} for cell in live]
         report.tables.append(vcc_live.text(live))
@@ -209,12 +182,6 @@ def floor_s(job: Job) -> float:
     return 8 * WIRE_OVER_PAYLOAD * max(links.values(), default=0) / LINK_BPS
 
 
-def controlled(guests: str) -> tuple[str, list[str]]:
-    """What the simulator calls the guests of a cell, and its control, if it has one."""
-    hosts, _, control = guests.rpartition("-")
-    return (hosts, [CONTROLS[control]]) if control in CONTROLS else (guests, [])
-
-
 # --- running -------------------------------------------------------------------------------
 
 
@@ -237,8 +204,8 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any
 
     def play(key: Key) -> None:
         name, queue, guests, pairs, seed = key
-        hosts, option = controlled(guests)
-        command = [program, "shuffle", queue, hosts, str(pairs), str(seed), *option]
+        command = [program, "shuffle", queue, guests.removesuffix(CONTROL), str(pairs), str(seed)]
+        command += ["all-capable"] if guests.endswith(CONTROL) else []
         done = subprocess.run(
             command, input=texts[name], capture_output=True, text=True, check=False
         )
@@ -432,39 +399,6 @@ class View:
             )
             rows.append([what, f"{ratio.value:.2f}", f"{ratio.low:.2f} .. {ratio.high:.2f}", is_so])
         return table(["published direction", "ratio here", "95 %", ""], rows)
-
-    def causes(self) -> str:
-        """Ratios with and without what is presumed to be their cause."""
-        most = max(self.plan.pairs)
-        rows: list[list[str]] = []
-
-        def compare(what: str, n: Number, one: Cell, two: Cell) -> None:
-            if not all(q in self.plan.queues and g in self.plan.guests for q, g, _ in (one, two)):
-                return
-            number = "-"
-            if min(*self.values(*one, n), *self.values(*two, n)) > 0:
-                ratio = self.ratio(one, two, n)
-                number = f"{ratio.value:.3f} ({ratio.low:.3f} .. {ratio.high:.3f})"
-            (queue, guests, pairs), other = one, f"{two[0]} {two[1]}"
-            rows.append([what, f"{pairs} pairs", f"{queue} {guests}", other, number])
-
-        controls = (*KIND_CONTROLS, "all")
-        for queue in ("red1", "red2"):
-            for guests in ("published", "published-syn"):
-                legacy = guests.replace("published", "legacy")
-                compare("job time", job_s, (queue, guests, most), (queue, legacy, most))
-            for guests in ("published", "published-bleached"):
-                compare("segments lost", lost, (queue, guests, most), (queue, "legacy", most))
-        for queue, pairs in self._grid():
-            for control in controls:
-                native = (queue, "native", pairs)
-                compare("job time", job_s, (queue, f"native-{control}", pairs), native)
-            for suffix in ("", *(f"-{control}" for control in controls)):
-                echo, native = (queue, f"echo{suffix}", pairs), (queue, f"native{suffix}", pairs)
-                compare("background's rate", background_bps, echo, native)
-                if queue == "auto":
-                    compare("job time", job_s, echo, ("red1", f"echo{suffix}", pairs))
-        return table(["number", "background", "cell", "against", "ratio (95 %)"], rows)
 
     def claims(self) -> list[Claim]:
         """What has to be so in every cell with background."""

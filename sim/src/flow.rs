@@ -13,7 +13,6 @@ use crate::tcp::receiver::{AckPolicy, Receiver};
 use crate::tcp::sender::Sender;
 use crate::tcp::seq::{Blocks, unwrap, wrap};
 use crate::tcp::{Ack, SenderConfig, SenderStats};
-use crate::topology::{HostSpec, KindSet};
 
 /// The receive window's scale (RFC 7323), as Linux chooses it for a buffer of 6 MiB.
 const WINDOW_SCALE: u8 = 7;
@@ -122,8 +121,6 @@ pub struct TcpSource {
     again_at: Option<Instant>,
     echo_time: u32,
     before: SenderStats,
-    /// See [`HostSpec::spared`].
-    spared: KindSet,
 }
 
 /// What a receiving TCP knows of ECN.
@@ -144,8 +141,6 @@ pub struct TcpSink {
     kind: SinkKind,
     /// Whether all its packets are capable where the connection has ECN, as DCTCP's are.
     all_capable: bool,
-    /// See [`HostSpec::spared`].
-    spared: KindSet,
     random: Random,
     receiver: Receiver,
     /// Sequence number of the peer's first byte, once it has said so.
@@ -318,7 +313,7 @@ impl Role {
 impl TcpSource {
     /// A source whose first connection opens as soon as it may.
     #[must_use]
-    pub fn new(config: SenderConfig, again_after_ns: Option<u64>, spared: KindSet, mut random: Random) -> Self {
+    pub fn new(config: SenderConfig, again_after_ns: Option<u64>, mut random: Random) -> Self {
         let base = random.word() as u32;
         TcpSource {
             config,
@@ -329,7 +324,6 @@ impl TcpSource {
             again_at: None,
             echo_time: 0,
             before: SenderStats::default(),
-            spared,
         }
     }
 
@@ -407,9 +401,8 @@ impl TcpSource {
             syn: syn.then_some((envelope.nic.mtu as u16 - 40, WINDOW_SCALE)),
             again: sent.again,
         };
-        let kind = tcp.kind(sent.bytes as usize);
-        kinds[kind as usize] += u64::from(sent.bytes.div_ceil(self.config.mss).max(1));
-        let ecn = if sent.capable || self.spared.has(kind) { Ecn::Capable } else { Ecn::Not };
+        kinds[tcp.kind(sent.bytes as usize) as usize] += u64::from(sent.bytes.div_ceil(self.config.mss).max(1));
+        let ecn = if sent.capable { Ecn::Capable } else { Ecn::Not };
         Some(packet::write_tcp(pool, envelope, ecn, &tcp, sent.bytes as usize, seq))
     }
 }
@@ -417,13 +410,11 @@ impl TcpSource {
 impl TcpSink {
     /// A sink that waits for a connection.
     #[must_use]
-    pub fn new(host: &HostSpec, kind: SinkKind, mut random: Random) -> Self {
-        let HostSpec { acks: policy, all_capable, spared, .. } = *host;
+    pub fn new(policy: AckPolicy, kind: SinkKind, all_capable: bool, mut random: Random) -> Self {
         TcpSink {
             policy,
             kind,
             all_capable: all_capable || kind == SinkKind::Dctcp,
-            spared,
             receiver: receiver(policy, kind, random.split()),
             random,
             base: None,
@@ -468,9 +459,7 @@ impl TcpSink {
         kinds: &mut [u64; 4],
     ) -> Option<Option<Frame>> {
         let base = self.base?;
-        let is_capable = |kind| self.ecn && self.all_capable || self.spared.has(kind);
-        let ecn = |kind| if is_capable(kind) { Ecn::Capable } else { Ecn::Not };
-        let (of_syn, of_ack) = (ecn(packet::Kind::Syn), ecn(packet::Kind::Ack));
+        let ecn = if self.ecn && self.all_capable { Ecn::Capable } else { Ecn::Not };
         let window = (RECEIVE_BUFFER >> WINDOW_SCALE) as u16;
         let mut tcp =
             Tcp { seq: 1, flags: flag::ACK, window, timestamps: (clock(now), self.echo_time), ..Tcp::default() };
@@ -481,7 +470,7 @@ impl TcpSink {
             tcp.window = u16::MAX;
             tcp.syn = Some((envelope.nic.mtu as u16 - 40, WINDOW_SCALE));
             kinds[packet::Kind::Syn as usize] += 1;
-            return Some(packet::write_tcp(pool, envelope, of_syn, &tcp, 0, 0));
+            return Some(packet::write_tcp(pool, envelope, ecn, &tcp, 0, 0));
         }
         let reply = self.receiver.poll_ack(now)?;
         tcp.ack = wrap(reply.position, base);
@@ -490,7 +479,7 @@ impl TcpSink {
             tcp.sack.push((wrap(left, base), wrap(right, base)));
         }
         kinds[packet::Kind::Ack as usize] += 1;
-        Some(packet::write_tcp(pool, envelope, of_ack, &tcp, 0, 0))
+        Some(packet::write_tcp(pool, envelope, ecn, &tcp, 0, 0))
     }
 }
 

@@ -282,18 +282,6 @@ fn write_ip(bytes: &mut [u8], envelope: &Envelope, ecn: Ecn, protocol: u8, ttl: 
     ip[10..12].copy_from_slice(&csum.to_be_bytes());
 }
 
-/// Clears the codepoint of an IPv4 packet in a frame that is tagged with this VLAN.
-pub fn bleach(frame: &mut [u8], vlan: u16) {
-    const TAG: usize = 4;
-    let Some((ethernet, ip)) = frame.split_at_mut_checked(ETHERNET + TAG) else { return };
-    let is_it = ethernet[12..14] == [0x81, 0] && u16::from_be_bytes([ethernet[14], ethernet[15]]) & 0xfff == vlan;
-    let Some(ip) = ip.get_mut(..IPV4).filter(|ip| is_it && ethernet[16..] == [8, 0] && ip[1] & 3 != 0) else { return };
-    ip[1] &= !3;
-    ip[10..12].fill(0);
-    let csum = !fold(sum(ip));
-    ip[10..12].copy_from_slice(&csum.to_be_bytes());
-}
-
 fn write_tcp_header(bytes: &mut [u8], port: u16, tcp: &Tcp) {
     bytes[..2].copy_from_slice(&port.to_be_bytes());
     bytes[2..4].copy_from_slice(&port.to_be_bytes());

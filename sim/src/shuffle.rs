@@ -27,10 +27,10 @@ use datapath::vcc::Mode;
 
 use crate::fabric::FabricConfig;
 use crate::flow::FlowStats;
-use crate::packet::{Kind, Nic};
+use crate::packet::Nic;
 use crate::random::Random;
 use crate::tcp::congestion::Algorithm;
-use crate::topology::{FlowSpec, HostSpec, KindSet, Plug, Topology, Traffic};
+use crate::topology::{FlowSpec, HostSpec, Plug, Topology, Traffic};
 use crate::world::{Violation, World};
 
 /// Machines at each of the two fabrics.
@@ -43,8 +43,6 @@ pub const RATE: Rate = Rate(Rate::GBIT);
 const DELAY_NS: u64 = 50_000;
 /// Of Levada's uplinks: above the link's, so that no scheduler takes part.
 const UPLINK: Rate = Rate(10 * Rate::GBIT);
-/// The job's VLAN.
-const JOB_VLAN: u16 = 10;
 /// When the job begins: the background has its share by then.
 const JOB_AT_NS: u64 = 300_000_000;
 /// How often the job looks what has ended.
@@ -183,33 +181,11 @@ pub struct Cell {
     pub guests: Guests,
     /// Background flows.
     pub pairs: usize,
-    /// A control experiment.
-    pub control: Option<Control>,
+    /// A control experiment: all packets of hosts with ECN are capable, so that no queue drops what
+    /// another host's would have marked.
+    pub all_capable: bool,
     /// Of all randomness.
     pub seed: u64,
-}
-
-/// What a control experiment takes away, and nothing else.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Control {
-    /// All packets of hosts with ECN are capable, so that no queue drops what another host's would
-    /// have marked.
-    AllCapable,
-    /// All hosts' packets of this kind are capable, those of hosts without ECN too.
-    Spared(Kind),
-    /// No packet of the job is capable: what would be marked is dropped.
-    Bleached,
-}
-
-impl Control {
-    /// The names on the command line.
-    pub const NAMES: [(&'static str, Control); 5] = [
-        ("all-capable", Control::AllCapable),
-        ("spare-syn", Control::Spared(Kind::Syn)),
-        ("spare-ack", Control::Spared(Kind::Ack)),
-        ("spare-again", Control::Spared(Kind::Again)),
-        ("bleach", Control::Bleached),
-    ];
 }
 
 /// What a run showed.
@@ -379,16 +355,11 @@ impl<'a> Replay<'a> {
 /// Hosts 2m and 2m + 1 are the job's and the background's of machine m.
 fn topology(cell: &Cell, job: &Job) -> Topology {
     let mut random = Random::new(!cell.seed);
-    let bleached = (cell.control == Some(Control::Bleached)).then_some(JOB_VLAN);
-    let mut topology = Topology { seed: cell.seed, bleached, ..Topology::default() };
+    let mut topology = Topology { seed: cell.seed, ..Topology::default() };
     let nic = Nic::PLAIN;
     for _ in 0..MACHINES {
-        let all_capable = cell.control == Some(Control::AllCapable);
-        let spared = match cell.control {
-            Some(Control::Spared(kind)) => KindSet::of(&[kind]),
-            _ => KindSet::default(),
-        };
-        let background = HostSpec { tenant: 2, nic, times_syn: true, all_capable, spared, ..HostSpec::default() };
+        let all_capable = cell.all_capable;
+        let background = HostSpec { tenant: 2, nic, times_syn: true, all_capable, ..HostSpec::default() };
         let job = HostSpec { tenant: 1, without_ecn: !cell.guests.has_ecn(), ..background };
         topology.hosts.extend([job, background]);
     }
@@ -442,7 +413,7 @@ fn program(mode: Mode, topology: &Topology, machine: usize) -> Program {
         order: OrderKind::Fair,
         ingress: IngressMode::Queue,
         uplink: Some(Uplink::new(PortId(2), Both { egress: UPLINK, ingress: UPLINK })),
-        tenants: vec![tenant(JOB_VLAN, mode.into()), tenant(20, Mode::Off.into())].into(),
+        tenants: vec![tenant(10, mode.into()), tenant(20, Mode::Off.into())].into(),
         endpoints: (0..2).map(endpoint).collect(),
         ports: vec![PortFeatures::default(); 3].into(),
         fdb_age_ns: 300_000_000_000,
@@ -462,12 +433,8 @@ mod tests {
     }
 
     fn run(queue: &str, guests: Guests, pairs: usize) -> Outcome {
-        controlled(queue, guests, pairs, None)
-    }
-
-    fn controlled(queue: &str, guests: Guests, pairs: usize, control: Option<Control>) -> Outcome {
         let (_, discipline, bytes) = QUEUES.into_iter().find(|(name, ..)| *name == queue).unwrap();
-        let cell = Cell { queue: (discipline, bytes), guests, pairs, control, seed: 1 };
+        let cell = Cell { queue: (discipline, bytes), guests, pairs, all_capable: false, seed: 1 };
         play(&cell, &job(300_000)).unwrap_or_else(|violation| panic!("{queue}, {guests:?}: {violation}"))
     }
 
@@ -489,21 +456,6 @@ mod tests {
         let (legacy, virtual_) = (lost(Guests::Legacy), lost(Guests::Virtual(Mode::Echo)));
         assert!(legacy.1 > 0, "{legacy:?}");
         assert_eq!(virtual_, (0, 0));
-    }
-
-    #[test]
-    fn a_control_takes_one_kind_of_loss_away() {
-        let published = Guests::Virtual(Mode::EchoPublished);
-        let lost = |guests, control| controlled("red1", guests, 4, control).job.lost;
-        for guests in [Guests::Native, published] {
-            let (without, spared) = (lost(guests, None), lost(guests, Some(Control::Spared(Kind::Ack))));
-            assert!(without[Kind::Ack as usize] > 0 && spared[Kind::Ack as usize] == 0, "{without:?}, {spared:?}");
-        }
-        for guests in [Guests::Legacy, published] {
-            assert_eq!(lost(guests, Some(Control::Spared(Kind::Syn)))[Kind::Syn as usize], 0, "{guests:?}");
-        }
-        let data = |control| lost(published, control)[Kind::Data as usize];
-        assert!(data(Some(Control::Bleached)) > 10 * data(None).max(1));
     }
 
     #[test]

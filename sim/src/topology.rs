@@ -16,7 +16,7 @@ pub use crate::fabric::Plug;
 use crate::attack::Kind;
 use crate::fabric::FabricConfig;
 use crate::mail::MailConfig;
-use crate::packet::{self, Address, Nic};
+use crate::packet::{Address, Nic};
 use crate::tcp::Cheat;
 use crate::tcp::congestion::Algorithm;
 use crate::tcp::receiver::AckPolicy;
@@ -39,29 +39,8 @@ pub struct HostSpec {
     /// Where its connections have ECN, all its packets are capable: SYN, acknowledgements and
     /// retransmissions too (draft-ietf-tcpm-generalized-ecn). Linux's DCTCP is so anyway.
     pub all_capable: bool,
-    /// A control experiment: what it sends of these kinds says that it is capable, whatever its
-    /// connections have, so that no queue drops it where it would mark other packets.
-    pub spared: KindSet,
     /// What its TCP does not keep to.
     pub cheat: Cheat,
-}
-
-/// A set of kinds of segments.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct KindSet(u8);
-
-impl KindSet {
-    /// These kinds.
-    #[must_use]
-    pub fn of(kinds: &[packet::Kind]) -> KindSet {
-        KindSet(kinds.iter().fold(0, |set, &kind| set | 1 << kind as u8))
-    }
-
-    /// Whether a kind is one of them.
-    #[must_use]
-    pub fn has(self, kind: packet::Kind) -> bool {
-        self.0 & 1 << kind as u8 != 0
-    }
 }
 
 /// What a flow sends.
@@ -265,8 +244,6 @@ pub struct Topology {
     pub flows: Vec<FlowSpec>,
     /// Faults with their times in nanoseconds.
     pub faults: Vec<(u64, Fault)>,
-    /// Of the packets of this VLAN links clear the codepoint: what would be marked is dropped.
-    pub bleached: Option<u16>,
     /// Bound of the frames' memory.
     pub pool: PoolLimits,
 }
@@ -285,7 +262,6 @@ impl Default for Topology {
             cables: Vec::new(),
             flows: Vec::new(),
             faults: Vec::new(),
-            bleached: None,
             pool: PoolLimits { small: 1 << 17, medium: 1 << 14, large: 1 << 13 },
         }
     }

@@ -23,7 +23,7 @@ use crate::flow::{FlowEnd, FlowStats, Role, SEND_BUFFER, SinkKind, TcpSink, TcpS
 use crate::host::Host;
 use crate::mail::{Mail, MailStats};
 use crate::node::Node;
-use crate::packet::{self, Envelope, UDP_HEADERS};
+use crate::packet::{Envelope, UDP_HEADERS};
 use crate::random::Random;
 use crate::steering::Steering;
 use crate::tcp::SenderConfig;
@@ -368,12 +368,7 @@ impl World {
                 result.map_err(|what| format!("host {host}: {what}"))?;
             }
             Plug::Switch(index, port) => self.nodes[index].rx(&mut self.pool, self.now, port, frame),
-            Plug::Link(link, side) => {
-                if let Some(vlan) = self.topology.bleached {
-                    packet::bleach(self.pool.bytes_mut(&frame), vlan);
-                }
-                self.links[link].0.send(&mut self.pool, self.now, side, frame);
-            }
+            Plug::Link(link, side) => self.links[link].0.send(&mut self.pool, self.now, side, frame),
             Plug::Fabric(fabric, port) => self.fabrics[fabric].rx(&mut self.pool, self.now, port, frame),
         }
         self.touch(component);
@@ -553,7 +548,7 @@ impl World {
                     Algorithm::Dctcp => SinkKind::Dctcp,
                     Algorithm::NewReno | Algorithm::Cubic => SinkKind::Classic,
                 };
-                Role::TcpSink(Box::new(TcpSink::new(host, kind, random.split())))
+                Role::TcpSink(Box::new(TcpSink::new(host.acks, kind, host.all_capable, random.split())))
             }
             Traffic::Udp { .. } => Role::UdpSink { answers: false, waiting: VecDeque::new() },
             Traffic::Ping { .. } | Traffic::Ask { .. } => Role::UdpSink { answers: true, waiting: VecDeque::new() },
@@ -578,7 +573,7 @@ impl World {
 }
 
 fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Role {
-    let HostSpec { nic, times_syn, all_capable, spared, cheat, .. } = topology.hosts[spec.from];
+    let HostSpec { nic, times_syn, all_capable, cheat, .. } = topology.hosts[spec.from];
     match spec.traffic {
         Traffic::Tcp { algorithm, ecn, bytes, again_after_ns, pace } => {
             let config = SenderConfig {
@@ -593,7 +588,7 @@ fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Rol
                 all_capable,
                 cheat,
             };
-            Role::TcpSource(Box::new(TcpSource::new(config, again_after_ns, spared, random.split())))
+            Role::TcpSource(Box::new(TcpSource::new(config, again_after_ns, random.split())))
         }
         Traffic::Udp { rate, frame, train, on_off_ns } => Role::UdpSource(UdpSource {
             datagram: ((frame as usize).saturating_sub(UDP_HEADERS), train.max(1) as usize),

@@ -6,18 +6,17 @@ use std::time::Instant;
 
 use sim::chaos;
 use sim::scenario::{ALL, Options, Scenario};
-use sim::shuffle::{Cell, Control, Guests, Job, QUEUES};
+use sim::shuffle::{Cell, Guests, Job, QUEUES};
 use sim::work::{Work, Workplace};
 
 const USAGE: &str = "usage: levada-sim [SCENARIO] [--seed N] [--seconds S] [--json]
        levada-sim chaos [--seed N]
        levada-sim work KIND OPERATIONS
-       levada-sim shuffle QUEUE GUESTS PAIRS SEED [CONTROL] < JOB
+       levada-sim shuffle QUEUE GUESTS PAIRS SEED [all-capable] < JOB
 
 Without a scenario, all that print the same every time are run. The same seed prints the same, bit for bit.
 `chaos` builds a random network from the seed and checks that nothing breaks.
 `shuffle` plays a MapReduce job, described on standard input, beside endless flows, and prints what became of it.
-A control, such as spare-ack, takes one cause of losses away.
 `work` does what a switch does again and again, to be counted by others: forward, cut-32, cut-1400 or copy.
 
 scenarios:";
@@ -71,10 +70,9 @@ fn work() -> ExitCode {
 /// Plays one cell of a shuffle and prints it.
 fn shuffle() -> Result<(), String> {
     let words: Vec<String> = std::env::args().skip(2).collect();
-    let control = |word: &String| Control::NAMES.into_iter().find(|(name, _)| name == word).map(|(_, control)| control);
-    let (words, control) = match &words[..] {
-        [words @ .., last] if control(last).is_some() => (words, control(last)),
-        words => (words, None),
+    let (words, all_capable) = match &words[..] {
+        [words @ .., last] if last == "all-capable" => (words, true),
+        words => (words, false),
     };
     let [queue, guests, pairs, seed] = words else {
         return Err(format!("shuffle needs a queue, guests, pairs and a seed\n{}", usage()));
@@ -92,7 +90,7 @@ fn shuffle() -> Result<(), String> {
         .ok_or_else(|| format!("{guests}: no such guests; there are {}", names(&known)))?;
     let number = |text: &String| text.parse::<u64>().map_err(|_| format!("{text}: not a number"));
     let pairs = usize::try_from(number(pairs)?.min(64)).unwrap_or(0);
-    let cell = Cell { queue: (discipline, bytes), guests, pairs, control, seed: number(seed)? };
+    let cell = Cell { queue: (discipline, bytes), guests, pairs, all_capable, seed: number(seed)? };
     let text = std::io::read_to_string(std::io::stdin()).map_err(|error| error.to_string())?;
     let outcome = sim::shuffle::play(&cell, &Job::read(&text)?).map_err(|violation| violation.to_string())?;
     println!("{}", outcome.json());
