@@ -155,6 +155,8 @@ def _pair(
 ) -> Pair:
     cpu = sample_cpu(switch.processes)
     quiet_bps = _rate(switch, quiet_s)
+    if quiet_bps == 0:
+        raise Failed(f"pair {number + 1}: the guest sends nothing, in a quiet window")
     lasting = round(attacked_s + 2 * SETTLE_S)
     words = ("guest", str(switch.hostile_socket), str(lasting), str(1 + number))
     process = lab.spawn(f"hostile{number}", attacker, *words)
