@@ -3,10 +3,12 @@ delivered?
 
 Two hosts of one daemon with persistent endpoints, several paced TCP connections over the link
 between them. The daemon is killed (SIGKILL), and a supervisor (`lab.supervise`) starts it again as
-soon as it has ended; or it is replaced as an operator would (`planned`), by one that takes over
-from it: a number of times, seconds apart. The receiver notes the arrival of data to the
-millisecond; the gap of a restart is the longest time, over all connections, in which one of them
-got nothing. What the machine itself does is shown beside it: the longest gap before the restart.
+soon as it has ended, with or without a store of descriptors like systemd's; or it is replaced as an
+operator would (`planned`), by one that takes over from it: a number of times, seconds apart.
+
+The receiver notes the arrival of data to the millisecond; the gap of a restart is the longest time,
+over all connections, in which one of them got nothing. What the machine itself does is shown beside
+it: the longest gap before the restart.
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ LONGEST_S = 600
 class Supervised(Levada):
     """Levada whose daemon is started again when it ends."""
 
+    options: tuple[str, ...] = ()
+
     def _command(self, config: str) -> list[str]:
         root = Path(__file__).resolve().parents[2]
         return [
@@ -62,12 +66,19 @@ class Supervised(Levada):
             sys.executable,
             "-m",
             "lab.supervise",
+            *self.options,
             *super()._command(config),
         ]
 
     def pid(self) -> int:
         """Of the daemon that runs."""
         return int(re.findall(r"started (\d+)", self.daemon.output())[-1])
+
+
+class Stored(Supervised):
+    """The same; the supervisor holds the devices, too, as systemd does."""
+
+    options = ("--store",)
 
 
 class TakenOver(Levada):
@@ -107,9 +118,15 @@ class Way:
     switch: type[Levada]
     restart: Restarting
     most_ms: float
+    #: Whether devices outlive their last descriptor.
+    persistent: bool = True
 
 
-WAYS = (Way("kill -9", Supervised, kill, 200), Way("planned", TakenOver, planned, 20))
+WAYS = (
+    Way("kill -9", Supervised, kill, 200),
+    Way("kill -9, stored", Stored, kill, 100, persistent=False),
+    Way("planned", TakenOver, planned, 20),
+)
 #: Restarts of each way that count.
 RESTARTS = {False: 7, True: 3}
 
@@ -159,7 +176,7 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
 
 def _play(lab: Lab, way: Way, wanted: int) -> tuple[list[Restart], int]:
     """Restarts until `wanted` of them count, and how many connections were lost by all of them."""
-    switch = way.switch(lab, topology(), persistent=True)
+    switch = way.switch(lab, topology(), persistent=way.persistent)
     with switch.running():
         src, dst = switch.guests["a0"], switch.guests["a1"]
         stream = Stream("load", "a0", "a1", CONNECTION_BPS, CONNECTIONS, row_ms=1)

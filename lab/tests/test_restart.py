@@ -100,6 +100,51 @@ def test_a_killed_program_is_started_again_and_both_end_on_request() -> None:
         os.kill(started[1], 0)
 
 
+#: Leaves a pipe with what is in it to the next, and a second one that it takes back.
+_STORING = """
+import os, socket, sys, time
+say = lambda *words: print(*words, file=sys.stderr, flush=True)
+manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+manager.connect(os.environ["NOTIFY_SOCKET"])
+send = lambda text, *fds: socket.send_fds(manager, [text.encode()], fds)
+assert int(os.environ["LISTEN_PID"]) == os.getpid()
+names = os.environ["LISTEN_FDNAMES"].split(":") if os.environ["LISTEN_FDS"] != "0" else []
+if not names:
+    pipes = [os.pipe() for _ in range(2)]
+    os.write(pipes[0][1], b"left")
+    for name, (read, end) in zip(("one", "two"), pipes):
+        send("FDSTORE=1\\nFDNAME=" + name, read)
+        send("FDSTORE=1\\nFDNAME=" + name + "-end", end)
+    send("FDSTOREREMOVE=1\\nFDNAME=two")
+    read, write = os.pipe()
+    send("BARRIER=1", write)
+    os.close(write)
+    os.read(read, 1)
+    say("stored")
+else:
+    say("found", *names, os.read(3, 9).decode())
+time.sleep(60)
+"""
+
+
+def test_what_a_program_stores_is_given_to_the_next() -> None:
+    supervisor = supervise("--store", sys.executable, "-c", _STORING)
+    assert supervisor.stderr is not None
+    found, pid = "", 0
+    for line in supervisor.stderr:
+        _, what, *more = line.split()
+        if what == "started":
+            pid = int(more[0])
+        elif what == "stored":
+            os.kill(pid, signal.SIGKILL)
+        elif what == "found":
+            found = " ".join(more)
+            supervisor.terminate()
+    assert supervisor.wait(10) == 0
+    # The end of a pipe that nobody reads any more has ended.
+    assert found == "one one-end left"
+
+
 def test_a_program_that_does_not_stay_is_given_up() -> None:
     supervisor = supervise("false")
     _, log = supervisor.communicate(timeout=20)

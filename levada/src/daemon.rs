@@ -143,10 +143,12 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
         let descriptors = stored.filter_map(|(fd, known_as)| Some(Inherited { fd: fd?, known_as })).collect();
         (rundir, Inheritance { descriptors, elsewhere, takeover_client: None })
     };
-    let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance)?;
+    let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance, &notifier)?;
     log.ready();
     notifier.ready(&status(&plan));
-    notifier.forget(&names);
+    if notifier.is_there() {
+        notifier.begin(&names, &running.lend());
+    }
     let watched = notifier.watch(running.inbox.clone(), running.waker.clone());
     watched.map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
     // All that are to have more have been started.
@@ -266,6 +268,7 @@ impl Running {
         log: &Log,
         rundir: &mut RunDir,
         mut inheritance: Inheritance,
+        manager: &Notifier,
     ) -> Result<Running, Failure> {
         let mut pool = Pool::new(plan.pool);
         warm(&mut pool);
@@ -297,7 +300,8 @@ impl Running {
         let service_key = service_key.map_err(failed("cannot keep the key of services in the run directory"))?;
         let processes = Processes::read(Some(rundir.place(PROCESSES)));
         let earlier = Earlier { service_key, processes };
-        let mut reconciler = Reconciler::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone(), earlier);
+        let reconciler = Reconciler::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone(), earlier);
+        let mut reconciler = reconciler.held_by(manager.clone());
         let socket = Socket::among(&mut inheritance.descriptors);
         let survey = Survey::of(inheritance.descriptors, inheritance.elsewhere);
         let sights = reconciler.sights();
@@ -325,7 +329,8 @@ impl Running {
             Arc::new(Handler::new(config, reconciler, facts, mail, ring, log.clone(), admitted, socket, changed));
         let seen = sights.clone();
         let maintenance =
-            Maintenance::new(plan.empty(), log.clone(), inbox.clone(), waker.clone(), news, tasks.clone(), seen);
+            Maintenance::new(plan.empty(), log.clone(), inbox.clone(), waker.clone(), news, tasks.clone(), seen)
+                .held_by(manager.clone());
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket pair"))?;
         let from = inheritance.takeover_client.as_ref().map(|takeover_client| takeover_client.from);
         // From here on nobody else reads the devices.

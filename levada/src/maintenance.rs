@@ -7,6 +7,7 @@ use crate::carriers::Watchers;
 use crate::log::{Level, Log};
 use crate::next_hops::NextHops;
 use crate::next_hops::route_monitor::RouteMonitor;
+use crate::notify::Notifier;
 use crate::recipe::{Recipe, Reopen};
 use crate::whereabouts::Sights;
 use crate::worker::{AnyPort, BondNews, Request, Shortage, Task, Waker};
@@ -169,6 +170,8 @@ pub struct Maintenance {
     hops_pause: Duration,
     /// Lines about events in the second that began then.
     lines: (Instant, u32),
+    /// Holds descriptors of devices, too.
+    manager: Notifier,
 }
 
 impl Maintenance {
@@ -204,7 +207,14 @@ impl Maintenance {
             hops_next: now,
             hops_pause: FIRST_LOOK,
             lines: (now, 0),
+            manager: Notifier::default(),
         }
+    }
+
+    /// With a service manager that holds descriptors of its devices.
+    #[must_use]
+    pub fn held_by(self, manager: Notifier) -> Maintenance {
+        Maintenance { manager, ..self }
     }
 
     /// Works until told to stop.
@@ -215,6 +225,8 @@ impl Maintenance {
             match tasks.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(Task::Lost { device, port, why }) => {
                     drop(port);
+                    // Its copy may keep a namespace from ending.
+                    self.manager.forget(self.devices.get(&device).and_then(|one| one.recipe.as_ref()?.known_as()));
                     self.watched.retain(|watched| watched.device != device);
                     self.sights.forget(&[device]);
                     self.begin(device, &why);
@@ -530,6 +542,7 @@ impl Maintenance {
                     self.log.line(Level::Info, &format!("{} is back", reopen.label));
                     self.sights.forget(&[lost.device]);
                     fresh.notes.iter().for_each(|note| self.log.line(Level::Warning, note));
+                    self.manager.keep_port(&fresh.port);
                     let second = fresh.port.second();
                     self.order(Request::Restore { device: lost.device, port: fresh.port });
                     second.into_iter().for_each(|port| self.watch(lost.device, port));

@@ -2,18 +2,20 @@
 //! sd_listen_fds(3), spoken by hand. Without `NOTIFY_SOCKET` in the environment there is nobody to
 //! tell, and all of this does nothing.
 //!
-//! A planned restart by the manager (`systemctl restart`) is a stop and a start. At the stop the
-//! devices' descriptors go into the manager's store (`FDSTORE=1`); the next process finds them in
-//! `LISTEN_FDS`, goes on with the same devices, and empties the store. What a device is known by is
-//! a part of its descriptor's name there, since its own name and place may be others by now. They
-//! are not in it while the daemon runs, so a device whose endpoint is deleted is gone at once.
+//! Descriptors of devices lie in the manager's store (`FDSTORE=1`) for as long as the devices are
+//! served. So a device outlives its process, killed or stopped, and what endpoints send meanwhile
+//! waits in its ring; the next process finds the descriptors in `LISTEN_FDS` and goes on with the
+//! same devices. What a device is known by is a part of its descriptor's name there, since its own
+//! name and place may be others by now. The manager closes its copies at a time of its own: a
+//! device that is to end is deleted, not closed (`Recipe::remove`).
+//!
 //! Interfaces that are taken are not among them: if the next process did not come, the host would
 //! be cut off for as long as the manager keeps them. VDE clients are unplugged.
 
 use crate::descriptors;
 use crate::privileges::{Duty, confine};
 use crate::worker::{Request, Waker};
-use ports::Inherited;
+use ports::{AnyPort, Inherited};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;
 use std::env;
@@ -35,8 +37,11 @@ const LONGEST_NAME: usize = 255;
 /// How long the manager may take to look at what it was sent before the process ends.
 const BARRIER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
+/// How long a manager may take to make room for a message about its store.
+const ROOM: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
 /// The service manager's socket, where there is one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Notifier(Option<Arc<UnixDatagram>>);
 
 impl Notifier {
@@ -77,20 +82,67 @@ impl Notifier {
         self.0.is_some()
     }
 
-    /// Leaves devices to the next process.
+    /// Leaves devices to the next process. What is in the store already stays as it is.
     pub fn store(&self, devices: &[Inherited]) {
         for device in devices {
-            self.tell(&format!("FDSTORE=1\nFDNAME={}", stored_as(device.known_as.as_deref())), &[device.as_fd()]);
+            self.put(&stored_as(device.known_as.as_deref()), device);
         }
         self.wait();
     }
 
-    /// Empties the store of what was in it under these names.
-    pub fn forget(&self, names: &[String]) {
-        let ours = names.iter().map(String::as_str).filter(|name| known_as(name).is_some());
-        for name in ours.chain([STORED]).collect::<BTreeSet<_>>() {
-            self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), &[]);
+    /// Has the store hold these devices while they are served, and no more of what was in it under
+    /// `names`.
+    pub fn begin(&self, names: &[String], devices: &[Inherited]) {
+        let kept: BTreeSet<String> = devices.iter().filter_map(named).collect();
+        let ours = names.iter().filter(|name| known_as(name).is_some() && !kept.contains(*name));
+        for name in ours.map(String::as_str).chain([STORED]).collect::<BTreeSet<_>>() {
+            self.remove(name);
         }
+        self.keep(devices);
+    }
+
+    /// Has the store hold these devices, too, while they are served. One whose name is too long for
+    /// it could not be taken out by itself, and is left out.
+    pub fn keep(&self, devices: &[Inherited]) {
+        let named = devices.iter().filter_map(|device| Some((named(device)?, device)));
+        for (name, device) in named {
+            // Nobody waits for each of a thousand where the manager hangs.
+            if !self.has_room() {
+                return;
+            }
+            self.put(&name, device);
+        }
+    }
+
+    /// The same of an open port, where it may wait for another process.
+    pub fn keep_port(&self, port: &AnyPort) {
+        if self.is_there() && port.may_wait() {
+            self.keep(&Inherited::all_of(&**port));
+        }
+    }
+
+    /// Takes out of the store what is known by these.
+    pub fn forget(&self, known_as: impl IntoIterator<Item = String>) {
+        for known_as in known_as {
+            if !self.has_room() {
+                return;
+            }
+            self.remove(&stored_as(Some(&known_as)));
+        }
+    }
+
+    /// Whether the manager takes a message, now or soon.
+    fn has_room(&self) -> bool {
+        let Some(socket) = &self.0 else { return false };
+        poll(&mut [PollFd::new(&**socket, PollFlags::OUT)], Some(&ROOM)).is_ok_and(|ready| ready > 0)
+    }
+
+    fn put(&self, name: &str, device: &Inherited) {
+        self.tell(&format!("FDSTORE=1\nFDNAME={name}"), &[device.as_fd()]);
+    }
+
+    fn remove(&self, name: &str) {
+        self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), &[]);
     }
 
     /// Waits until the manager has read all: of a process that has ended it would take nothing
@@ -153,6 +205,11 @@ fn connect(path: &[u8]) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
     Ok(socket)
+}
+
+/// What a device is called in the store, where that is a name of its own.
+fn named(device: &Inherited) -> Option<String> {
+    Some(stored_as(device.known_as.as_deref())).filter(|name| name != STORED)
 }
 
 /// What the descriptor of a device is called in the store: a name has no colons, and only what

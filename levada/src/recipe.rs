@@ -175,10 +175,13 @@ impl Recipe {
         }
     }
 
-    /// Ends what was opened and does not end with its descriptor.
-    pub fn remove(&self) {
-        if let Recipe::Veth(options) = self {
-            veth::remove(options);
+    /// Ends what was opened and does not end with our descriptor: a pair, and a tap of which others
+    /// have a copy of `fd`.
+    pub fn remove(&self, fd: Option<BorrowedFd<'_>>) {
+        match (self, fd) {
+            (Recipe::Veth(options), _) => veth::remove(options),
+            (Recipe::Tap(options), Some(fd)) if !options.persistent => tap::remove(fd),
+            _ => {}
         }
     }
 

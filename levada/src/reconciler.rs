@@ -14,6 +14,7 @@ use crate::log::{Level, Log};
 use crate::maintenance::Seen;
 use crate::next_hops::NextHops;
 use crate::next_hops::report::tunnels;
+use crate::notify::Notifier;
 use crate::processes::Processes;
 use crate::recipe::{Recipe, Reopen, owner};
 use crate::report::Facts;
@@ -30,10 +31,10 @@ use device::{Held, Key, Kind, known_as};
 pub use edits::random;
 use edits::{List, list};
 use ports::packet::Way as Shortcut;
-use ports::{Features, Survey, netns};
+use ports::{Features, Inherited, Survey, netns};
 use ready::{Altered, Fresh, Ready, adopted};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -62,6 +63,8 @@ pub struct Reconciler {
     /// Larger at each start of the daemon: which of its agents' messages are new.
     life: u64,
     earlier: Earlier,
+    /// Holds descriptors of devices, too.
+    manager: Notifier,
 }
 
 /// What a daemon before has left in the run directory.
@@ -120,7 +123,14 @@ impl Reconciler {
             hops: BTreeMap::new(),
             life,
             earlier,
+            manager: Notifier::default(),
         }
+    }
+
+    /// With a service manager that holds descriptors of its devices.
+    #[must_use]
+    pub fn held_by(self, manager: Notifier) -> Reconciler {
+        Reconciler { manager, ..self }
     }
 
     /// What runs.
@@ -297,6 +307,24 @@ impl Reconciler {
         differs
     }
 
+    /// Devices that were opened and that the service manager holds, too, from now on.
+    fn to_be_kept(&self, fresh: &[Fresh]) -> Vec<Inherited> {
+        let ports = fresh.iter().filter_map(|fresh| fresh.port.as_ref()).filter(|port| port.may_wait());
+        ports.filter(|_| self.manager.is_there()).flat_map(|port| Inherited::all_of(&**port)).collect()
+    }
+
+    /// Devices that end, with a descriptor of each that others hold, too.
+    fn to_be_removed(&self, devices: &[Option<Held>]) -> Vec<(Recipe, Option<OwnedFd>)> {
+        let ends = |number: usize| match self.devices.get(number) {
+            Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) => {
+                let is_held = self.manager.is_there() && matches!(recipe, Recipe::Tap(_));
+                Some((recipe.clone(), is_held.then(|| self.descriptor(number)).flatten()))
+            }
+            _ => None,
+        };
+        self.gone(devices).filter_map(ends).collect()
+    }
+
     /// Tells maintenance, lets the worker do it, and closes what is left over.
     fn carry_out(
         &self,
@@ -307,6 +335,8 @@ impl Reconciler {
         returning: Vec<(usize, Reopen)>,
         devices: &[Option<Held>],
     ) -> Result<(), String> {
+        let kept: Vec<Inherited> = self.to_be_kept(&fresh);
+        let removed = self.to_be_removed(devices);
         let List { edits, mut new, plugs, machines } = list(edits, fresh, devices);
         // What was set up otherwise is to be opened again in that way where it is lost.
         new.extend(altered.into_iter().filter_map(|altered| match altered {
@@ -339,11 +369,9 @@ impl Reconciler {
             .recv_timeout(PATIENCE)
             .map_err(|_| "the worker did not answer; see the log, then restart the daemon".to_owned())?;
         drop(edited.rest);
-        for number in self.gone(devices) {
-            if let Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) = self.devices.get(number) {
-                recipe.remove();
-            }
-        }
+        self.manager.forget(removed.iter().filter_map(|(recipe, _)| recipe.known_as()));
+        netns::roaming(|| removed.iter().for_each(|(recipe, fd)| recipe.remove(fd.as_ref().map(AsFd::as_fd))));
+        self.manager.keep(&kept);
         for (plug, number) in plugs {
             self.plugs.join(plug, number);
         }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
+use crate::Port;
 use crate::netns::{Identity, Netns};
 use crate::rtnl::Link;
 
@@ -36,6 +37,17 @@ pub struct Inherited {
     pub fd: OwnedFd,
     /// What that process knew it by ([`crate::Port::known_as`]), where it said so.
     pub known_as: Option<String>,
+}
+
+impl Inherited {
+    /// Second descriptors of a port, for a process that goes on after this one. Where there is none
+    /// to be had, that process opens what it does not get, and says so where it cannot.
+    #[must_use]
+    pub fn all_of(port: &dyn Port) -> Vec<Inherited> {
+        let known_as = || port.known_as().map(str::to_owned);
+        let copy = |fd: BorrowedFd<'_>| Some(Inherited { fd: fd.try_clone_to_owned().ok()?, known_as: known_as() });
+        port.lent().into_iter().filter_map(copy).collect()
+    }
 }
 
 impl From<OwnedFd> for Inherited {

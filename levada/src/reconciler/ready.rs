@@ -215,7 +215,7 @@ impl Reconciler {
                 Some(Some(Held { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
                 Some(Some(Held { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
                 // What is another process's stays.
-                Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) if !fresh.is_adopted => recipe.remove(),
+                Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) if !fresh.is_adopted => recipe.remove(None),
                 _ => {}
             }
         }

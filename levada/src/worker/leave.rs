@@ -1,11 +1,10 @@
 //! How the worker gives its work away: see `handover`.
 
-use super::{AnyPort, Backing, Request, Worker};
+use super::{Backing, Request, Worker};
 use datapath::program::PortId;
 use datapath::switch::{Imported, State};
 use datapath::units::Instant;
 use ports::Inherited;
-use std::os::fd::BorrowedFd;
 use std::sync::mpsc::SyncSender;
 
 /// How long the old worker goes on sending what it holds before the new one starts, in nanoseconds:
@@ -38,16 +37,7 @@ impl Worker {
         let (skip, take) = if let Lent::Of(number) = which { (number, 1) } else { (0, usize::MAX) };
         let ports = devices.skip(skip).take(take).filter_map(|(number, device)| Some((number, device.port.as_ref()?)));
         let ports = ports.filter(|(_, port)| which != Lent::MayWait || port.may_wait());
-        let lent = ports.flat_map(|(number, port)| port.lent().into_iter().map(move |fd| (number, port, fd)));
-        // Out of descriptors: the new process opens what it does not get, and says so where it
-        // cannot.
-        let lend = |(number, port, fd): (_, &AnyPort, BorrowedFd<'_>)| {
-            Some((
-                number,
-                Inherited { fd: fd.try_clone_to_owned().ok()?, known_as: port.known_as().map(str::to_owned) },
-            ))
-        };
-        lent.filter_map(lend).collect()
+        ports.flat_map(|(number, port)| Inherited::all_of(&**port).into_iter().map(move |one| (number, one))).collect()
     }
 
     /// Goes on where another worker's switch number `switch` stood `away_ns` ago. To be called

@@ -203,9 +203,7 @@ fn a_service_manager_keeps_a_tap_that_was_moved() {
         assert!(daemon.wait().success(), "{}", daemon.log());
         assert_eq!(manager.store.len(), 2);
         daemon = manager.start_as(&bed, &text);
-        for _ in 0..2 {
-            manager.hears("FDSTOREREMOVE=1\nFDNAME=levada-device=");
-        }
+        manager.keeps(2);
         assert_eq!(index(&bed, "a"), first);
         is_shown(&bed, &daemon, "a");
     }

@@ -20,6 +20,7 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use datapath::wire::Mac;
 use rustix::io::Errno;
@@ -36,6 +37,9 @@ use crate::vnet::HEADER_BYTES;
 const PASSING_NAME: &str = "levada%d";
 /// The longest name of an interface, in bytes (`IFNAMSIZ` less the closing zero).
 const LONGEST_NAME: usize = 15;
+/// How long whoever held a device for an earlier process may take to close it: a service manager
+/// does so at a time of its own.
+const RELEASE: Duration = Duration::from_millis(500);
 
 /// How a TAP device is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -370,6 +374,12 @@ pub(crate) fn settle(options: &TapOptions, tap: BorrowedFd<'_>, up: bool) -> Res
     }))
 }
 
+/// Deletes a device, wherever it is, of which others than us may have a descriptor.
+pub fn remove(tap: BorrowedFd<'_>) {
+    // What is gone already is gone; what cannot be deleted ends with the last descriptor.
+    let _ = visit(tap, |netlink, link, _| netlink.delete(link.index));
+}
+
 /// All tagged devices that `wanted` accepts, in our own namespace, in the named ones and in `more`.
 fn tagged(more: &[Netns], wanted: impl Fn(&Tag) -> bool + Sync) -> io::Result<Vec<(Option<Netns>, Link)>> {
     let ours = || -> io::Result<Vec<Link>> {
@@ -402,7 +412,13 @@ fn take_up(
 ) -> Result<Attached, OpenError> {
     let fd = within(options, place.as_ref(), || {
         let fd = ioctl::open()?;
-        ioctl::attach(fd.as_fd(), &link.name, false).map(|_| fd)
+        let end = Instant::now() + RELEASE;
+        loop {
+            match ioctl::attach(fd.as_fd(), &link.name, false) {
+                Err(Errno::BUSY) if Instant::now() < end => std::thread::sleep(RELEASE / 100),
+                attached => return attached.map(|_| fd),
+            }
+        }
     })?
     .map_err(|errno| match errno {
         Errno::BUSY => OpenError::InUse { device: link.name.clone() },
