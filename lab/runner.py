@@ -64,7 +64,7 @@ def _arguments() -> argparse.Namespace:
         epilog=f"experiments:\n{experiments}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("experiment", nargs="?", choices=list(EXPERIMENTS))
+    parser.add_argument("experiment", nargs="?", choices=list(EXPERIMENTS), metavar="EXPERIMENT")
     parser.add_argument("--quick", action="store_true", help="one short run a cell")
     parser.add_argument("--only", metavar="PART", help="one part of an experiment that has several")
     parser.add_argument("--out", type=Path, help="folder of the result; default out/EXPERIMENT")
