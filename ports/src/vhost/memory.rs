@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::fault::Watch;
 use super::message::{MOST_REGIONS, Region};
+use super::port::LONG_HEADER_BYTES;
 
 /// Why memory cannot be used.
 #[derive(Debug)]
@@ -249,25 +250,69 @@ impl Memory {
         true
     }
 
-    /// Copies from a guest's address. False: some of it is nowhere, and what is in `into` means
-    /// nothing.
+    /// Copies from a guest's address to a header and a frame, the one behind the other. False: some
+    /// of it is nowhere, and what is in them means nothing.
     #[must_use]
-    pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        let (to, bytes) = (into.as_mut_ptr(), into.len());
-        // SAFETY: `from` has so many bytes, and so has `into` from there on; they are different
-        // memory.
-        self.pieces(address, bytes, |from, at, piece| unsafe {
-            std::ptr::copy_nonoverlapping(from.as_ptr(), to.add(at), piece);
-        })
+    pub fn read(&self, address: u64, into: [&mut [u8]; 2]) -> bool {
+        let bytes = into.iter().map(|part| part.len()).sum::<usize>();
+        let whole = self.at_guest(address, bytes as u64);
+        let (mut is_there, mut done) = (true, 0);
+        for part in into {
+            let (to, bytes) = (part.as_mut_ptr(), part.len());
+            if let Some(from) = whole {
+                // SAFETY: all of it is there from `from` on, and so many bytes are in `part`; they
+                // are different memory.
+                unsafe { copy(from.as_ptr().add(done), to, bytes) };
+            } else {
+                // SAFETY: `from` has so many bytes, and so has `part` from there on; they are
+                // different memory.
+                is_there &= self.pieces(address.wrapping_add(done as u64), bytes, |from, at, piece| unsafe {
+                    copy(from.as_ptr(), to.add(at), piece);
+                });
+            }
+            done += bytes;
+        }
+        is_there
     }
 
-    /// Copies to a guest's address. False: some of it is nowhere.
+    /// Copies a header and a frame to a guest's address, the one behind the other. False: some of
+    /// it is nowhere.
     #[must_use]
-    pub fn write(&self, address: u64, from: &[u8]) -> bool {
-        // SAFETY: `to` has so many bytes, and so has `from` from there on; they are different
-        // memory.
-        self.pieces(address, from.len(), |to, at, piece| unsafe {
-            std::ptr::copy_nonoverlapping(from.as_ptr().add(at), to.as_ptr(), piece);
-        })
+    pub fn write(&self, address: u64, from: [&[u8]; 2]) -> bool {
+        let bytes = from.iter().map(|part| part.len()).sum::<usize>();
+        let whole = self.at_guest(address, bytes as u64);
+        let (mut is_there, mut done) = (true, 0);
+        for part in from {
+            let (from, bytes) = (part.as_ptr(), part.len());
+            if let Some(to) = whole {
+                // SAFETY: all of it is there from `to` on, and so many bytes are in `part`; they
+                // are different memory.
+                unsafe { copy(from, to.as_ptr().add(done), bytes) };
+            } else {
+                // SAFETY: `to` has so many bytes, and so has `part` from there on; they are
+                // different memory.
+                is_there &= self.pieces(address.wrapping_add(done as u64), bytes, |to, at, piece| unsafe {
+                    copy(from.add(at), to.as_ptr(), piece);
+                });
+            }
+            done += bytes;
+        }
+        is_there
+    }
+}
+
+/// Copies, and a header without a call.
+///
+/// # Safety
+/// As of [`std::ptr::copy_nonoverlapping`].
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's word.
+    unsafe {
+        if bytes == LONG_HEADER_BYTES {
+            std::ptr::copy_nonoverlapping(from, to, LONG_HEADER_BYTES);
+        } else {
+            std::ptr::copy_nonoverlapping(from, to, bytes);
+        }
     }
 }

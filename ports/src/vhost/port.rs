@@ -206,21 +206,15 @@ fn gather(
 
 /// Writes what comes at `done` of header and frame to a piece, and says how much.
 fn put(ring: &Ring, piece: &Piece, header: &[u8], bytes: &[u8], done: usize) -> usize {
-    let mut room = piece.bytes as usize;
-    let (mut address, mut written) = (piece.address, 0);
-    for part in [
-        header.get(done..).unwrap_or_default(),
-        bytes.get((done.max(header.len())) - header.len()..).unwrap_or_default(),
-    ] {
-        let part = &part[..part.len().min(room)];
-        if part.is_empty() {
-            continue;
-        }
-        // Where it is nowhere, the guest has said so: it gets less than it is told.
-        let _ = ring.memory().write(address, part);
-        (address, room, written) = (address.wrapping_add(part.len() as u64), room - part.len(), written + part.len());
-    }
-    written
+    let room = piece.bytes as usize;
+    let header_done = done.min(header.len());
+    let head = &header[header_done..];
+    let head = &head[..head.len().min(room)];
+    let body = &bytes[done - header_done..];
+    let body = &body[..body.len().min(room - head.len())];
+    // Where it is nowhere, the guest has said so: it gets less than it is told.
+    let _ = ring.memory().write(piece.address, [head, body]);
+    head.len() + body.len()
 }
 
 /// Copies a frame out of a chain. `None`: the pool has no buffer. What is no frame becomes one
@@ -234,15 +228,12 @@ fn read(ring: &Ring, chain: Chain, pieces: &[Piece], form: &Form, pool: &mut Poo
     let header = &mut header[..form.header_bytes];
     let (mut done, mut is_there) = (0, length.is_some());
     for piece in pieces.iter().take_while(|_| length.is_some()) {
-        let (mut address, mut left) = (piece.address, piece.bytes as usize);
-        if done < header.len() {
-            let part = left.min(header.len() - done);
-            is_there &= ring.memory().read(address, &mut header[done..done + part]);
-            (address, left, done) = (address.wrapping_add(part as u64), left - part, done + part);
-        }
-        let at = done - header.len().min(done);
-        is_there &= left == 0 || ring.memory().read(address, &mut bytes[at..at + left]);
-        done += left;
+        let (bytes_here, header_done) = (piece.bytes as usize, done.min(header.len()));
+        let head = bytes_here.min(header.len() - header_done);
+        let body = done - header_done..done + bytes_here - head - header_done;
+        let into = [&mut header[header_done..header_done + head], &mut bytes[body]];
+        is_there &= ring.memory().read(piece.address, into);
+        done += bytes_here;
     }
     if is_there {
         let mut words = [0; HEADER_BYTES];
@@ -308,6 +299,10 @@ impl Port for VhostPort {
 
     fn write(&mut self, pool: &mut Pool, frame: &Frame) -> Result<(), Refused> {
         self.give(pool, frame)
+    }
+
+    fn writes_by_call(&self) -> bool {
+        false
     }
 
     /// Lets the guest know of the burst, and calls it where it wants to be.
