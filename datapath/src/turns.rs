@@ -71,8 +71,9 @@ struct Node {
     place: u32,
     /// Leaves below it that have something to do; of a leaf 0 or 1.
     ready: u32,
-    /// What it was charged and its groups were not yet.
+    /// What it was charged and its groups were not yet; of that, what came to it unasked.
     owed_ns: u64,
+    unasked_ns: u64,
     spent: Spent,
     /// While it is ready: what all, and what it had used when it became so.
     since: (u64, u64),
@@ -222,6 +223,15 @@ impl Turns {
         node.owed_ns = node.owed_ns.saturating_add(cost_ns).min(MOST_NS);
     }
 
+    /// The same of something that came from another group of the root, at no turn of this one: so
+    /// the others in this one do not wait for what they could not refuse.
+    #[inline]
+    pub fn charge_unasked(&mut self, seat: Seat, cost_ns: u64) {
+        self.charge(seat, cost_ns);
+        let node = &mut self.nodes[seat.index()];
+        node.unasked_ns = node.unasked_ns.saturating_add(cost_ns).min(node.owed_ns);
+    }
+
     /// What a leaf, or all below a group, has had.
     #[must_use]
     pub fn spent(&self, seat: Seat) -> Spent {
@@ -252,14 +262,16 @@ impl Turns {
     fn settle(&mut self) {
         while let Some(seat) = self.owing.pop() {
             let cost_ns = std::mem::take(&mut self.nodes[seat as usize].owed_ns);
+            let unasked_ns = std::mem::take(&mut self.nodes[seat as usize].unasked_ns);
             self.spent_ns += cost_ns;
             let mut at = seat;
             while at != NONE {
                 let node = &mut self.nodes[at as usize];
                 node.spent.used_ns += cost_ns;
                 let (parent, place) = (node.parent, node.place);
-                if let Some(group) = self.group(parent) {
-                    group.charge(place, cost_ns);
+                let burden_ns = if parent == Turns::ROOT.0 { cost_ns - unasked_ns } else { cost_ns };
+                if let Some(group) = self.group(parent).filter(|_| burden_ns > 0) {
+                    group.charge(place, burden_ns);
                 }
                 at = parent;
             }
@@ -270,7 +282,7 @@ impl Turns {
 impl Node {
     fn new(parent: u32, place: u32, is_group: bool) -> Node {
         let group = is_group.then(Box::default);
-        Node { parent, place, ready: 0, owed_ns: 0, spent: Spent::default(), since: (0, 0), group }
+        Node { parent, place, ready: 0, owed_ns: 0, unasked_ns: 0, spent: Spent::default(), since: (0, 0), group }
     }
 
     /// How long it has waited since it became ready.

@@ -52,7 +52,7 @@ pub use leave::Lent;
 pub use ports::AnyPort;
 use ports::{BURST_BYTES, PortError, Refused, Unsent};
 pub use prices::Stalls;
-use prices::{Written, price};
+use prices::{Run, Target, Written, price};
 pub use request::Request;
 pub use seats::{Claim, Payer};
 use seats::{Duty, Seats, ends_of};
@@ -142,6 +142,9 @@ pub struct LinkSlot {
     pub link: Link,
     /// Switch and port at [`Side::A`] and [`Side::B`].
     pub ends: [(usize, PortId); 2],
+    /// What senders have paid for the writing of what arrived at each end, and nobody has used yet,
+    /// in nanoseconds.
+    prepaid_ns: [u64; 2],
 }
 
 /// What is outside the switches.
@@ -151,6 +154,8 @@ struct Outside {
     link_slots: Vec<Option<Box<LinkSlot>>>,
     /// Devices that were handed frames at this visit: to be flushed.
     written: Vec<usize>,
+    /// What was written last and is not charged yet.
+    run: Option<Run>,
     costs: Costs,
     stalls: Stalls,
     clock: Clock,
@@ -254,6 +259,7 @@ impl Worker {
                 devices: parts.devices,
                 link_slots: parts.link_slots.into_iter().map(|link_slot| Some(Box::new(link_slot))).collect(),
                 written: Vec::with_capacity(VISIT),
+                run: None,
                 costs: Costs::default(),
                 stalls: Stalls::default(),
                 clock: parts.clock,
@@ -511,12 +517,17 @@ impl Worker {
             moved += 1;
             let way = switch_slot.ways.get(port.0 as usize).copied().flatten();
             let payer = pool.meta(&frame).payer().and_then(|port| *switch_slot.ways.get(port.0 as usize)?);
-            let mut written = Written::of(pool, &frame, &outside.costs.write);
-            let start = outside.now;
+            let target = match way {
+                Some(Backing::Device(device)) => {
+                    Some(Target { payer, device, is_uplink: switch_slot.switch.is_uplink(port) })
+                }
+                _ => None,
+            };
+            let written = Written::of(pool, &frame, &outside.costs.write);
+            outside.end_run_of_others(seats, target);
             let left = outside.leave(pool, &mut switch_slot.switch, port, way, frame);
-            if let Some(Backing::Device(device)) = way {
-                written.took_ns = left.is_ok().then_some(outside.now.since(start));
-                outside.charge_write(seats, payer, (device, switch_slot.switch.is_uplink(port)), written);
+            if let Some(target) = target {
+                outside.note_write(seats, target, written, left.is_ok());
             }
             if let Err(refused) = left {
                 switch_slot.switch.port_drops(port, refused.reason(), 1);
@@ -525,6 +536,7 @@ impl Worker {
                 }
             }
         };
+        outside.end_run(seats);
         lost = outside.flush(pool, &mut switch_slot.switch).or(lost);
         // What is left over now is not late.
         switch_slot.due = if switch_slot.touched { None } else { switch_slot.switch.poll_due() };
@@ -551,7 +563,12 @@ impl Worker {
             let Some((side, frame)) = link_slot.link.poll(pool, outside.now) else { break };
             moved += 1;
             let (switch, port) = link_slot.ends[side as usize];
-            seats.charge(Backing::Link(index, side), outside.costs.make.of(1, pool.len(&frame) as u64));
+            let (from, _) = link_slot.ends[side.other() as usize];
+            let ways = &switch_slots[from].ways;
+            let sender = pool.meta(&frame).payer().and_then(|port| *ways.get(port.0 as usize)?);
+            let Costs { make, write, .. } = &outside.costs;
+            let bytes = pool.len(&frame) as u64;
+            link_slot.charge_crossing(seats, (index, side), sender, (make.of(1, bytes), write.of(1, bytes)));
             match trace {
                 None => {
                     switch_slots[switch].switch.rx(pool, outside.now, port, frame);
@@ -636,15 +653,8 @@ impl Outside {
                     device.is_written = true;
                     self.written.push(index);
                 }
-                let (start, bytes) = (self.now, pool.len(&frame) as u64);
                 let result = open.write(pool, &frame);
-                self.now = self.clock.now();
                 switch.give_back(pool, self.now, port, frame);
-                let took = self.now.since(start);
-                device.use_.write_ns += took;
-                if result.is_ok() {
-                    self.costs.write.learn(1, bytes, took);
-                }
                 result
             }
         }

@@ -130,6 +130,12 @@ pub trait Port {
         result
     }
 
+    /// Whether [`Port::write`] makes a system call. Where it only copies, its caller may take the
+    /// time of some frames together.
+    fn writes_by_call(&self) -> bool {
+        true
+    }
+
     /// Publishes what [`Port::write`] has taken since the last call, where it left that to be done
     /// for a burst at once. Called after each visit that handed frames to the port. Returns whether
     /// there was something to do: then the time counts as writing.

@@ -135,6 +135,35 @@ fn what_somebody_caused_is_charged_whether_it_has_a_turn_or_not() {
 }
 
 #[test]
+fn what_comes_unasked_is_paid_within_its_group_of_the_root_and_does_not_hold_up_that() {
+    let mut bed = Bed::new();
+    let [near, far] = [1, 1].map(|weight| bed.turns.add_group(Turns::ROOT, weight));
+    let sender = bed.leaf(near, 1, 10_000);
+    let (uplink, tenants) = (bed.turns.add_group(far, 1), bed.turns.add_group(far, 1));
+    let link = bed.turns.add_leaf(uplink, 1);
+    let victim = bed.leaf(tenants, 1, 1_000);
+    bed.turns.sleep(bed.leaves[victim].0);
+    for round in 0..2_000 {
+        // Each turn of the sender makes work in the other group, where nobody can refuse it.
+        bed.turns.charge_unasked(link, 90_000);
+        if round % 10 == 9 {
+            bed.turns.wake(bed.leaves[victim].0);
+            assert_eq!(bed.serve(), victim, "it does not wait for what others sent there: round {round}");
+            bed.turns.sleep(bed.leaves[victim].0);
+        }
+        assert_eq!(bed.serve(), sender);
+    }
+    assert_eq!(bed.turns.spent(far).used_ns, 2_000 * 90_000 + 200 * 1_000, "all of it is counted");
+    // Within the group it is owed.
+    bed.turns.wake(link);
+    bed.turns.wake(bed.leaves[victim].0);
+    for _ in 0..1_000 {
+        assert_ne!(bed.turns.next_turn().unwrap().seat, link);
+        bed.serve();
+    }
+}
+
+#[test]
 fn who_is_alone_owes_nothing_afterwards() {
     let mut bed = Bed::new();
     let (a, b) = (bed.leaf(Turns::ROOT, 1, 25_000), bed.leaf(Turns::ROOT, 1, 25_000));

@@ -255,6 +255,6 @@ impl LinkSlot {
     /// A link with nothing on it.
     #[must_use]
     pub fn new(config: LinkConfig, ends: [(usize, PortId); 2]) -> LinkSlot {
-        LinkSlot { link: Link::new(config), ends }
+        LinkSlot { link: Link::new(config), ends, prepaid_ns: [0; 2] }
     }
 }

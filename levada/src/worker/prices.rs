@@ -11,9 +11,11 @@
 
 use super::device::Device;
 use super::seats::Seats;
-use super::{Backing, Outside};
+use super::{Backing, LinkSlot, Outside};
 use datapath::frame::{Frame, Pool};
+use datapath::link::Side;
 use datapath::turns::Cost;
+use datapath::units::Instant;
 use std::fs::File;
 use std::io::{Read, Seek};
 
@@ -24,16 +26,22 @@ const SLOW: u64 = 4;
 /// kernel does not count may cost, and more than a guest's stack takes for a frame.
 const MOST_NS: u64 = 10_000_000;
 
-/// A frame that is to be written, as far as its price is concerned.
-#[derive(Clone, Copy, Debug)]
+/// Bytes after which the clock is read, however cheap a write is: what is due is not to wait for
+/// more than some microseconds.
+const RUN_BYTES: u64 = 16 << 10;
+/// Most that is kept of what was paid for frames from a link, in nanoseconds: of those that are
+/// dropped nobody uses it, and copies are not to be had for that.
+const MOST_PREPAID_NS: u64 = 1_000_000;
+
+/// Frames that are written, as far as their price is concerned.
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Written {
+    pub frames: u64,
     pub bytes: u64,
-    /// Segments that it is on the wire: the kernel may cut it.
+    /// Segments that they are on the wire: the kernel may cut them.
     pub segments: u64,
-    /// What writing such a frame usually costs, in nanoseconds.
+    /// What writing such frames usually costs, in nanoseconds.
     pub usual_ns: u64,
-    /// What it took; none where it was refused.
-    pub took_ns: Option<u64>,
 }
 
 impl Written {
@@ -41,34 +49,127 @@ impl Written {
     pub fn of(pool: &Pool, frame: &Frame, usual: &Cost) -> Written {
         let (bytes, size) = (pool.len(frame) as u64, u64::from(pool.meta(frame).offload.gso_size));
         let segments = if size > 0 { bytes.div_ceil(size) } else { 1 };
-        Written { bytes, segments, usual_ns: usual.of(1, bytes), took_ns: None }
+        Written { frames: 1, bytes, segments, usual_ns: usual.of(1, bytes) }
+    }
+
+    fn add(&mut self, other: &Written) {
+        self.frames += other.frames;
+        self.bytes += other.bytes;
+        self.segments += other.segments;
+        self.usual_ns += other.usual_ns;
     }
 }
 
+/// Where frames go, and who pays for that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Target {
+    pub payer: Option<Backing>,
+    pub device: usize,
+    pub is_uplink: bool,
+}
+
+/// Frames that were written one behind the other to the same target, and which are charged
+/// together. Of a port whose write is a system call, that is one; where it is a copy in memory, the
+/// clock would take as long as the copy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    target: Target,
+    written: Written,
+    start: Instant,
+}
+
 impl Outside {
-    /// Charges a write to a device: to `payer`, whose frame it is, and to the owner of the device.
-    pub(super) fn charge_write(
-        &mut self,
-        seats: &mut Seats,
-        payer: Option<Backing>,
-        (device, is_uplink): (usize, bool),
-        written: Written,
-    ) {
-        let Written { bytes, segments, usual_ns, took_ns } = written;
-        // A frame that is refused, or whose port is gone, costs as much.
+    /// Ends the run where the next frame is none of it.
+    pub(super) fn end_run_of_others(&mut self, seats: &mut Seats, target: Option<Target>) {
+        if self.run.as_ref().is_some_and(|run| Some(run.target) != target) {
+            self.end_run(seats);
+        }
+    }
+
+    /// A frame was handed to a device: now, where no run goes on, else behind what is in it. A
+    /// frame that is refused, or whose port is gone, costs as much as others.
+    pub(super) fn note_write(&mut self, seats: &mut Seats, target: Target, written: Written, is_taken: bool) {
+        if !is_taken {
+            self.end_run(seats);
+            let start = self.now;
+            self.devices[target.device].use_.write_ns += self.look().since(start);
+            return self.charge_write(seats, target, written, None);
+        }
+        let start = self.now;
+        let run = self.run.get_or_insert(Run { target, written: Written::default(), start });
+        run.written.add(&written);
+        let is_over = run.written.bytes >= RUN_BYTES;
+        if is_over || self.devices[target.device].port.as_ref().is_none_or(|port| port.writes_by_call()) {
+            self.end_run(seats);
+        }
+    }
+
+    /// Reads the clock, and charges what was written.
+    pub(super) fn end_run(&mut self, seats: &mut Seats) {
+        let Some(Run { target, written, start }) = self.run.take() else { return };
+        let took_ns = self.look().since(start);
+        self.devices[target.device].use_.write_ns += took_ns;
+        self.costs.write.learn(written.frames, written.bytes, took_ns);
+        self.charge_write(seats, target, written, Some(took_ns));
+    }
+
+    /// Charges writes to a device: to the payer, whose frames they are, and to the owner of the
+    /// device.
+    pub(super) fn charge_write(&mut self, seats: &mut Seats, target: Target, written: Written, took_ns: Option<u64>) {
+        let Target { payer, device, is_uplink } = target;
+        let Written { frames, bytes, segments, usual_ns } = written;
         let price_ns = took_ns.map_or(usual_ns, |ns| {
             let Outside { devices, stalls, .. } = self;
             let Device { write, .. } = &mut devices[device];
-            price(write, stalls, (1, bytes), ns)
+            price(write, stalls, (frames, bytes), ns)
         });
-        let cutting_ns = if segments > 1 { self.costs.make.of(segments, bytes) } else { 0 };
+        let cutting_ns = if segments > frames { self.costs.make.of(segments, bytes) } else { 0 };
         let sender_ns = price_ns.min(usual_ns * SLOW + cutting_ns);
-        if let Some(payer) = payer {
-            seats.charge(payer, sender_ns);
+        let receiver_ns = if is_uplink { 0 } else { price_ns - sender_ns };
+        match payer {
+            Some(way @ Backing::Link(index, side)) => {
+                let link_slot = self.link_slots.get_mut(index).and_then(Option::as_mut);
+                let prepaid_ns = link_slot.map_or(0, |link_slot| link_slot.take_prepaid(side, sender_ns));
+                seats.charge_unasked(way, sender_ns - prepaid_ns);
+                seats.charge_unasked(Backing::Device(device), receiver_ns);
+            }
+            Some(payer) => {
+                seats.charge(payer, sender_ns);
+                seats.charge(Backing::Device(device), receiver_ns);
+            }
+            None => seats.charge(Backing::Device(device), receiver_ns),
         }
-        if !is_uplink {
-            seats.charge(Backing::Device(device), price_ns - sender_ns);
+    }
+}
+
+impl LinkSlot {
+    /// Charges what a frame is going to cost in the switch that it arrives in (making it what it is
+    /// there, and writing it): to its sender, in the switch that it was read in. So who floods over
+    /// a link is read less, as who floods its neighbours is. Where nobody knows the sender, to the
+    /// link.
+    pub(super) fn charge_crossing(
+        &mut self,
+        seats: &mut Seats,
+        (index, side): (usize, Side),
+        sender: Option<Backing>,
+        (make_ns, write_ns): (u64, u64),
+    ) {
+        let Some(sender) = sender else { return seats.charge_unasked(Backing::Link(index, side), make_ns) };
+        let prepaid_ns = &mut self.prepaid_ns[side as usize];
+        *prepaid_ns = (*prepaid_ns + write_ns).min(MOST_PREPAID_NS);
+        match sender {
+            // It came to that switch over another link.
+            Backing::Link(..) => seats.charge_unasked(sender, make_ns + write_ns),
+            Backing::Device(_) => seats.charge(sender, make_ns + write_ns),
         }
+    }
+
+    /// Takes up to `most_ns` of what was paid for frames that arrived at an end.
+    fn take_prepaid(&mut self, side: Side, most_ns: u64) -> u64 {
+        let prepaid_ns = &mut self.prepaid_ns[side as usize];
+        let taken_ns = most_ns.min(*prepaid_ns);
+        *prepaid_ns -= taken_ns;
+        taken_ns
     }
 }
 

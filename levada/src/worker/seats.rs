@@ -182,6 +182,13 @@ impl Seats {
         }
     }
 
+    /// The same, where it came over a link, from another switch.
+    pub fn charge_unasked(&mut self, way: Backing, cost_ns: u64) {
+        if let Some(taken) = self.taken(way) {
+            self.turns.charge_unasked(taken.seat, cost_ns);
+        }
+    }
+
     pub fn charge_own(&mut self, cost_ns: u64) {
         self.turns.charge(self.own, cost_ns);
     }

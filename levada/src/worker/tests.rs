@@ -4,10 +4,12 @@
 use super::*;
 use datapath::frame::PoolLimits;
 use datapath::guard::Identity;
+use datapath::link::LinkConfig;
 use datapath::offload::{Offload, OffloadSupport};
 use datapath::program::{Change, Endpoint, EndpointId, PortFeatures, Program, Tenant, TenantId};
 use datapath::service::{Address, Backend, SWEPT_PLACES, Service, ServiceId};
 use datapath::turns::TURN_NS;
+use datapath::units::Rate;
 use datapath::verdict::Reason;
 use datapath::wire::{Mac, build, protocol};
 use ports::Port;
@@ -569,12 +571,90 @@ fn a_sender_pays_no_more_for_a_slow_receiver_than_some_times_the_usual() {
         worker.seats.spent(Backing::Device(port)).used_ns
     };
     let before = [2, 1].map(|port| spent(&mut worker, port));
-    let written = Written { bytes: 60, segments: 1, usual_ns, took_ns: Some(1_000_000) };
+    let written = Written { frames: 1, bytes: 60, segments: 1, usual_ns };
     let Worker { outside, seats, .. } = &mut worker;
-    outside.charge_write(seats, Some(Backing::Device(2)), (1, false), written);
+    let target = Target { payer: Some(Backing::Device(2)), device: 1, is_uplink: false };
+    outside.charge_write(seats, target, written, Some(1_000_000));
     let after = [2, 1].map(|port| spent(&mut worker, port));
     let [sender, receiver] = [0, 1].map(|i| after[i] - before[i]);
     assert!(sender <= usual_ns * 5 && receiver > 900_000, "{sender} and {receiver} ns");
+}
+
+/// The worker with a second switch that a link joins to the first: endpoint 1 of both is at the
+/// link, and 0 is the sender in the first, a slow receiver in the second, whose endpoints 2 and 3
+/// are another tenant's, which asks for little.
+fn two_switches() -> (Worker, Vec<PairPort>, Receiver<Task>) {
+    let (mut worker, mut far, tasks) = by_hand();
+    let (near, more) = (0..3).map(|_| pair(FRAMES, OffloadSupport::ALL)).unzip::<_, _, Vec<_>, Vec<_>>();
+    let mut far_program = program(4);
+    far_program.tenants.push(Tenant::default());
+    for endpoint in far_program.endpoints.values_mut().skip(2) {
+        endpoint.tenant = TenantId(1);
+    }
+    // What is at 1 here is 0 there.
+    let macs = [1, 0, 2, 3].map(|number| vec![mac(number)]);
+    for (endpoint, macs) in far_program.endpoints.values_mut().zip(macs) {
+        endpoint.identity.macs = macs;
+    }
+    let config = LinkConfig { rate: Rate(100 * Rate::GBIT), delay_ns: 0, ..LinkConfig::default() };
+    worker.outside.link_slots.push(Some(Box::new(LinkSlot::new(config, [(0, PortId(1)), (1, PortId(1))]))));
+    worker.switch_slots[0].ways[1] = Some(Backing::Link(0, Side::A));
+    let mut ways: Vec<_> = (4..7).map(|device| Some(Backing::Device(device))).collect();
+    ways.insert(1, Some(Backing::Link(0, Side::B)));
+    worker.switch_slots.push(SwitchSlot::new(Switch::new(&far_program, 1).unwrap(), ways));
+    let ports = near.into_iter().zip([0, 2, 3]);
+    worker.outside.devices.extend(ports.map(|(port, id)| {
+        let port: AnyPort = if id == 0 {
+            Box::new(Slow { port, every: 1, frames: 0, took_ns: std::sync::Arc::default() })
+        } else {
+            Box::new(port)
+        };
+        Device::new(port, 1, PortId(id))
+    }));
+    let tenants =
+        [(Backing::Device(4), 0), (Backing::Link(0, Side::B), 0), (Backing::Device(5), 1), (Backing::Device(6), 1)];
+    for (way, tenant) in tenants {
+        worker.seats.claim(way, Claim { switch: 1, payer: Payer::Tenant(tenant), tenant_weight: 1, weight: 1 });
+    }
+    worker.seats.claim(Backing::Link(0, Side::A), Claim::nobodys(0));
+    worker.polled.extend(4..7);
+    far.extend(more);
+    (worker, far, tasks)
+}
+
+#[test]
+fn a_flood_over_a_link_to_a_slow_receiver_holds_up_nobody_in_the_other_switch() {
+    let (mut worker, mut far, _chores) = two_switches();
+    let mut pool = Pool::new(PoolLimits::default());
+    worker.outside.stalls = Stalls::of_this_thread();
+    let (mut flooded, mut rounds, mut asks, mut answered) = (0, 0, false, 0);
+    while flooded < 300 {
+        while let Some(frame) = pool.alloc_from(&frame(0, 1)) {
+            if far[0].tx(&mut pool, frame).is_err() {
+                break;
+            }
+        }
+        if rounds % 20 == 0 && !asks {
+            let ask = pool.alloc_from(&frame(2, 3)).unwrap();
+            far[5].tx(&mut pool, ask).unwrap();
+            asks = true;
+        }
+        worker.do_what_is_due();
+        worker.pump();
+        if worker.take_a_turn() {
+            worker.pump();
+        }
+        flooded += empty(&mut far[4], &mut pool);
+        if empty(&mut far[6], &mut pool) > 0 {
+            (asks, answered) = (false, answered + 1);
+        }
+        rounds += 1;
+    }
+    // It asks each 20 turns where it is answered within them.
+    assert!(answered * 25 >= rounds, "{answered} frames of another tenant were passed on in {rounds} turns");
+    // What its frames cost there the sender pays, here.
+    let [sender, link] = [Backing::Device(0), Backing::Link(0, Side::B)].map(|way| worker.seats.spent(way).used_ns);
+    assert!(link < sender / 4, "{sender} ns of the sender, {link} of the link");
 }
 
 /// A port that hands over what it took only when it is flushed, and counts bursts.
