@@ -95,8 +95,8 @@ impl VhostPort {
         let Some((ring, is_wanted)) = &mut self.pairs[pair].from_guest else { return };
         ring.be_quiet();
         loop {
-            ring.fetch_ahead(turn.burst.saturating_sub(turn.frames).min(AHEAD) as u16, false);
             while !turn.is_over() {
+                ring.fetch_ahead(AHEAD as u16, false);
                 self.pieces.clear();
                 let Some(chain) = ring.take(false, &mut self.pieces) else { break };
                 if *is_wanted {

@@ -241,11 +241,20 @@ impl Ring {
     pub fn fetch_ahead(&mut self, most: u16, is_written: bool) {
         let known = self.waiting().min(most);
         let done = self.fetched.wrapping_sub(self.next);
-        for ahead in if done <= known { done } else { 0 }..known {
-            let head = self.load(self.available, 4 + 2 * self.slot(self.next.wrapping_add(ahead)), Ordering::Relaxed);
-            if head >= self.entries {
-                continue;
+        let new = if done <= known { done } else { 0 }..known;
+        // All descriptors first: reading one waits for it.
+        let heads = |ring: &Ring, ahead: u16| {
+            let at = 4 + 2 * ring.slot(ring.next.wrapping_add(ahead));
+            Some(ring.load(ring.available, at, Ordering::Relaxed)).filter(|head| *head < ring.entries)
+        };
+        if new.len() > 1 {
+            for head in new.clone().filter_map(|ahead| heads(self, ahead)) {
+                // SAFETY: the part was checked to hold `entries` entries.
+                fetch(unsafe { self.descriptors.add(DESCRIPTOR_BYTES * usize::from(head)) }, false);
             }
+        }
+        for ahead in new {
+            let Some(head) = heads(self, ahead) else { continue };
             let descriptor = Descriptor::read(self.descriptors, usize::from(head));
             let bytes = u64::from(descriptor.bytes).min(2 * LINE_BYTES as u64);
             let Some(place) = self.memory.at_guest(descriptor.address, bytes) else { continue };
