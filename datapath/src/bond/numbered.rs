@@ -125,7 +125,7 @@ impl Bond {
         }
     }
 
-    /// True once after who may send has changed.
+    /// True once after who may send, or how fast, has changed.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
