@@ -288,7 +288,7 @@ impl Switch {
     /// Whether a frame from the egress queues may wait for a member.
     #[inline]
     pub(super) fn may_send_member(&self, now: Instant) -> bool {
-        self.bond.as_ref().is_none_or(|bond| bond.room_at().is_none_or(|at| at <= now))
+        self.bond.as_ref().is_none_or(|bond| bond.room_at().is_some_and(|at| at <= now))
     }
 
     /// Whether a frame from the uplink may be received over this member.

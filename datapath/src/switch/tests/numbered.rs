@@ -758,41 +758,55 @@ mod neighbours {
 
     #[test]
     fn a_flood_of_short_frames_leaves_others_in_order() {
-        for seed in 1..3 {
+        // Over a cable that is longer by more than numbers can tell apart, fewer leave.
+        for (seed, delay_ns, least) in [(1, 320_000, 70_000), (2, 320_000, 70_000), (3, MS, 40_000)] {
             let pool = PoolLimits { small: 40_000, medium: 1000, large: 200 };
             let mut pair = crowded(&[GBIT; 2], pool, seed);
-            pair.wires[0][1].delay_ns = 320_000;
+            pair.wires[0][1].delay_ns = delay_ns;
             pair.send_among(50_000, 30 * MS);
             assert!(pair.finish().is_sorted(), "seed {seed}: {:?}", pair.order());
             let order = pair.order();
-            assert!(order.received > 60_000, "{order:?}");
+            assert!(order.received > least, "{order:?}");
             assert_eq!((pair.lost(), order.late, order.lost), (0, 0, 0), "seed {seed}: {order:?}");
             pair.clear();
         }
     }
 
-    /// What was sent over a cable that falls silent is given up once 1024 later numbers have come:
-    /// in a flood that is before the silence is noticed, and all who used the cable lose what went
-    /// over it until then. Not more, and nobody does after.
+    /// Numbers are used up faster than a silent cable is noticed. So no more are on the way than
+    /// can be waited for: what went over it comes again, frames pass again in the time that takes,
+    /// and nobody but who floods loses any.
     #[test]
-    fn in_a_flood_a_silent_cable_takes_what_went_over_it_until_it_was_noticed() {
+    fn in_a_flood_a_silent_cable_loses_nothing_of_others() {
         for seed in 1..4 {
             let pool = PoolLimits { small: 12_000, medium: 1000, large: 200 };
             let mut pair = crowded(&[GBIT; 2], pool, seed);
             pair.send_among(50_000, 12 * MS + seed * 777_777);
             pair.wires[0][1].is_dead = true;
-            pair.send_among(50_000, 20 * MS);
-            pair.run(MS);
-            let lost = pair.lost();
-            assert!(lost <= 20 * 20 / 2, "seed {seed}: {lost} of what went over it within 20 ms");
-            pair.send_among(50_000, 20 * MS);
-            pair.finish();
-            assert_eq!(pair.lost(), lost, "seed {seed}: {:?}", pair.order());
+            let before = pair.received.len();
+            pair.send_among(50_000, 25 * MS);
+            assert!(pair.received.len() > before + 400, "seed {seed}: {} of 500", pair.received.len() - before);
+            pair.send_among(50_000, 15 * MS);
+            assert!(pair.finish().is_sorted(), "seed {seed}: {:?}", pair.order());
+            assert_eq!((pair.lost(), pair.order().late), (0, 0), "seed {seed}: {:?}", pair.order());
             pair.clear();
         }
     }
 
-    /// With fewer numbers than that in the time, whoever they are of, nothing is lost.
+    /// What the other end says of what it has is lost, too, and asked for: a flood goes on.
+    #[test]
+    fn where_answers_are_lost_a_flood_goes_on() {
+        let pool = PoolLimits { small: 12_000, medium: 1000, large: 200 };
+        let mut pair = crowded(&[GBIT; 2], pool, 1);
+        pair.wires[1].iter_mut().for_each(|wire| wire.loses_one_of = 2);
+        pair.send_among(50_000, 30 * MS);
+        assert!(pair.finish().is_sorted());
+        let order = pair.order();
+        assert!(order.received > 70_000, "{order:?}");
+        assert_eq!((pair.lost(), order.late, order.lost), (0, 0, 0), "{order:?}");
+        pair.clear();
+    }
+
+    /// With fewer numbers than fit into the time, nobody waits, and nothing of anybody is lost.
     #[test]
     fn with_a_neighbour_of_less_a_silent_cable_loses_nothing() {
         for seed in 1..4 {
@@ -817,7 +831,7 @@ mod neighbours {
             let mut pair = crowded(&[GBIT; 2], pool, seed);
             pair.every = 18_000;
             pair.wires[1].iter_mut().for_each(|wire| wire.is_dead = true);
-            pair.send_among(2 * MS, 40 * MS);
+            pair.send_among(2 * MS, 25 * MS);
             let bond = pair.switches[0].bond.as_ref().expect("one");
             let kept = |id| bond.kept_bytes(EndpointId(id)) / u64::from(crate::frame::Class::Small.bytes());
             assert!((10..=11).contains(&kept(0)), "seed {seed}: {} of 20 ms", kept(0));
