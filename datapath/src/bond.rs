@@ -151,7 +151,7 @@ pub struct Bond {
     /// The longest frame that is to be sent with a number, in bytes; the tag that `max_frame`s do
     /// not count is the number's.
     longest: u32,
-    /// Who may send is another than before.
+    /// Who may send, or how fast, is another than before.
     has_changed: bool,
     seed: u64,
 }
@@ -256,6 +256,13 @@ impl Bond {
         self.members.get(usize::from(member.0)).map(|member| member.negotiated).unwrap_or_default()
     }
 
+    /// What a member carries, in wire bits a second: what it is configured for, or its link's speed
+    /// where that is less.
+    #[must_use]
+    pub fn carries(&self, member: MemberId) -> Rate {
+        self.members.get(usize::from(member.0)).map(Member::rate).unwrap_or_default()
+    }
+
     /// What a member has carried.
     #[must_use]
     pub fn counts(&self, member: MemberId) -> MemberCounts {
@@ -309,7 +316,7 @@ impl Bond {
         for (&rate, was) in rates.iter().zip(was).take(MOST_MEMBERS) {
             let old = was.and_then(|was| before.get_mut(usize::from(was.0))?.take());
             let mut member = old.unwrap_or_else(|| Member::new(rate));
-            member.set_rate(rate);
+            member.set_rate(pool, rate);
             self.members.push(member);
         }
         let place = |old: MemberId| was.iter().position(|&was| was == Some(old)).map(|n| MemberId(n as u8));
@@ -324,14 +331,6 @@ impl Bond {
             freed += self.send_again(pool, now, member.take_waiting(), self.settings.mode == Mode::Broadcast);
         }
         freed
-    }
-
-    /// Changes what a member carries.
-    pub fn set_rate(&mut self, member: MemberId, rate: Rate) {
-        if let Some(member) = self.members.get_mut(usize::from(member.0)) {
-            member.set_rate(rate);
-            (self.senders.are_alike, self.senders.take_turns) = (false, false);
-        }
     }
 
     /// Changes a member's state; in `802.3ad`, what is known of its link: it is down where `state`
@@ -352,9 +351,10 @@ impl Bond {
         self.find_senders(pool, now)
     }
 
-    /// Says what a member's link has negotiated; `None` where it has no carrier. In `802.3ad` that
-    /// decides which members aggregate; a link without a carrier is taken there for what it was.
-    /// Returns how many frames were freed since members may send no more.
+    /// Says what a member's link has negotiated; `None` where it has no carrier, which is taken for
+    /// what it was. The member carries no more than its link's speed, and what waits at it leaves
+    /// at that. In `802.3ad` it decides which members aggregate. Returns how many frames were freed
+    /// since members may send no more.
     pub fn set_negotiated(
         &mut self,
         pool: &mut Pool,
@@ -364,8 +364,11 @@ impl Bond {
     ) -> u32 {
         let Some(found) = self.members.get_mut(usize::from(member.0)) else { return 0 };
         found.negotiated = negotiated.unwrap_or_default();
-        let (Some(lacp), Some(negotiated)) = (&mut self.lacp, negotiated) else { return 0 };
-        lacp.set_negotiated(member, negotiated);
+        let Some(negotiated) = negotiated else { return 0 };
+        self.has_changed |= found.set_speed(pool, negotiated.speed());
+        if let Some(lacp) = &mut self.lacp {
+            lacp.set_negotiated(member, negotiated);
+        }
         self.follow_lacp(now);
         self.find_senders(pool, now)
     }

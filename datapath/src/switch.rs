@@ -393,9 +393,10 @@ impl Switch {
             return Some(Instant::ZERO);
         }
         // While the bond takes no more, what waits for it is due when it does.
-        let room = self.bond.as_ref().and_then(|bond| bond.room_at()).unwrap_or(Instant::ZERO);
-        let egress = self.egress.poll_timeout().map(|due| due.max(room));
-        let queues = earlier(egress, self.ingress.poll_timeout());
+        let room = self.bond.as_ref().map_or(Some(Instant::ZERO), |bond| bond.room_at());
+        let due = |plane: Plane| self.egress.tree(plane).poll_timeout();
+        let wire = room.and_then(|room| Some(due(Plane::Wire)?.max(room)));
+        let queues = earlier(earlier(wire, due(Plane::Local)), self.ingress.poll_timeout());
         let members = self.bond.as_ref().and_then(|bond| bond.poll_timeout());
         let stages = earlier(earlier(self.pairs.poll_timeout(), self.vcc.poll_timeout()), self.services.poll_timeout());
         earlier(stages, earlier(queues, members))

@@ -20,8 +20,18 @@ use std::time::Duration;
 /// whether anybody still wants to know.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Members of a namespace: the worker's number of each device, and the interface's name.
-type Links = Vec<(usize, String)>;
+/// Members of a namespace.
+type Links = Vec<Link>;
+
+/// A member's interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Link {
+    /// The worker's number of the device.
+    device: usize,
+    name: String,
+    /// Levada has made it: what its driver says of it was negotiated with nobody.
+    is_made: bool,
+}
 
 /// The watchers of all namespaces.
 #[derive(Default)]
@@ -59,7 +69,7 @@ impl Watchers {
             match watch(place.as_deref(), &links, miimon_ns, tell()) {
                 Ok(watcher) => drop(self.0.insert(place, watcher)),
                 Err(error) => {
-                    let names: Vec<&str> = links.iter().map(|(_, name)| name.as_str()).collect();
+                    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
                     complaints.push(format!("the links of {} are not watched: {error}", names.join(", ")));
                 }
             }
@@ -91,9 +101,9 @@ fn wanted<'a>(
     }
     let mut wanted: BTreeMap<Option<String>, (Links, u64)> = BTreeMap::new();
     for (device, recipe) in devices {
-        let (netns, name) = match recipe {
-            Recipe::Tap(options) => (&options.netns, &options.name),
-            Recipe::Packet(options, _) => (&options.netns, &options.name),
+        let (netns, name, is_made) = match recipe {
+            Recipe::Tap(options) => (&options.netns, &options.name, true),
+            Recipe::Packet(options, _) => (&options.netns, &options.name, false),
             Recipe::Veth(_) | Recipe::Host(_) => continue,
         };
         let is_place = |place: &Option<String>| place.as_deref().map(|name| Netns::new(name).path().to_owned());
@@ -102,7 +112,7 @@ fn wanted<'a>(
         });
         let Some(((place, _), &miimon_ns)) = found else { continue };
         let (links, least) = wanted.entry(place.clone()).or_insert((Vec::new(), miimon_ns));
-        links.push((device, name.clone()));
+        links.push(Link { device, name: name.clone(), is_made });
         *least = match (*least, miimon_ns) {
             (0, ns) | (ns, 0) => ns,
             (one, other) => one.min(other),
@@ -147,9 +157,10 @@ fn listen(
     let mut told = BTreeMap::new();
     let mut is_due = true;
     while is_wanted.strong_count() > 0 {
-        for (device, name) in links.iter().filter(|_| is_due) {
+        for Link { device, name, is_made } in links.iter().filter(|_| is_due) {
             let Ok(negotiated) = carriers.negotiated(name) else { continue };
-            let link = LinkState { is_up: negotiated.is_some(), negotiated: negotiated.unwrap_or_default() };
+            let is_up = negotiated.is_some();
+            let link = LinkState { is_up, negotiated: negotiated.filter(|_| !is_made).unwrap_or_default() };
             if told.insert(*device, link) != Some(link) && !tell(*device, link) {
                 return;
             }
@@ -158,7 +169,7 @@ fn listen(
             Ok(has_changed) => has_changed || is_polled,
             // The namespace is gone, and all its links with it.
             Err(_) => {
-                links.iter().all(|(device, _)| tell(*device, LinkState::default()));
+                links.iter().all(|link| tell(link.device, LinkState::default()));
                 return;
             }
         };

@@ -288,10 +288,14 @@ impl Maintenance {
                 level = Level::Warning;
                 format!("{}/uplink: frames are not numbered: {}", plan.name, why.name())
             }
-            BondNews::Negotiated(member, negotiated) => {
+            BondNews::Negotiated(member, negotiated, wanted) => {
                 let speed = negotiated.speed().map_or("an unknown speed".to_owned(), show_rate);
                 let duplex = negotiated.duplex.name().unwrap_or("unknown");
-                format!("{}/uplink/{} has a link of {speed}, {duplex} duplex", plan.name, name(member))
+                let paced = wanted.map_or_else(String::new, |rate| {
+                    level = Level::Warning;
+                    format!(", and is paced at that instead of its rate of {}", show_rate(rate))
+                });
+                format!("{}/uplink/{} has a link of {speed}, {duplex} duplex{paced}", plan.name, name(member))
             }
             BondNews::Command(Command::State(member, state)) => {
                 format!("{}/uplink/{} is {}", plan.name, name(member), state.name())

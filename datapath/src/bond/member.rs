@@ -73,7 +73,10 @@ pub struct MemberCounts {
 
 #[derive(Debug)]
 pub(super) struct Member {
+    /// What it is configured for.
     rate: Rate,
+    /// What its link carries, as far as that is known.
+    speed: Option<Rate>,
     state: MemberState,
     /// What a byte takes, in nanoseconds with [`FRACTION`] bits of fraction.
     byte_time: u64,
@@ -94,6 +97,7 @@ impl Member {
     pub fn new(rate: Rate) -> Member {
         Member {
             rate,
+            speed: None,
             state: MemberState::Down,
             byte_time: byte_time(rate),
             cut_bytes: cut_bytes(rate),
@@ -116,8 +120,9 @@ impl Member {
         self.state
     }
 
+    /// What it carries: what it is configured for, or its link's speed where that is less.
     pub fn rate(&self) -> Rate {
-        self.rate
+        self.speed.map_or(self.rate, |speed| self.rate.min(speed))
     }
 
     pub fn counts(&self) -> MemberCounts {
@@ -128,8 +133,35 @@ impl Member {
         self.waiting.frames()
     }
 
-    pub fn set_rate(&mut self, rate: Rate) {
-        (self.rate, self.byte_time, self.cut_bytes) = (rate, byte_time(rate), cut_bytes(rate));
+    /// It is configured for another rate. False where it carries what it did.
+    pub fn set_rate(&mut self, pool: &mut Pool, rate: Rate) -> bool {
+        let before = self.rate();
+        self.rate = rate;
+        self.pace(pool, before)
+    }
+
+    /// Its link has another speed, or none is known. False where it carries what it did.
+    pub fn set_speed(&mut self, pool: &mut Pool, speed: Option<Rate>) -> bool {
+        let before = self.rate();
+        self.speed = speed;
+        self.pace(pool, before)
+    }
+
+    /// What waits gets its turns anew, in the order that it has.
+    fn pace(&mut self, pool: &mut Pool, before: Rate) -> bool {
+        let rate = self.rate();
+        if rate == before {
+            return false;
+        }
+        (self.byte_time, self.cut_bytes) = (byte_time(rate), cut_bytes(rate));
+        if let Some(first) = self.waiting.front(pool).map(|meta| meta.queued) {
+            let mut waiting = self.take_waiting();
+            self.free_at = first;
+            while let Some(frame) = waiting.pop(pool) {
+                self.wait(pool, first, frame);
+            }
+        }
+        true
     }
 
     /// One that comes back begins with an idle wire.

@@ -125,7 +125,7 @@ impl Bond {
         }
     }
 
-    /// True once after who may send has changed.
+    /// True once after who may send, or how fast, has changed.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
@@ -173,12 +173,17 @@ impl Bond {
         self.peer.as_ref().is_none_or(|peer| !peer.is_numbering() || peer.may_send(index))
     }
 
-    /// When another frame is taken: until then, frames that are to be numbered wait where their
-    /// owners' shares are.
+    /// When another frame is taken; `None`: when the other end has said what it has received. Until
+    /// then, frames that are to be numbered wait where their owners' shares are.
     #[inline]
     #[must_use]
     pub fn room_at(&self) -> Option<Instant> {
-        self.is_numbering().then(|| Instant(self.free_at().0.saturating_sub(FULL_NS)))
+        match &self.peer {
+            Some(peer) if peer.is_numbering() => {
+                peer.has_room().then(|| Instant(self.free_at().0.saturating_sub(FULL_NS)))
+            }
+            _ => Some(Instant::ZERO),
+        }
     }
 
     /// When the next frame would have its turn.

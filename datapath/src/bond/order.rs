@@ -18,9 +18,10 @@ use crate::units::{Instant, earlier};
 use crate::verdict::Reason;
 use std::collections::VecDeque;
 
-/// Numbers that may be waited for at a time. A member that is later than that by its skew is taken
-/// for one that loses.
-pub const WINDOW: u16 = 1024;
+/// Places for numbers: a power of two, and at least as many as can be told apart from those that
+/// have passed, half of [`MODULUS`]. A peer has fewer on the way at a time.
+pub const WINDOW: u16 = 2048;
+const _: () = assert!(WINDOW.is_power_of_two() && WINDOW > MODULUS / 2);
 /// Bytes of buffers that may wait.
 pub const MOST_BYTES: u64 = 4 << 20;
 /// Longest time that a frame waits for an earlier one where a member tells nothing, in nanoseconds.
@@ -366,7 +367,7 @@ impl Order {
         Err(Reason::Duplicate)
     }
 
-    /// Puts a frame in its place. What is a window or more before it goes on first, or is given up.
+    /// Puts a frame in its place.
     fn keep(
         &mut self,
         pool: &mut Pool,
@@ -376,9 +377,6 @@ impl Order {
         is_shared: bool,
         frame: Frame,
     ) -> Result<(), Reason> {
-        while self.next.is_some_and(|next| full - next >= u64::from(WINDOW)) {
-            self.pass(pool, now);
-        }
         // Where memory is short, what waits longest goes on, and what it waits for is given up.
         while self.next.is_some_and(|next| next < full)
             && !self.waiting.is_empty()

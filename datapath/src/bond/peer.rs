@@ -13,6 +13,11 @@
 //! other host, or this one, stands still. Whoever has no more to send is silent too; so while a
 //! member is behind the other end is asked for hellos, and only what comes over another member
 //! meanwhile shows that this one is silent.
+//!
+//! At most [`SPAN`] numbers are on the way that the other end has not said that it has: a window,
+//! as in any protocol that sends again (RFC 9293; AM_Window_Size in 3GPP TS 38.322). Frames beyond
+//! wait in their owners' queues. So however many there are a second, what went over a silent member
+//! is still waited for when that is noticed and it is sent again.
 
 use super::hello::{Challenge, Hello, HelloFrame, HelloKey, is_hello};
 use super::number::{MODULUS, Number};
@@ -35,6 +40,11 @@ const MARK_NS: u64 = 500_000;
 /// What was received is said after so long, in nanoseconds: what is kept to be sent again waits for
 /// it.
 const REPORT_NS: u64 = 5_000_000;
+/// And after so many numbers.
+const REPORT_NUMBERS: u64 = 512;
+/// Numbers that may be on the way at a time. Half of [`MODULUS`] can be told apart, and the parts
+/// of one more frame, over the slowest link 45, may follow.
+const SPAN: u64 = 1900;
 /// Between hellos on a member whose other end has answered, in nanoseconds.
 const HELLO_NS: u64 = 1_000_000_000;
 /// Between them until then, in nanoseconds.
@@ -210,6 +220,8 @@ pub(super) struct Peer {
     /// No hello is due before: asked for with each frame, and found anew after each hello.
     pub(super) hellos_due: Instant,
     mark_due: Option<Instant>,
+    /// What was received is also said when this number is waited for.
+    report_at: u64,
     report_due: Option<Instant>,
     look_due: Option<Instant>,
     /// A secret is wanted; and the secret.
@@ -250,6 +262,7 @@ impl Peer {
             count: 0,
             hellos_due: NEVER,
             mark_due: None,
+            report_at: 0,
             report_due: None,
             look_due: None,
             is_keyed: false,
@@ -272,6 +285,17 @@ impl Peer {
     #[inline]
     pub fn is_numbering(&self) -> bool {
         self.plain.is_none()
+    }
+
+    /// Whether another frame may get a number.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.next.wrapping_sub(self.acked) < SPAN
+    }
+
+    /// Whether the other end has to say first what it has.
+    fn is_full(&self) -> bool {
+        self.is_numbering() && !self.has_room()
     }
 
     /// Whether frames that are numbered may go over a member.
@@ -424,7 +448,11 @@ impl Peer {
     ) -> Result<Option<Frame>, Reason> {
         self.report_due.get_or_insert(now.plus_ns(REPORT_NS));
         self.look_due.get_or_insert(now.plus_ns(LOOK_NS));
-        self.order.rx(pool, now, member, number, frame)
+        let result = self.order.rx(pool, now, member, number, frame);
+        if let Some(next) = self.order.expected().filter(|&next| next >= self.report_at) {
+            (self.report_at, self.report_due) = (next + REPORT_NUMBERS, Some(now));
+        }
+        result
     }
 
     /// A frame came over a member that is received from. `None` where it is no hello.
@@ -489,7 +517,7 @@ impl Peer {
         self.before = self.other.replace(epoch);
         self.met_at = now;
         self.order.restart(pool, now);
-        (self.agreed_at, self.are_cut, self.heard_count) = (None, false, 0);
+        (self.agreed_at, self.are_cut, self.heard_count, self.report_at) = (None, false, 0, 0);
         for line in &mut self.lines {
             if line.end == End::Peer {
                 line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
@@ -576,7 +604,8 @@ impl Peer {
         has_looked || is_due
     }
 
-    /// Members that are to say which numbers they do not send.
+    /// Members that are to say which numbers they do not send; all ask where no frame leaves until
+    /// the other end has answered.
     fn mark(&mut self, now: Instant) {
         let left = self.left;
         let mut behind = false;
@@ -587,7 +616,10 @@ impl Peer {
                 self.hellos_due = self.hellos_due.min(now);
             }
         }
-        self.mark_due = behind.then(|| now.plus_ns(MARK_NS));
+        if self.is_full() {
+            self.say(now);
+        }
+        self.mark_due = (behind || self.is_full()).then(|| now.plus_ns(MARK_NS));
     }
 
     /// Who has not come as far as others had at the last look, while others came further or said
@@ -682,6 +714,7 @@ impl Peer {
         let receives = self.mask(Line::is_live);
         let below = waits(at).map_or(self.next, |kept| self.full(kept).0);
         self.count = self.count.wrapping_add(1);
+        let asks = self.asks || self.is_full();
         let line = &mut self.lines[at];
         let is_settled = line.end == End::Peer && line.is_received;
         let is_soon = !is_settled && (line.end == End::Peer || now.since(line.up_at) < SOON_NS);
@@ -699,7 +732,7 @@ impl Peer {
             receives,
             is_numbered: self.plain.is_none(),
             has_pieces: self.order.stats().pieces > 0,
-            asks: self.asks,
+            asks,
             below: (below % u64::from(MODULUS)) as u16,
             next: self.order.next(),
             sent: line.sent,

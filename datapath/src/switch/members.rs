@@ -19,7 +19,9 @@ use crate::wire::vlan::TAG;
 pub struct MemberView {
     /// Its port.
     pub port: PortId,
-    /// What it carries.
+    /// What it is configured for.
+    pub configured: Rate,
+    /// What it carries: that, or its link's speed where that is less.
     pub rate: Rate,
     /// What it may be used for.
     pub state: MemberState,
@@ -38,7 +40,8 @@ impl Switch {
         members.filter_map(|(id, &Member { port, rate })| {
             let bond = self.bond.as_ref()?;
             let (state, counts, is_active) = (bond.state(id), bond.counts(id), bond.active() == Some(id));
-            Some(MemberView { port, rate: rate.egress, state, negotiated: bond.negotiated(id), is_active, counts })
+            let (rate, configured, negotiated) = (bond.carries(id), rate.egress, bond.negotiated(id));
+            Some(MemberView { port, configured, rate, state, negotiated, is_active, counts })
         })
     }
 
@@ -83,7 +86,8 @@ impl Switch {
         self.follow_members();
     }
 
-    /// What a member's link has negotiated; `None` where it has no carrier.
+    /// What a member's link has negotiated; `None` where it has no carrier. It carries no more than
+    /// that, and the link that members make follows.
     pub fn set_member_negotiated(
         &mut self,
         pool: &mut Pool,
@@ -250,7 +254,7 @@ impl Switch {
         Ok(heard.map(drop))
     }
 
-    /// The rate follows where the other end has changed who may send.
+    /// The rate follows where who may send has changed, or how fast.
     fn follow_changed(&mut self) {
         if self.bond.as_mut().is_some_and(|bond| bond.take_changed()) {
             self.follow_members();
@@ -284,7 +288,7 @@ impl Switch {
     /// Whether a frame from the egress queues may wait for a member.
     #[inline]
     pub(super) fn may_send_member(&self, now: Instant) -> bool {
-        self.bond.as_ref().is_none_or(|bond| bond.room_at().is_none_or(|at| at <= now))
+        self.bond.as_ref().is_none_or(|bond| bond.room_at().is_some_and(|at| at <= now))
     }
 
     /// Whether a frame from the uplink may be received over this member.

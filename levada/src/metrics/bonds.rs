@@ -39,6 +39,12 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
             let to = labels(&[&of[..], &[("state", state)]].concat());
             all.gauge("levada_bond_member_state", "What it is used for.", &to, is_so);
         }
+        for (name, help, bps) in [
+            ("levada_bond_member_rate_bytes_per_second", "What it is paced at.", member.rate_bps),
+            ("levada_bond_member_configured_bytes_per_second", "What it is configured for.", member.configured_bps),
+        ] {
+            all.gauge(name, help, &to, bps / 8);
+        }
         if let Some(bps) = member.speed_bps {
             all.gauge("levada_bond_member_speed_bytes_per_second", "What its link has negotiated.", &to, bps / 8);
         }

@@ -115,8 +115,15 @@ pub struct MemberReport {
     pub state: String,
     /// Whether its device is open, as for an endpoint: `up` or `down`.
     pub device: String,
-    /// What it carries.
+    /// What it carries, and is paced at: its rate as configured, or its link's speed where that is
+    /// less.
     pub rate_bps: u64,
+    /// What it is configured for.
+    #[serde(default)]
+    pub configured_bps: u64,
+    /// Which of the two it is: `rate` or `link`.
+    #[serde(default)]
+    pub paced_by: String,
     /// What its link has negotiated, in bits a second, where its driver says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_bps: Option<u64>,
@@ -171,6 +178,8 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
         state: member.state.name().to_owned(),
         device: state_of(member.port),
         rate_bps: member.rate.0,
+        configured_bps: member.configured.0,
+        paced_by: if member.rate < member.configured { "link" } else { "rate" }.to_owned(),
         speed_bps: member.negotiated.speed().map(|speed| speed.0),
         duplex: member.negotiated.duplex.name().map(str::to_owned),
         peer: numbers.bond_peer.as_ref().and_then(|peer| other_end(peer, n)).map(str::to_owned),

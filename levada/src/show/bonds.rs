@@ -43,7 +43,7 @@ pub fn text(reply: &BondsReply) -> String {
                 format!("  {}", member.name),
                 member.port.clone(),
                 if member.device == "up" { member.state.clone() } else { format!("{} (no device)", member.state) },
-                show_rate(Rate(member.rate_bps)),
+                paced(member),
                 link(member),
                 member.failures.to_string(),
                 bytes(member.sent.wire_bytes),
@@ -63,6 +63,12 @@ pub fn text(reply: &BondsReply) -> String {
         }
     }
     if out.is_empty() { "no uplink has several ports\n".to_owned() } else { out }
+}
+
+/// What a member is paced at: where that is its link's speed, with its rate.
+fn paced(member: &MemberReport) -> String {
+    let [rate, configured] = [member.rate_bps, member.configured_bps].map(|bps| show_rate(Rate(bps)));
+    if member.paced_by == "link" { format!("{rate} by link, of {configured}") } else { rate }
 }
 
 /// What the link of a member has negotiated.

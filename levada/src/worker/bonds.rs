@@ -10,7 +10,7 @@ use control::bond::{Command, LinkState, Policy, Settings};
 use datapath::bond::hello::HelloKey;
 use datapath::bond::{Duplex, MemberId, MemberState, Mode, Negotiated, Plain};
 use datapath::program::{Attachment, EndpointId, PortId};
-use datapath::units::Instant;
+use datapath::units::{Instant, Rate};
 
 /// Announcements in a round: some 20 us of the worker's time.
 const ANNOUNCED: usize = 16;
@@ -51,8 +51,9 @@ pub enum BondNews {
     Looped(MemberId),
     /// Frames have numbers now, or have none.
     Plain(Option<Plain>),
-    /// The link of a member has negotiated something else than before, or half duplex.
-    Negotiated(MemberId, Negotiated),
+    /// The link of a member has negotiated something else than before, or half duplex, or less than
+    /// the member's rate; what it is configured for, where it carries less.
+    Negotiated(MemberId, Negotiated, Option<Rate>),
 }
 
 #[derive(Clone, Copy)]
@@ -149,8 +150,11 @@ impl Worker {
         switch_slot.touched = true;
         let Some(negotiated) = negotiated else { return };
         let before = bond.members[place].negotiated.replace(negotiated);
-        if before != Some(negotiated) && (before.is_some() || negotiated.duplex == Duplex::Half) {
-            self.tell(device.switch, BondNews::Negotiated(id, negotiated));
+        let view = switch_slot.switch.members().nth(place);
+        let wanted = view.filter(|view| view.rate < view.configured).map(|view| view.configured);
+        let is_less = negotiated.duplex == Duplex::Half || wanted.is_some();
+        if before != Some(negotiated) && (before.is_some() || is_less) {
+            self.tell(device.switch, BondNews::Negotiated(id, negotiated, wanted));
         }
     }
 

@@ -1,7 +1,8 @@
 //! Two daemons with two cables between them, each uplink a bond: frames have numbers, arrive in
 //! order, and survive a cable and a process.
 
-use crate::management::described;
+use crate::cables::{Taps, set_link};
+use crate::management::{described, say};
 use crate::testbed::{Bed, Daemon, soon, turn, waited};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -257,4 +258,55 @@ fn copies_over_two_cables_are_taken_out() {
     assert!(duplicate > 100 && duplicate * 2 <= received, "{order}");
     assert_eq!(order["lost"], 0, "{order}");
     soon("copies go by one member", || state(&one, 0) == "down");
+}
+
+/// A link that has negotiated less than its member's rate is not sent more than it carries.
+#[test]
+fn a_link_that_is_slower_is_paced_at_its_speed() {
+    const MBIT: u64 = 1_000_000;
+    let Some(_turn) = turn("a_link_that_is_slower_is_paced_at_its_speed") else { return };
+    let beds = [Bed::new(&["host", "red"]), Bed::new(&["host", "red"])];
+    let _cables = Taps::new(&beds);
+    let one = beds[0].start(&text(1, "balance-rr"));
+    let two = beds[1].start(&text(2, "balance-rr"));
+    soon("both number their frames", || is_numbered(&one) && is_numbered(&two));
+    let rates = |daemon: &Daemon| {
+        let bond = bond(daemon);
+        let of = |value: &Value, key: &str| value[key].as_u64().unwrap() / MBIT;
+        let member = &bond["members"][1];
+        (of(&bond, "rate_bps"), of(member, "rate_bps"), of(member, "configured_bps"), member["paced_by"].clone())
+    };
+    assert_eq!(rates(&one), (400, 200, 200, "rate".into()), "both links say 1 Gbit/s");
+
+    for bed in &beds {
+        set_link(bed, "up1", "10", "full");
+    }
+    soon("the rates follow", || [&one, &two].iter().all(|daemon| rates(daemon) == (210, 10, 200, "link".into())));
+    let shown = String::from_utf8(beds[0].run(&["show", "bonds"]).stdout).unwrap();
+    assert!(shown.contains("carries 210 Mbit/s of 400 Mbit/s"), "{shown}");
+    assert!(shown.contains("10 Mbit/s by link, of 200 Mbit/s"), "{shown}");
+    let said =
+        "s1/uplink/up1 has a link of 10 Mbit/s, full duplex, and is paced at that instead of its rate of 200 Mbit/s";
+    soon("it is in the log", || one.log().contains(said));
+    assert_eq!(described(&beds[0], "/v1/bonds")["bonds"][0]["members"][1]["paced_by"], "link");
+    let metrics = say(&beds[0], "GET /v1/metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+    let metric = |name: &str, bytes: u64| {
+        let line = format!("levada_bond_member_{name}_bytes_per_second{{switch=\"s1\",member=\"up1\"}} {bytes}");
+        assert!(metrics.contains(&line), "{line} is not in {metrics}");
+    };
+    metric("rate", 10 * MBIT / 8);
+    metric("configured", 200 * MBIT / 8);
+
+    // Beside the other it carries what its link does.
+    let sent = || [0, 1].map(|member| bond(&one)["members"][member]["sent"]["wire_bytes"].as_u64().unwrap());
+    let before = sent();
+    transfer(&beds, || {});
+    let [fast, slow] = [0, 1].map(|member| sent()[member] - before[member]);
+    assert!(slow * 8 < fast, "{slow} bytes over 10 Mbit/s, {fast} over 200");
+
+    // What it has negotiated for more than its rate is no concern.
+    for bed in &beds {
+        set_link(bed, "up1", "1000", "full");
+    }
+    soon("the rates come back", || rates(&one) == (400, 200, 200, "rate".into()));
 }

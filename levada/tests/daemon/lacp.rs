@@ -1,18 +1,13 @@
 //! Uplinks in `802.3ad`: with Open vSwitch at the other end, and with Levada.
 
+use crate::cables::{Taps, set_link};
 use crate::management::described;
 use crate::ovs::Ovs;
 use crate::testbed::{Bed, Daemon, soon, turn};
-use datapath::frame::{Pool, PoolLimits};
-use ports::Port as _;
-use ports::tap::{Tag, Tap, TapOptions};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const TWO: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -247,73 +242,6 @@ fn two_daemons_agree_and_a_takeover_changes_nothing() {
     soon("the other has noticed", || bond(&one)["members"][0]["failures"] != 0);
     soon("both agree again", || are(&one, ["distributing"; 2]) && are(&two, ["distributing"; 2]));
     soon("frames pass to the next process", || beds[0].ask("red", TWO, 1) == 1);
-}
-
-/// Two cables between the hosts of two beds, each of two taps and of what this carries between
-/// them: of a tap, unlike a veth, it can be set what it says that it has negotiated.
-struct Taps {
-    stop: Arc<AtomicBool>,
-    carrier: Option<JoinHandle<()>>,
-}
-
-impl Taps {
-    fn new(beds: &[Bed; 2]) -> Taps {
-        let open = |bed: &Bed, name: &str| {
-            let options = TapOptions {
-                name: name.into(),
-                netns: Some(bed.space("host")),
-                mac: None,
-                mtu: None,
-                longest_offload: None,
-                addresses: Vec::new(),
-                persistent: false,
-                txqueuelen: None,
-                without_ipv6: true,
-                tag: Tag { instance: "cables".into(), endpoint: name.into() },
-            };
-            Tap::open(&options).unwrap()
-        };
-        let mut cables = ["up0", "up1"].map(|name| [&beds[0], &beds[1]].map(|bed| open(bed, name)));
-        for bed in beds {
-            for cable in ["up0", "up1"] {
-                // Whoever reads from a packet socket takes checksums as they are.
-                bed.tool("ethtool", "host", &format!("-K {cable} tx off")).unwrap();
-                set_link(bed, cable, "1000", "full");
-            }
-        }
-        let stop = Arc::new(AtomicBool::new(false));
-        let wanted = Arc::clone(&stop);
-        let carrier = std::thread::spawn(move || {
-            let mut pool = Pool::new(PoolLimits::default());
-            let mut carry = |from: &mut Tap, to: &mut Tap| {
-                let mut read = Vec::new();
-                from.rx(&mut pool, 32, &mut read).unwrap();
-                for frame in read {
-                    let _ = to.tx(&mut pool, frame);
-                }
-            };
-            while !wanted.load(Ordering::Relaxed) {
-                for [one, two] in &mut cables {
-                    carry(one, two);
-                    carry(two, one);
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        Taps { stop, carrier: Some(carrier) }
-    }
-}
-
-impl Drop for Taps {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.carrier.take().map(JoinHandle::join);
-    }
-}
-
-/// Has an interface say that it has negotiated this.
-fn set_link(bed: &Bed, name: &str, mbit: &str, duplex: &str) {
-    bed.tool("ethtool", "host", &format!("-s {name} speed {mbit} duplex {duplex}")).unwrap();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod agents;
 mod bonds;
+mod cables;
 mod clocks;
 mod containers;
 mod costs;

@@ -550,7 +550,7 @@ fn of_changes_at_the_same_time_each_is_made_whole_or_refused() {
 }
 
 /// Sends a request over the control socket and reads the answer.
-fn say(bed: &Bed, request: &str) -> String {
+pub fn say(bed: &Bed, request: &str) -> String {
     let name = bed.name("");
     let socket = bed.directory.join("run").join(name.trim_end_matches('-')).join("control.sock");
     let mut stream = UnixStream::connect(socket).unwrap();

@@ -1,7 +1,7 @@
 //! An uplink of several ports.
 
 use super::*;
-use crate::bond::{BondSettings, MemberState, Mode};
+use crate::bond::{BondSettings, Duplex, MemberState, Mode, Negotiated};
 use crate::program::{Change, ChangeError, Member};
 
 const GBIT: Rate = Rate(Rate::GBIT);
@@ -107,6 +107,49 @@ fn the_links_rate_follows_its_members() {
     let wanted = Rate(2 * GBIT.0).bytes_in(10_000_000);
     let burst = Rate(2 * GBIT.0).bytes_in(400_000);
     assert!(left > wanted * 95 / 100 && left <= wanted + burst, "{left} of {wanted} bytes");
+    rig.switch.clear(&mut rig.pool);
+    assert_eq!(rig.pool.in_use(), 0);
+}
+
+/// Links that have negotiated less than they are configured for: the schedulers' rate is what they
+/// carry, and guarantees, which do not fit any more, shrink in proportion as when a member is lost.
+#[test]
+fn guarantees_shrink_with_links_that_have_become_slower() {
+    const MBIT: u64 = 1_000_000;
+    let mut rig = Rig::new(&[Attachment::Vlan(10), Attachment::Vlan(20)], &[(0, 1), (1, 2)], |program| {
+        program.ports = vec![PortFeatures::default(); 6].into();
+        program.uplink = Some(uplink(Mode::BalanceRr, &PORTS));
+        for (tenant, gbit) in [(0, 2), (1, 1)] {
+            program.tenants[tenant].share.egress.guarantee = Rate(gbit * GBIT.0);
+        }
+    })
+    .all_up();
+    for member in 0..PORTS.len() as u8 {
+        let negotiated = Some(Negotiated { mbit: Some(100), duplex: Duplex::Full });
+        rig.switch.set_member_negotiated(&mut rig.pool, rig.now, MemberId(member), negotiated);
+    }
+    assert_eq!(rig.switch.uplink_rate().expect("there is an uplink").egress, Rate(300 * MBIT));
+    let views: Vec<_> = rig.switch.members().map(|view| (view.rate, view.configured)).collect();
+    assert_eq!(views, [(Rate(100 * MBIT), GBIT); 3]);
+    // Both offer more than that for 100 ms.
+    let mut left = [0u64; 2];
+    for step in 0..10_000 {
+        rig.now = NOW.plus_ns(step * 10_000);
+        for (port, from) in [(1, 1), (2, 2)] {
+            let frame = udp(from, 9).payload(vec![0; 1400]).frame(&mut rig.pool).expect("room");
+            rig.switch.rx(&mut rig.pool, rig.now, PortId(port), frame);
+        }
+        while let Some((_, frame)) = rig.switch.tx(&mut rig.pool, rig.now) {
+            let tenant = usize::from(rig.pool.bytes(&frame)[6..12] == mac(2).0);
+            left[tenant] += u64::from(rig.pool.meta(&frame).wire_bytes);
+            rig.pool.free(frame);
+        }
+    }
+    let wanted = [200, 100].map(|mbit| Rate(mbit * MBIT).bytes_in(100_000_000));
+    for tenant in 0..2 {
+        let (left, wanted) = (left[tenant], wanted[tenant]);
+        assert!(left.abs_diff(wanted) * 100 <= wanted * 4, "tenant {tenant}: {left} of {wanted} bytes");
+    }
     rig.switch.clear(&mut rig.pool);
     assert_eq!(rig.pool.in_use(), 0);
 }
