@@ -299,22 +299,31 @@ impl Aqm {
             Some(frame)
         };
         if queue.is_empty() {
-            let sending_ns = leaves.as_ref().map_or(0, |frame| self.time_ns(pool.meta(frame).wire_bytes));
-            self.empty_since = Some(now.plus_ns(sending_ns));
+            self.empties(now, leaves.as_ref().map_or(0, |frame| pool.meta(frame).wire_bytes));
         }
         leaves
+    }
+
+    /// The last frame of the queue leaves, of so many wire bytes, or is lost.
+    fn empties(&mut self, now: Instant, wire_bytes: u32) {
+        self.empty_since = match self.state {
+            State::Red(_) | State::Auto(_) => Some(now.plus_ns(self.time_ns(wire_bytes))),
+            State::None | State::Codel(_) => None,
+        };
     }
 
     /// Whether a frame that leaves now is signalled, and how many of its segments alike: of what
     /// can be marked the first ones, of what cannot those that are to be lost.
     fn run(&mut self, now: Instant, meta: &Meta, behind: u64, capable: bool) -> (bool, u32) {
         let (segments, each) = (segment::segments(&meta.layout, &meta.offload), segment::segment_bytes(meta));
-        let wait_ns = now.since(meta.queued);
-        let each_ns = if segments > 1 { self.time_ns(each) } else { 0 };
+        let (wait_ns, rate) = (now.since(meta.queued), self.rate);
         // Of segments that leave one after the other, those before the first that waits longer.
         let within = |target_ns: u64| {
-            let longer = (target_ns - wait_ns).checked_div(each_ns).map_or(u64::from(segments), |n| n + 1);
-            longer.min(u64::from(segments)) as u32
+            let left_ns = target_ns - wait_ns;
+            if segments == 1 || time_ns(rate, each).saturating_mul(u64::from(segments - 1)) <= left_ns {
+                return segments;
+            }
+            (left_ns / time_ns(rate, each) + 1) as u32
         };
         match (&self.discipline, &mut self.state) {
             (_, State::Codel(codel)) => match codel.signals(now, wait_ns, behind < FULL_FRAME) {
@@ -337,10 +346,8 @@ impl Aqm {
             }
             (_, State::Auto(auto)) if capable => {
                 let (is_long, target_ns) = (auto.leaves(now, wait_ns), auto.target_ns());
-                let run = if is_long || wait_ns > target_ns { segments } else { within(target_ns) };
-                (1..run).for_each(|_| {
-                    auto.leaves(now, wait_ns);
-                });
+                let run = if is_long { segments } else { within(target_ns) };
+                auto.leave_with(is_long, run - 1);
                 (is_long, run)
             }
             (_, State::Auto(auto)) => {
@@ -389,9 +396,14 @@ impl Aqm {
         Some(frame)
     }
 
-    fn time_ns(&self, wire: u32) -> u64 {
-        if self.rate.0 == 0 { 0 } else { self.rate.time_ns(u64::from(wire)) }
+    fn time_ns(&self, wire_bytes: u32) -> u64 {
+        time_ns(self.rate, wire_bytes)
     }
+}
+
+/// How long so many wire bytes take at a queue's rate; none where it is not known.
+fn time_ns(rate: Rate, wire_bytes: u32) -> u64 {
+    if rate.0 == 0 { 0 } else { rate.time_ns(u64::from(wire_bytes)) }
 }
 
 /// Marks those segments of a frame that `decide` says, and puts all into `queue`, cut where they

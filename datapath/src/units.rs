@@ -54,15 +54,22 @@ impl Rate {
     /// to here.
     pub const MAX: Rate = Rate(400 * Rate::GBIT);
 
-    /// Nanoseconds that `bytes` take at this rate, rounded up. Not for the hot path: it divides
-    /// 128-bit numbers.
+    /// Nanoseconds that `bytes` take at this rate, rounded up.
     #[must_use]
+    #[inline]
     pub fn time_ns(self, bytes: u64) -> u64 {
+        const UNIT: u64 = 8 * 1_000_000_000;
         if self.0 == 0 {
             return u64::MAX;
         }
-        let ns = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(u128::from(self.0));
-        u64::try_from(ns).unwrap_or(u64::MAX)
+        match bytes.checked_mul(UNIT) {
+            // A frame, or what waits in a queue.
+            Some(units) => units.div_ceil(self.0),
+            None => {
+                let ns = (u128::from(bytes) * u128::from(UNIT)).div_ceil(u128::from(self.0));
+                u64::try_from(ns).unwrap_or(u64::MAX)
+            }
+        }
     }
 
     /// Whole bytes that pass in `ns` nanoseconds.

@@ -224,6 +224,9 @@ struct Place {
     /// The policy asks for nothing that [`usual`] does not do: for what the guest sends, and for
     /// what it is to have.
     is_usual: [bool; 2],
+    /// The same, and the last such frame was of the connection of the frame before: so the next one
+    /// may be, too.
+    is_again: [bool; 2],
     /// The connection of its last frame that was as most are.
     last: Id,
     /// Whose part of the frame memory has what waits.
@@ -242,6 +245,14 @@ impl Place {
     fn set(&mut self, settings: Settings) {
         self.policy = settings.policy();
         self.is_usual = usual::of(&self.policy);
+        self.is_again = [false; 2];
+    }
+
+    /// A frame in this direction is of this connection.
+    #[inline(always)]
+    fn saw(&mut self, id: Id, direction: Direction) {
+        self.is_again[direction as usize] = self.is_usual[direction as usize] && id == self.last;
+        self.last = id;
     }
 }
 
@@ -266,6 +277,7 @@ impl Vcc {
                 owner: Owner { tenant: TenantId(0), endpoint: EndpointId(endpoint as u32) },
                 policy: Settings::default().policy(),
                 is_usual: [false; 2],
+                is_again: [false; 2],
                 last: Id(0),
                 memory: frame::Owner::NOBODY,
                 counters: None,
@@ -385,10 +397,25 @@ impl Vcc {
     /// # Errors
     /// [`Reason::VccWindow`]: all of it lies beyond the window that the guest was told, or it hides
     /// its numbers as a fragment, and the endpoint is policed.
+    #[inline(always)]
     pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
-        if let Some(found) = self.find_last(pool, now, from, frame, Direction::Egress)
-            && !found.place.policy.polices
-        {
+        if self.is_again(from, Direction::Egress) {
+            self.send_as_last(pool, now, from, frame)
+        } else {
+            self.send_other(pool, now, from, frame)
+        }
+    }
+
+    /// Whether a frame is likely of the same connection as the last. Of many by turns none is.
+    #[inline(always)]
+    fn is_again(&self, endpoint: EndpointId, direction: Direction) -> bool {
+        self.endpoints.get(endpoint.0 as usize).is_some_and(|place| place.is_again[direction as usize])
+    }
+
+    /// The same of one that is likely of the same connection as the last.
+    #[inline(never)]
+    fn send_as_last(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
+        if let Some(found) = self.find_last(pool, now, from, frame, Direction::Egress) {
             let Found { place, connection, both, meta, .. } = found;
             return usual::send(connection, now, place, both, meta);
         }
@@ -437,7 +464,7 @@ impl Vcc {
         let place = self.endpoints.get_mut(endpoint.0 as usize)?;
         let (both, meta, flow) = usual::seen(pool, frame, direction)?;
         let (id, connection) = self.connections.guess(now, endpoint, flow)?;
-        place.last = id;
+        place.saw(id, direction);
         Some(Found { place, id, connection, both, meta })
     }
 
@@ -520,8 +547,9 @@ impl Vcc {
     /// Shows a frame of the same connection as the last, where nothing of it waits.
     #[inline(always)]
     fn receive_as_last(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> bool {
-        if let Some(found) = self.find_last(pool, now, to, frame, Direction::Ingress)
-            && found.is_for_now()
+        if self.is_again(to, Direction::Ingress)
+            && let Some(found) = self.find_last(pool, now, to, frame, Direction::Ingress)
+            && found.connection.held == hold::NONE
         {
             let Found { place, connection, both, meta, .. } = found;
             usual::receive(connection, now, place, both, meta);
@@ -783,6 +811,7 @@ impl Found<'_> {
     }
 
     /// All of it lies within the window that the guest was told.
+    #[inline(never)]
     fn is_within(&mut self, now: Instant) -> bool {
         let Found { place, connection, both, meta, .. } = self;
         let segment = usual::segment(both, meta);

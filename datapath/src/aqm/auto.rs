@@ -93,11 +93,30 @@ impl Auto {
         let is_long = wait_ns > self.target_ns;
         if is_long {
             self.last_mark = Some(now);
+        }
+        self.count(is_long);
+        is_long
+    }
+
+    /// So many more leave with one that waited too long, or did not.
+    pub fn leave_with(&mut self, is_long: bool, more: u32) {
+        for _ in 0..more {
+            let before = self.rate;
+            self.count(is_long);
+            // What does not move it now does not later.
+            if self.rate == before {
+                return;
+            }
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, is_long: bool) {
+        if is_long {
             self.rate += (ONE - self.rate) >> self.shift;
         } else {
             self.rate -= self.rate >> self.shift;
         }
-        is_long
     }
 
     /// Whether a segment that cannot be marked is dropped; `dice` is random.

@@ -82,9 +82,13 @@ impl Class {
 
 const CLASSES: u32 = Class::ALL.len() as u32;
 
+/// Places for guesses at most: 512 KiB. Of 10 000 connections by turns few share one with two
+/// others; those who do take it from each other at each turn.
+const PLACES_MOST: u32 = 65_536;
+
 /// How many places there are for guesses, a power of two.
 fn guesses_of(entries: u32) -> usize {
-    entries.next_power_of_two() as usize / 2
+    entries.next_power_of_two().min(PLACES_MOST) as usize
 }
 
 #[inline]
@@ -193,11 +197,17 @@ impl Connections {
     #[must_use]
     #[inline(always)]
     pub(crate) fn guess(&mut self, now: Instant, endpoint: EndpointId, flow: Tcp4) -> Option<(Id, &mut Connection)> {
-        let &guesses = self.guesses.get(self.place(flow.guess(self.guess_key, endpoint.0)))?;
+        let &[first, second] = self.guesses.get(self.place(flow.guess(self.guess_key, endpoint.0)))?;
         let open = (list(endpoint, Class::Open), TOUCH_NS);
-        let is_it = |&id: &Id| self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow));
-        let id = guesses.into_iter().find(is_it)?;
-        self.get_mut(id).map(|connection| (id, connection))
+        let is_it = |id| self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow));
+        // One after the other, so that what was looked at is not looked at again.
+        if is_it(first) {
+            return self.get_mut(first).map(|connection| (first, connection));
+        }
+        if is_it(second) {
+            return self.get_mut(second).map(|connection| (second, connection));
+        }
+        None
     }
 
     /// An entry.
@@ -375,7 +385,7 @@ mod tests {
     fn a_wrong_guess_is_only_a_look_more() {
         let mut all = Connections::new(1, 0);
         // Of two connections that share the one guess there is.
-        all.reserve(2, 1, 1);
+        all.reserve(1, 1, 1);
         assert_eq!(all.guesses.len(), 1);
         all.table.set_most(16);
         let connection = Connection::new(&Options::default());

@@ -230,6 +230,7 @@ mod tests {
             owner: Owner { tenant: TenantId(0), endpoint: EndpointId(0) },
             policy,
             is_usual: of(&policy),
+            is_again: [false; 2],
             last: Id(0),
             memory: frame::Owner::NOBODY,
             counters: Some(Box::default()),

@@ -42,11 +42,11 @@ impl Lane {
                 return self.refuse(pool, now, frame, reason, losses);
             }
         }
-        let mut lost = Lost { whole: 0, losses };
+        let mut lost = Lost { frames: 0, whole: 0, losses };
         let waiting = self.fifo.wire_bytes();
         aqm.arrive(pool, now, waiting, frame, (&mut self.fifo, &mut |pool, frame, wire| lost.note(pool, frame, wire)));
-        let whole = lost.whole;
-        self.count_signals(&before, aqm.stats(), whole);
+        let Lost { frames, whole, .. } = lost;
+        self.count_signals(&before, aqm.stats(), (frames, whole));
         Ok(())
     }
 
@@ -68,11 +68,11 @@ impl Lane {
                 frame = self.cut(pool, frame, max_frame);
             }
             let before = *aqm.stats();
-            let mut lost = Lost { whole: 0, losses };
+            let mut lost = Lost { frames: 0, whole: 0, losses };
             let lose = &mut |pool: &Pool, frame: &Frame, wire| lost.note(pool, frame, wire);
             let leaves = aqm.leave(pool, now, frame, (&mut self.fifo, lose));
-            let whole = lost.whole;
-            self.count_signals(&before, aqm.stats(), whole);
+            let Lost { frames, whole, .. } = lost;
+            self.count_signals(&before, aqm.stats(), (frames, whole));
             self.drains();
             if let Some(frame) = leaves {
                 return Some(self.count_served(pool, now, frame));
@@ -80,10 +80,14 @@ impl Lane {
         }
     }
 
-    /// Counts what a discipline did meanwhile; of the frames that it took from, so many were lost
-    /// whole.
-    fn count_signals(&mut self, before: &AqmStats, after: &AqmStats, whole: u64) {
+    /// Counts what a discipline did meanwhile: from so many frames it took something, and of these
+    /// some were lost whole.
+    #[inline(always)]
+    fn count_signals(&mut self, before: &AqmStats, after: &AqmStats, (frames, whole): (u64, u64)) {
         self.marks += after.marks - before.marks;
+        if frames == 0 {
+            return;
+        }
         self.trims += (after.dropped.total() - before.dropped.total()).saturating_sub(whole);
         self.aqm_drops += whole;
     }
@@ -91,13 +95,15 @@ impl Lane {
 
 /// What a discipline takes from a lane.
 struct Lost<'a> {
-    /// Frames of which nothing is left.
+    /// Frames that it took something from, and those of which nothing is left.
+    frames: u64,
     whole: u64,
     losses: &'a mut Losses,
 }
 
 impl Lost<'_> {
     fn note(&mut self, pool: &Pool, frame: &Frame, wire_bytes: u32) {
+        self.frames += 1;
         self.whole += u64::from(pool.meta(frame).wire_bytes == wire_bytes);
         self.losses.note(sender(pool, frame), wire_bytes);
     }
