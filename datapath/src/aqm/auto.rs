@@ -115,7 +115,8 @@ impl Auto {
         if is_long {
             self.rate += (ONE - self.rate) >> self.shift;
         } else {
-            self.rate -= self.rate >> self.shift;
+            // By one at least, or what is left of it would stay for ever.
+            self.rate -= (self.rate >> self.shift).max(1).min(self.rate);
         }
     }
 

@@ -367,3 +367,14 @@ fn a_connection_begins_whatever_auto_signals() {
     // The frame that waited when they began was data.
     assert!(leave(&mut pool, &tcp(0, 0, tcp_flags::SYN), 2000) >= 1999);
 }
+
+#[test]
+fn auto_loses_nothing_of_a_queue_that_has_been_short_for_long() {
+    for mbit in [10, 1_000, 10_000, 100_000] {
+        let mut auto = Auto::new(Rate(mbit * 1_000_000));
+        let mut leave = |wait_ns| (0..100_000).for_each(|n| _ = auto.leaves(Instant(n), wait_ns));
+        leave(10_000_000);
+        leave(0);
+        assert!(!auto.drops(0), "at {mbit} Mbit/s");
+    }
+}
