@@ -6,7 +6,7 @@
 
 use crate::handler::{Fault, Handler};
 use crate::log::{Level, Log};
-use crate::os;
+use crate::os::Behind;
 use crate::privileges::{Duty, confine};
 use crate::vde_server::VdeServer;
 use std::io;
@@ -36,7 +36,6 @@ impl Changes {
     pub fn start(handler: Arc<Handler>, plugs: VdeServer, log: Log) -> io::Result<Changes> {
         let (into, changes) = sync_channel(WAITING);
         let work = move || {
-            os::stand_back();
             if let Err(why) = confine(Duty::Changes) {
                 log.line(Level::Warning, &why);
             }
@@ -71,7 +70,9 @@ impl Changes {
 fn make(handler: &Handler, plugs: &VdeServer, changes: &Receiver<Change>) {
     let mut tend = Instant::now() + TEND;
     loop {
-        match changes.recv_timeout(tend.saturating_duration_since(Instant::now())) {
+        let change = changes.recv_timeout(tend.saturating_duration_since(Instant::now()));
+        let _behind = Behind::begin();
+        match change {
             // Who brought one that fails so is told; the next is none the worse for it.
             Ok(change) => drop(catch_unwind(AssertUnwindSafe(|| change(handler)))),
             Err(RecvTimeoutError::Timeout) => {}

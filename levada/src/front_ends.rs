@@ -134,8 +134,6 @@ impl FrontEnds {
     /// # Errors
     /// The process has no descriptor left.
     pub fn new(log: Log, inbox: SyncSender<Request>, waker: Waker, news: SyncSender<News>) -> io::Result<FrontEnds> {
-        // The thread that serves them may not.
-        ports::vhost::prepare();
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (stop, stir) = (event()?, event()?);
@@ -169,6 +167,9 @@ impl FrontEnds {
     /// # Errors
     /// The socket that is to be made cannot be had: why, and what helps.
     pub fn open(&self, plan: &VhostPlan, label: String) -> Result<FrontEndId, String> {
+        // The thread that serves them may not. Only where there is one: a process that has this
+        // waits for the kernel when it is killed, before its devices are closed.
+        ports::vhost::prepare();
         self.board().open(plan, label)
     }
 

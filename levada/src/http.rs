@@ -87,12 +87,13 @@ struct House {
 /// # Errors
 /// The kernel has no descriptor left.
 pub fn serve(listener: UnixListener, handler: Arc<Handler>, maker: Changes, door: Arc<Door>) -> io::Result<()> {
-    os::stand_back();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(HANDS)
         .thread_name("levada-clerk")
-        .on_thread_start(os::stand_back)
+        // Behind those that move frames, but while it waits: see `os`.
+        .on_thread_unpark(os::stand_back)
+        .on_thread_park(os::step_up)
         .build()?;
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;

@@ -1,6 +1,7 @@
 //! What the operating system must be asked for and the standard library has no form of: signals as
 //! a descriptor, a place in the scheduler, a client's groups. The binary's only unsafe code.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -13,9 +14,12 @@ const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 /// warm cache, and TCP lost a seventh. SCHED_FIFO would be throttled for 50 ms in every second
 /// (sched_rt_runtime_us).
 const NICE: i32 = -3;
-/// Niceness of threads that answer clients and make changes: beside the worker they have a seventh
-/// of a core that they share.
+/// Niceness of threads while they answer clients and make changes: beside the worker they have a
+/// seventh of a core that they share. While they wait they have none: of a process that is killed
+/// each thread ends at its own, and the last one closes the devices.
 const NICE_BEHIND: i32 = 5;
+/// What RLIMIT_NICE is where a thread may go back to niceness 0: 20 less it (getrlimit(2)).
+const MAY_GO_BACK: u64 = 20;
 /// How long the scheduler may let the worker run before it looks again, in nanoseconds: the least
 /// that EEVDF takes (Linux 6.12, sched_attr.sched_runtime). A short slice gives an early deadline,
 /// so the worker is picked soon after it wakes.
@@ -132,6 +136,40 @@ pub fn hurry() -> Vec<String> {
 pub fn stand_back() {
     // Where that cannot be, it is no worse than others.
     let _ = set_scheduling(NICE_BEHIND, 0);
+}
+
+/// Puts the calling thread where others are again. Where that may not be ([`let_step_up`]), it
+/// stays behind.
+pub fn step_up() {
+    let _ = set_scheduling(0, 0);
+}
+
+/// While there is one, its thread stands back.
+#[must_use]
+pub struct Behind(());
+
+impl Behind {
+    /// Puts the calling thread behind those that move frames.
+    pub fn begin() -> Behind {
+        stand_back();
+        Behind(())
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        step_up();
+    }
+}
+
+/// Lets all threads of this process step up again, without a capability.
+///
+/// # Errors
+/// The process may not allow itself that (CAP_SYS_RESOURCE).
+pub fn let_step_up() -> io::Result<()> {
+    let now = getrlimit(Resource::Nice);
+    let raised = |limit: Option<u64>| limit.map(|limit| limit.max(MAY_GO_BACK));
+    Ok(setrlimit(Resource::Nice, Rlimit { current: raised(now.current), maximum: raised(now.maximum) })?)
 }
 
 fn set_scheduling(nice: i32, slice_ns: u64) -> io::Result<()> {

@@ -23,6 +23,7 @@
 
 mod calls;
 
+use crate::os;
 use control::plan::{Plan, PortKind};
 use ports::seccomp::{self, Rule};
 use rustix::thread::{
@@ -130,6 +131,8 @@ pub fn looks_at_processes(plan: &Plan) -> bool {
 /// called before there is another. Returns warnings: what could not be given up, and why.
 pub fn begin(looks_at_processes: bool) -> Vec<String> {
     let mut warnings = Vec::new();
+    // Where that is not permitted, threads that have answered once stay behind.
+    let _ = os::let_step_up();
     if let Err(error) = drop_needless(looks_at_processes) {
         warnings.push(format!("the process keeps rights that it does not need: {error}; docs/reference/privileges.md lists those that it needs"));
     }

@@ -103,6 +103,7 @@ pub(crate) struct Flows {
     free_queue: u32,
     spreads: Vec<Spread>,
     free_spreads: Vec<u32>,
+    /// None before a lane has queues: most trees never have any.
     lines: Vec<Line>,
     /// Queues in use, and by tenant.
     used: u32,
@@ -118,7 +119,7 @@ impl Flows {
             free_queue: NONE,
             spreads: Vec::with_capacity(MOST as usize / 2),
             free_spreads: Vec::with_capacity(MOST as usize / 2),
-            lines: vec![Line([FREE; PLACES]); LINES],
+            lines: Vec::new(),
             used: 0,
             tenants: Vec::new(),
         }
@@ -152,6 +153,9 @@ impl Flows {
             }
             None => return None,
         };
+        if self.lines.is_empty() {
+            self.lines = vec![Line([FREE; PLACES]); LINES];
+        }
         let Some(opened) = self.open(at, first.hash, quantum) else {
             self.free_spreads.push(at);
             return None;

@@ -140,6 +140,13 @@ impl Level {
         false
     }
 
+    /// The same where no child has a guarantee.
+    #[inline(always)]
+    pub fn pass_by_weight(&mut self, child: u32, len: u32) {
+        debug_assert!(!self.guaranteed[child as usize]);
+        self.share.pass(child, len, 0);
+    }
+
     #[inline(never)]
     fn pass_guaranteed(&mut self, child: u32, len: u32, clock: Tag) -> bool {
         let by_guarantee = self.real.pass(child, len, clock);
@@ -153,9 +160,11 @@ impl Level {
         let (served, other) =
             if pick.by_guarantee { (&mut self.real, &mut self.share) } else { (&mut self.share, &mut self.real) };
         served.charge(child, len, next);
-        // The other order gave nothing, but has a new head, or a child less. Children without a
-        // guarantee are not in `real`.
-        other.charge(child, 0, next);
+        // The other order gave nothing, but has a child less, or a new head, where it asks for that.
+        // Children without a guarantee are not in `real`.
+        if next.is_none() || other.wants_lengths() {
+            other.charge(child, 0, next);
+        }
         if next.is_none() {
             self.active -= 1;
         }

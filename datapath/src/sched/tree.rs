@@ -24,7 +24,7 @@ use crate::count::count_on;
 use crate::frame::{Frame, Owner, Pool};
 use crate::program::{AgentTraffic, EndpointId, OrderKind, Share, TenantId};
 use crate::sojourn::Sojourn;
-use crate::stats::LaneStats;
+use crate::stats::{LaneStats, Traffic};
 use crate::units::{Direction, Instant, Rate, earlier};
 use crate::verdict::Reason;
 use crate::wheel::Wheel;
@@ -397,11 +397,13 @@ impl Tree {
             let among = Among { quantum: node.max_frame, ahead: 0, tenant: node.tenant };
             node.lane.enqueue(pool, now, frame, (&mut self.flows, among), &mut self.losses)?;
         }
-        let node = &mut self.nodes[endpoint.0 as usize];
-        // A discipline may have lost it.
-        if was_empty && !node.lane.is_empty() {
-            node.stretch.begin(now, node.lane.served_bytes(), node.span);
-            self.activate(pool, now, limits, endpoint.0);
+        if was_empty {
+            let node = &mut self.nodes[endpoint.0 as usize];
+            // A discipline may have lost it.
+            if !node.lane.is_empty() {
+                node.stretch.begin(now, node.lane.served_bytes(), node.span);
+                self.activate(pool, now, limits, endpoint.0);
+            }
         }
         Ok(())
     }
@@ -419,7 +421,7 @@ impl Tree {
         endpoint: EndpointId,
         frame: &Frame,
     ) -> bool {
-        debug_assert_eq!(plane, self.plane);
+        debug_assert!(plane == self.plane && (plane == Plane::Wire || self.capacity.is_none()));
         let (now_tag, e) = (tag(now), endpoint.0 as usize);
         if self.root.active() > 0 || !self.wheel.is_empty() && self.wheel.is_due(now) {
             return false;
@@ -430,7 +432,8 @@ impl Tree {
         }
         let (t, child) = (node.tenant, node.child);
         let tenant = &mut self.tenants[t as usize];
-        if tenant.level.active() > 0 || self.busy_until > now_tag && self.pace.is_limited() {
+        let is_wire = plane == Plane::Wire;
+        if tenant.level.active() > 0 || is_wire && self.busy_until > now_tag && self.pace.is_limited() {
             return false;
         }
         let (own, whole) = (&mut limits.endpoints[e], &mut limits.tenants[t as usize]);
@@ -440,14 +443,20 @@ impl Tree {
         self.seen = now;
         let bytes = pool.meta(frame).wire_bytes;
         let len = pool.len(frame);
-        if let Some(full) = node.lane.pass(pool, now, frame) {
+        if let Some(full) = node.lane.pass(pool, now, frame, is_wire) {
             sojourns[e].carry(full);
         }
-        tenant.traffic.add(1, len, bytes);
         if node.is_limited() {
             own.pass(plane, now_tag, bytes);
         }
         whole.pass(plane, now_tag, bytes);
+        if !is_wire {
+            // Between neighbours nobody has a guarantee, no link is paid for, and the switch counts.
+            tenant.level.pass_by_weight(child, bytes);
+            self.root.pass_by_weight(t, bytes);
+            return true;
+        }
+        tenant.traffic.add(1, len, bytes);
         // The link was idle, as in `activate`.
         let busy_until = self.busy_until.max(now_tag.saturating_sub(self.burst));
         let clock = busy_until.wrapping_sub(self.lost);
@@ -584,11 +593,13 @@ impl Tree {
                     if let Some(full) = full {
                         sojourns[e as usize].carry(full);
                     }
-                    tenant.traffic.add(segments, pool.len(&frame), pool.meta(&frame).wire_bytes);
+                    if self.plane == Plane::Wire {
+                        tenant.traffic.add(segments, pool.len(&frame), pool.meta(&frame).wire_bytes);
+                    }
                     if !is_ahead {
                         self.see_contention(now, tenant_pick.child);
                     }
-                    self.serve(pool, now, limits, tenant_pick, pick, &frame);
+                    self.serve(pool, now, limits, (tenant_pick, pick, e as usize), &frame);
                     return Some((EndpointId(e), frame));
                 }
                 None => {
@@ -613,11 +624,16 @@ impl Tree {
         &mut self.losses
     }
 
-    /// Counters of one endpoint, as they were when `dequeue` was last called.
+    /// Counters of one endpoint, as they were when `dequeue` was last called. What neighbours send
+    /// each other the switch counts: much of it is in no queue.
     #[must_use]
     pub fn endpoint_stats(&self, endpoint: EndpointId) -> LaneStats {
         let (node, unmet) = (&self.nodes[endpoint.0 as usize], &self.unmet[endpoint.0 as usize]);
-        LaneStats { unmet_ns: node.unmet_ns(unmet, self.seen), ..node.lane.stats() }
+        let mut stats = LaneStats { unmet_ns: node.unmet_ns(unmet, self.seen), ..node.lane.stats() };
+        if self.plane == Plane::Local {
+            stats.traffic = Traffic::default();
+        }
+        stats
     }
 
     /// One endpoint's lane.
@@ -698,16 +714,20 @@ impl Tree {
     }
 
     /// Charges a frame to everyone it concerns, and puts them where they belong next.
-    fn serve(&mut self, pool: &Pool, now: Instant, limits: &mut Limits, tenant_pick: Pick, pick: Pick, frame: &Frame) {
+    fn serve(
+        &mut self,
+        pool: &Pool,
+        now: Instant,
+        limits: &mut Limits,
+        (tenant_pick, pick, e): (Pick, Pick, usize),
+        frame: &Frame,
+    ) {
         let bytes = pool.meta(frame).wire_bytes;
         let (now_tag, t) = (tag(now), tenant_pick.child as usize);
         let tenant = &mut self.tenants[t];
-        let e = tenant.children[pick.child as usize] as usize;
         let node = &mut self.nodes[e];
         let lengths = tenant.level.wants_lengths();
-        let length =
-            |node: &Node| if lengths { node.lane.head(pool, &self.flows, node.max_frame) } else { node.max_frame };
-        let next = (!node.lane.is_empty()).then(|| length(node));
+        let next = (!node.lane.is_empty()).then(|| node.head(pool, &self.flows, lengths));
         if node.is_limited() {
             limits.endpoints[e].charge(self.plane, now_tag, bytes);
             if next.is_none() {
@@ -730,7 +750,8 @@ impl Tree {
         let head = if !lengths {
             (tenant.level.active() > 0).then_some(self.max_frame)
         } else {
-            tenant.level.peek(clock).map(|pick| length(&self.nodes[tenant.children[pick.child as usize] as usize]))
+            let first = |pick: Pick| &self.nodes[tenant.children[pick.child as usize] as usize];
+            tenant.level.peek(clock).map(|pick| first(pick).head(pool, &self.flows, true))
         };
         if head.is_none() {
             limits.tenants[t].leave(self.plane);
@@ -764,9 +785,9 @@ impl Tree {
         }
         let clock = self.clock();
         let node = &self.nodes[endpoint as usize];
-        let head = node.lane.head(pool, &self.flows, node.max_frame);
         let t = node.tenant;
         let tenant = &mut self.tenants[t as usize];
+        let head = node.head(pool, &self.flows, tenant.level.wants_lengths());
         if tenant.level.active() == 0 {
             tenant.stretch.begin(now, tenant.traffic.wire_bytes, tenant.span);
         }
@@ -791,7 +812,7 @@ impl Tree {
         let tenant = &mut self.tenants[t as usize];
         let Some(pick) = tenant.level.peek(clock) else { return };
         let node = &self.nodes[tenant.children[pick.child as usize] as usize];
-        let head = node.lane.head(pool, &self.flows, node.max_frame);
+        let head = node.head(pool, &self.flows, tenant.level.wants_lengths());
         match limits.tenants[t as usize].wait(self.plane, tag(now), TURN) {
             Some(until) => self.wheel.insert(WheelNode::Tenant(t).number(), now, instant(until)),
             None => {

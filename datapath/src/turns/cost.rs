@@ -43,7 +43,7 @@ impl Cost {
             return;
         }
         let rises = ns > self.of(frames, bytes);
-        let estimate = if bytes / frames >= LONG { &mut self.byte } else { &mut self.frame };
+        let estimate = if bytes >= frames * LONG { &mut self.byte } else { &mut self.frame };
         let step = (*estimate >> STEP).max(1);
         *estimate = if rises { estimate.saturating_add(step) } else { (*estimate - step).max(LEAST) };
     }
@@ -57,7 +57,7 @@ impl Cost {
         if ns == expected {
             return;
         }
-        let is_long = bytes / frames >= LONG;
+        let is_long = bytes >= frames * LONG;
         let units = if is_long { bytes } else { frames };
         let estimate = if is_long { &mut self.byte } else { &mut self.frame };
         // A small difference moves it too: a byte has few digits.

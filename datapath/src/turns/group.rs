@@ -98,10 +98,10 @@ impl Group {
         Some(self.members[first.place as usize].seat)
     }
 
-    /// A member, ready or not, has had `cost_ns`.
+    /// A member, ready or not, has had `cost_ns`: below 2^48, three days.
     pub fn charge(&mut self, place: u32, cost_ns: u64) {
         let member = &mut self.members[place as usize];
-        member.tag = member.tag.max(self.clock) + ((u128::from(cost_ns) << BITS) / u128::from(member.weight));
+        member.tag = member.tag.max(self.clock) + u128::from((cost_ns << BITS) / u64::from(member.weight));
         self.file(place);
     }
 

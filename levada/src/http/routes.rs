@@ -6,6 +6,7 @@ use crate::api::{ChangeReply, ChangeRequest, ErrorReply, ProblemReply, VERSION};
 use crate::descriptors::Came;
 use crate::handler::Fault;
 use crate::metrics;
+use crate::os::Behind;
 use crate::report::bond::BondsReply;
 use crate::services::{ConnectionsRequest, LoadRequest};
 use crate::trace::TraceRequest;
@@ -231,9 +232,12 @@ async fn with_desk_as<T>(
         return error(StatusCode::SERVICE_UNAVAILABLE, "the daemon ends");
     };
     let house = Arc::clone(house);
-    let made = tokio::task::spawn_blocking(move || match make(&house) {
-        Ok(value) => show(&value),
-        Err(fault) => refusal(&fault),
+    let made = tokio::task::spawn_blocking(move || {
+        let _behind = Behind::begin();
+        match make(&house) {
+            Ok(value) => show(&value),
+            Err(fault) => refusal(&fault),
+        }
     });
     made.await.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "a fault of levada; see its log"))
 }

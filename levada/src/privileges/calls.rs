@@ -34,7 +34,8 @@ const PR_SET_VMA: u32 = 0x5356_4d41;
 /// Names of threads and of memory; more it takes to start.
 const NAMES: &[Check] =
     &[Check { argument: 0, mask: WHOLE, values: &[libc::PR_SET_NAME as u32, libc::PR_GET_NAME as u32, PR_SET_VMA] }];
-/// Its own place in the scheduler: without a capability, one further behind.
+/// Its own place in the scheduler: without a capability, one further behind, or back to where
+/// others are.
 const SELF: &[Check] = &[Check { argument: 0, mask: WHOLE, values: &[0] }];
 /// Not to wait, and not to be inherited by programs: what the standard library asks by ioctl(2);
 /// and how much there is to be read.

@@ -8,13 +8,13 @@ use crate::vde;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::io::{IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -115,6 +115,55 @@ fn a_connection_survives_kills() {
     transfer.goes_on();
     transfer.end();
     assert!(daemon.end(Signal::TERM).success());
+    bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
+}
+
+/// The niceness of each thread of a daemon (proc_pid_stat(5)).
+fn niceness(daemon: &Daemon) -> Vec<(String, i32)> {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
+    let one = |stat: String| {
+        let (name, fields) = stat.split_once('(')?.1.rsplit_once(')')?;
+        Some((name.to_owned(), fields.split_whitespace().nth(16)?.parse().ok()?))
+    };
+    threads.filter_map(|thread| one(std::fs::read_to_string(thread.ok()?.path().join("stat")).ok()?)).collect()
+}
+
+/// Whether this process may let another be less nice (CAP_SYS_RESOURCE).
+fn may_raise_limits() -> bool {
+    let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+    let limit = Rlimit { current: Some(20), maximum: Some(20) };
+    let raised = prlimit(Some(Pid::from_child(&other)), Resource::Nice, limit);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    raised.is_ok()
+}
+
+/// Each thread of a killed process ends at its own niceness, and the last one closes the devices.
+/// An asynchronous context lets that one wait for the kernel first (exit_aio, two grace periods).
+#[test]
+fn nothing_keeps_a_killed_daemon_from_its_end() {
+    let Some(_turn) = turn("nothing_keeps_a_killed_daemon_from_its_end") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(&persistent());
+    let has_context = || std::fs::read_to_string(format!("/proc/{}/maps", daemon.pid())).unwrap().contains("[aio]");
+    assert!(!has_context());
+    daemon.show();
+    let run = |words: &[&str]| {
+        let output = bed.run(words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(&["set", "endpoint", "s1/home/a", "limit=5 Mbit/s"]);
+    if may_raise_limits() {
+        for thread in ["levada-http", "levada-clerk", "levada-changes"] {
+            assert!(niceness(&daemon).iter().any(|(name, _)| name == thread), "{thread} is there");
+        }
+        soon("no thread stands back while it waits", || niceness(&daemon).iter().all(|(_, nice)| *nice <= 0));
+    }
+    let machine = format!("port=vhost-user://{}/v.sock", bed.directory.display());
+    run(&["add", "endpoint", "s1/home/v", &machine]);
+    assert!(has_context(), "who has machines has one");
+    daemon.end(Signal::KILL);
+    drop(daemon);
     bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
 }
 

@@ -311,6 +311,9 @@ impl Fair {
         if self.active == 0 {
             return None;
         }
+        if self.is_alone() {
+            return Some(0);
+        }
         let (child, early) = self.first()?;
         if early { self.move_on() } else { Some(child) }
     }
@@ -379,8 +382,9 @@ impl Fair {
         if !self.is_active(child) {
             return;
         }
+        let is_served = len > 0 && !self.is_alone();
         let tag = &mut self.children[child as usize].tag;
-        if len > 0 {
+        if is_served {
             if self.clock.is_real() {
                 let group = &self.groups[tag.place[0] as usize];
                 self.clock.forgive(tag, u64::from(FORGIVEN_SLOTS) << group.width_bits);
@@ -389,9 +393,16 @@ impl Fair {
         }
         if !backlogged {
             self.deactivate(child);
-        } else if len > 0 {
+        } else if is_served {
             self.refile(child);
         }
+    }
+
+    /// Whether time is divided by weight and there is one child, with nobody else ever. Then there is
+    /// nothing to be compared with: V stays, as the tag does.
+    #[inline]
+    fn is_alone(&self) -> bool {
+        self.children.len() == 1 && !self.clock.is_real()
     }
 
     /// See [`super::Order::pass`].
@@ -400,9 +411,8 @@ impl Fair {
         if self.clock.is_real() {
             return self.pass_if_due(child, len, v);
         }
-        // With nobody else ever, there is nothing to be compared with: V stays, as the tag does.
-        if let [only] = &self.children[..] {
-            return only.tag.is_known();
+        if self.is_alone() {
+            return self.children[0].tag.is_known();
         }
         let Some(c) = self.children.get_mut(child as usize).filter(|c| c.tag.is_known()) else { return false };
         self.clock.pass(&mut c.tag, len);

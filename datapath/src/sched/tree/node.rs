@@ -3,6 +3,7 @@
 use crate::frame::{Class, Frame, Pool};
 use crate::offload::Gso;
 use crate::program::{OrderKind, Share};
+use crate::sched::flows::Flows;
 use crate::sched::lane::Lane;
 use crate::sched::level::Level;
 use crate::sched::unmet::{Stretch, Unmet};
@@ -142,6 +143,13 @@ impl Node {
         let longest = self.lane.longest_alone().min(self.max_frame);
         let is_plain = !self.has_ahead() && !self.has_aqm();
         self.plain = if is_plain { u16::try_from(longest).unwrap_or(u16::MAX) } else { 0 };
+    }
+
+    /// Wire bytes of its first frame, as far as it goes at once; where orders do not ask for lengths,
+    /// any will do.
+    #[inline]
+    pub fn head(&self, pool: &Pool, flows: &Flows, lengths: bool) -> u32 {
+        if lengths { self.lane.head(pool, flows, self.max_frame) } else { self.max_frame }
     }
 
     /// Whether a frame of one segment would be the only one in its lane, and go as it is.
