@@ -590,7 +590,7 @@ fn settle_adopted(adopted: Vec<(usize, Recipe, OwnedFd)>, known_as: &BTreeSet<St
 }
 
 /// Makes some buffers and touches their pages.
-fn warm(pool: &mut Pool) {
+pub fn warm(pool: &mut Pool) {
     for (count, len) in [(WARM_SMALL, PAGE / 4), (WARM_MEDIUM, 2 * PAGE), (WARM_LARGE, MAX_FRAME)] {
         let frames: Vec<_> = (0..count).map_while(|_| pool.alloc(len)).collect();
         for frame in frames {
