@@ -29,7 +29,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long half a message may stay one.
@@ -64,6 +64,10 @@ const LINES: u32 = 8;
 /// Names one machine's port for as long as it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrontEndId(u64);
+
+/// What follows where a guest cannot be called without waiting (`ports/src/vhost/call.rs`).
+const WITHOUT_CONTEXT: &str = "io_setup(2) is refused, so that a hostile virtual machine can keep the worker waiting; \
+     allow io_setup, io_submit and io_getevents (SystemCallFilter= of the unit), and see fs.aio-max-nr";
 
 /// The front ends of a daemon, from any thread.
 #[derive(Clone)]
@@ -169,8 +173,12 @@ impl FrontEnds {
     pub fn open(&self, plan: &VhostPlan, label: String) -> Result<FrontEndId, String> {
         // The thread that serves them may not. Only where there is one: a process that has this
         // waits for the kernel when it is killed, before its devices are closed.
-        ports::vhost::prepare();
-        self.board().open(plan, label)
+        let mut board = self.board();
+        if !ports::vhost::prepare() {
+            static WARNED: Once = Once::new();
+            WARNED.call_once(|| board.log.line(Level::Warning, WITHOUT_CONTEXT));
+        }
+        board.open(plan, label)
     }
 
     /// Lets the machine in: it becomes the worker's device number `device`, which must be there.

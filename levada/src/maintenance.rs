@@ -533,7 +533,7 @@ impl Maintenance {
     }
 
     fn retry(&mut self) {
-        let now = Instant::now();
+        let (now, survey) = (Instant::now(), Survey::default());
         for mut lost in std::mem::take(&mut self.lost) {
             if lost.next > now {
                 self.lost.push(lost);
@@ -541,15 +541,17 @@ impl Maintenance {
             }
             let Some(reopen) = self.devices.get(&lost.device) else { continue };
             let Some(recipe) = &reopen.recipe else { continue };
-            match recipe.open(&Survey::default()) {
+            match recipe.open(&survey) {
                 Ok(fresh) => {
                     self.log.line(Level::Info, &format!("{} is back", reopen.label));
                     self.sights.forget(&[lost.device]);
                     fresh.notes.iter().for_each(|note| self.log.line(Level::Warning, note));
-                    self.manager.keep_port(&fresh.port);
                     let second = fresh.port.second();
                     self.order(Request::Restore { device: lost.device, port: fresh.port });
-                    second.into_iter().for_each(|port| self.watch(lost.device, port));
+                    if let Some(port) = second {
+                        self.manager.keep_port(&port);
+                        self.watch(lost.device, port);
+                    }
                     self.untold.insert(lost.device);
                 }
                 Err(failure) => {

@@ -26,6 +26,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -42,7 +43,14 @@ const ROOM: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// The service manager's socket, where there is one.
 #[derive(Clone, Default, Debug)]
-pub struct Notifier(Option<Arc<UnixDatagram>>);
+pub struct Notifier(Option<Arc<Manager>>);
+
+#[derive(Debug)]
+struct Manager {
+    socket: UnixDatagram,
+    /// It did not take a message about its store in time: nobody waits for it again until it does.
+    hangs: AtomicBool,
+}
 
 impl Notifier {
     /// The manager that the environment names.
@@ -51,16 +59,28 @@ impl Notifier {
         Notifier(env::var_os("NOTIFY_SOCKET").and_then(|path| Some(Arc::new(connect(path.as_bytes()).ok()?))))
     }
 
-    fn tell(&self, text: &str, descriptors: &[BorrowedFd<'_>]) {
-        if let Some(socket) = &self.0 {
-            // A manager that does not listen gets nothing; the daemon works all the same.
-            let _ = descriptors::send(&**socket, text.as_bytes(), descriptors);
-        }
+    /// A manager that does not listen gets nothing; the daemon works all the same.
+    fn tell(&self, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let Some(manager) = &self.0 else { return Ok(()) };
+        descriptors::send(&manager.socket, text.as_bytes(), descriptors)
+    }
+
+    /// The same, of its store. False: it has not taken the message.
+    fn tell_of_store(&self, text: &str, descriptors: &[BorrowedFd<'_>]) -> bool {
+        let Some(manager) = &self.0 else { return false };
+        let patience = if manager.hangs.load(Ordering::Relaxed) { Timespec::default() } else { ROOM };
+        let mut room = [PollFd::new(&manager.socket, PollFlags::OUT)];
+        let is_taken =
+            poll(&mut room, Some(&patience)).is_ok_and(|ready| ready > 0) && self.tell(text, descriptors).is_ok();
+        manager.hangs.store(!is_taken, Ordering::Relaxed);
+        is_taken
     }
 
     /// The daemon is up.
     pub fn ready(&self, status: &str) {
-        self.tell(&format!("READY=1\nSTATUS={status}"), &[]);
+        // It is waited for.
+        let is_late = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        while self.tell(&format!("READY=1\nSTATUS={status}"), &[]).is_err_and(is_late) {}
     }
 
     /// The daemon reads its file again; [`Notifier::ready`] ends that, whatever came of it
@@ -68,12 +88,12 @@ impl Notifier {
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let micros = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"), &[]);
+        let _ = self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"), &[]);
     }
 
     /// The daemon ends.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=stopping", &[]);
+        let _ = self.tell("STOPPING=1\nSTATUS=stopping", &[]);
     }
 
     /// Whether there is a manager.
@@ -84,10 +104,9 @@ impl Notifier {
 
     /// Leaves devices to the next process. What is in the store already stays as it is.
     pub fn store(&self, devices: &[Inherited]) {
-        for device in devices {
-            self.put(&stored_as(device.known_as.as_deref()), device);
+        if devices.iter().all(|device| self.put(&stored_as(device.known_as.as_deref()), device)) {
+            self.wait();
         }
-        self.wait();
     }
 
     /// Has the store hold these devices while they are served, and no more of what was in it under
@@ -95,23 +114,17 @@ impl Notifier {
     pub fn begin(&self, names: &[String], devices: &[Inherited]) {
         let kept: BTreeSet<String> = devices.iter().filter_map(named).collect();
         let ours = names.iter().filter(|name| known_as(name).is_some() && !kept.contains(*name));
-        for name in ours.map(String::as_str).chain([STORED]).collect::<BTreeSet<_>>() {
-            self.remove(name);
+        let gone = ours.map(String::as_str).chain([STORED]).collect::<BTreeSet<_>>();
+        if gone.into_iter().all(|name| self.remove(name)) {
+            self.keep(devices);
         }
-        self.keep(devices);
     }
 
     /// Has the store hold these devices, too, while they are served. One whose name is too long for
     /// it could not be taken out by itself, and is left out.
     pub fn keep(&self, devices: &[Inherited]) {
-        let named = devices.iter().filter_map(|device| Some((named(device)?, device)));
-        for (name, device) in named {
-            // Nobody waits for each of a thousand where the manager hangs.
-            if !self.has_room() {
-                return;
-            }
-            self.put(&name, device);
-        }
+        let mut named = devices.iter().filter_map(|device| Some((named(device)?, device)));
+        named.all(|(name, device)| self.put(&name, device));
     }
 
     /// The same of an open port, where it may wait for another process.
@@ -123,33 +136,24 @@ impl Notifier {
 
     /// Takes out of the store what is known by these.
     pub fn forget(&self, known_as: impl IntoIterator<Item = String>) {
-        for known_as in known_as {
-            if !self.has_room() {
-                return;
-            }
-            self.remove(&stored_as(Some(&known_as)));
-        }
+        known_as.into_iter().all(|known_as| self.remove(&stored_as(Some(&known_as))));
     }
 
-    /// Whether the manager takes a message, now or soon.
-    fn has_room(&self) -> bool {
-        let Some(socket) = &self.0 else { return false };
-        poll(&mut [PollFd::new(&**socket, PollFlags::OUT)], Some(&ROOM)).is_ok_and(|ready| ready > 0)
+    fn put(&self, name: &str, device: &Inherited) -> bool {
+        self.tell_of_store(&format!("FDSTORE=1\nFDNAME={name}"), &[device.as_fd()])
     }
 
-    fn put(&self, name: &str, device: &Inherited) {
-        self.tell(&format!("FDSTORE=1\nFDNAME={name}"), &[device.as_fd()]);
-    }
-
-    fn remove(&self, name: &str) {
-        self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), &[]);
+    fn remove(&self, name: &str) -> bool {
+        self.tell_of_store(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), &[])
     }
 
     /// Waits until the manager has read all: of a process that has ended it would take nothing
     /// (sd_notify_barrier(3)).
     fn wait(&self) {
         let Ok((read, write)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else { return };
-        self.tell("BARRIER=1", &[write.as_fd()]);
+        if self.tell("BARRIER=1", &[write.as_fd()]).is_err() {
+            return;
+        }
         drop(write);
         let _ = poll(&mut [PollFd::new(&read, PollFlags::empty())], Some(&BARRIER));
     }
@@ -170,7 +174,7 @@ impl Notifier {
             // Of a thread that may do more than it needs, others tell.
             let _ = confine(Duty::Passing);
             while answers(&inbox, &waker, every) {
-                notifier.tell("WATCHDOG=1", &[]);
+                let _ = notifier.tell("WATCHDOG=1", &[]);
                 std::thread::sleep(every);
             }
         };
@@ -197,14 +201,16 @@ fn answers(inbox: &SyncSender<Request>, waker: &Waker, every: Duration) -> bool 
 }
 
 /// `/path`, or `@name` for an abstract one.
-fn connect(path: &[u8]) -> io::Result<UnixDatagram> {
+fn connect(path: &[u8]) -> io::Result<Manager> {
     let address = match path.split_first() {
         Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(path))?,
     };
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
-    Ok(socket)
+    // Another thread may take the room that was seen.
+    socket.set_write_timeout(Some(Duration::from_secs(2)))?;
+    Ok(Manager { socket, hangs: AtomicBool::new(false) })
 }
 
 /// What a device is called in the store, where that is a name of its own.

@@ -5,6 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::sync::OnceLock;
 
 /// Signals for the daemon: Ctrl-C and `kill` end it, SIGHUP reloads its file.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -135,13 +136,19 @@ pub fn hurry() -> Vec<String> {
 /// Puts the calling thread behind those that move frames.
 pub fn stand_back() {
     // Where that cannot be, it is no worse than others.
-    let _ = set_scheduling(NICE_BEHIND, 0);
+    let _ = set_scheduling(niceness_at_start().max(NICE_BEHIND), 0);
 }
 
 /// Puts the calling thread where others are again. Where that may not be ([`let_step_up`]), it
 /// stays behind.
 pub fn step_up() {
-    let _ = set_scheduling(0, 0);
+    let _ = set_scheduling(niceness_at_start(), 0);
+}
+
+/// What the process was started with: all threads but the worker go back to that.
+fn niceness_at_start() -> i32 {
+    static NICENESS: OnceLock<i32> = OnceLock::new();
+    *NICENESS.get_or_init(|| rustix::process::getpriority_process(None).unwrap_or(0))
 }
 
 /// While there is one, its thread stands back.
@@ -167,6 +174,7 @@ impl Drop for Behind {
 /// # Errors
 /// The process may not allow itself that (CAP_SYS_RESOURCE).
 pub fn let_step_up() -> io::Result<()> {
+    niceness_at_start();
     let now = getrlimit(Resource::Nice);
     let raised = |limit: Option<u64>| limit.map(|limit| limit.max(MAY_GO_BACK));
     Ok(setrlimit(Resource::Nice, Rlimit { current: raised(now.current), maximum: raised(now.maximum) })?)

@@ -12,12 +12,17 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 
 use crate::Port;
 use crate::netns::{Identity, Netns};
 use crate::rtnl::Link;
+
+/// How long whoever held a device for an earlier process may take to close it: a service manager
+/// does so at a time of its own.
+pub(crate) const RELEASE: Duration = Duration::from_millis(500);
 
 /// See the module. Looking for the devices of all instances is done once for all, when the first is
 /// wanted: looking for each of 100 by itself in 100 namespaces took seconds.
@@ -28,6 +33,8 @@ pub struct Survey {
     passed: Vec<Netns>,
     asked: RefCell<BTreeSet<String>>,
     known: OnceCell<Vec<(Option<Netns>, Link)>>,
+    /// How long to wait for what an earlier process's manager still holds.
+    patience: OnceCell<Instant>,
 }
 
 /// A descriptor that an earlier process left.
@@ -122,6 +129,13 @@ impl Survey {
     /// What `what` says of the first descriptor of which it says something.
     pub(crate) fn find<T>(&self, what: impl Fn(&Inherited) -> Option<T>) -> Option<T> {
         self.inherited.borrow().iter().find_map(what)
+    }
+
+    /// Whether a device that is held by somebody may yet be let go: for [`RELEASE`] from when that
+    /// was asked first, for all devices together.
+    pub(crate) fn may_wait(&self) -> bool {
+        let now = Instant::now();
+        now < *self.patience.get_or_init(|| now + RELEASE)
     }
 
     /// Namespaces without a name where devices may be.

@@ -291,8 +291,8 @@ impl Lane {
         self.fifo.is_empty() && meta.offload.gso == Gso::None && meta.wire_bytes <= max_frame && self.fits(pool, frame)
     }
 
-    /// A frame that [`Lane::is_passed_by`] holds for comes and goes: counts it as served, if it is to
-    /// be counted here. Gives what is for [`crate::sojourn::Sojourn::carry`].
+    /// A frame that [`Lane::is_passed_by`] holds for comes and goes: counts it as served, if it is
+    /// to be counted here. Gives what is for [`crate::sojourn::Sojourn::carry`].
     #[inline(always)]
     pub(crate) fn pass(&mut self, pool: &mut Pool, now: Instant, frame: &Frame, is_counted: bool) -> Option<u8> {
         let len = pool.len(frame);

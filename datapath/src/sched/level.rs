@@ -160,7 +160,7 @@ impl Level {
         let (served, other) =
             if pick.by_guarantee { (&mut self.real, &mut self.share) } else { (&mut self.share, &mut self.real) };
         served.charge(child, len, next);
-        // The other order gave nothing, but has a child less, or a new head, where it asks for that.
+        // The other order gave nothing, but has a child less, or a new head, if it asks for that.
         // Children without a guarantee are not in `real`.
         if next.is_none() || other.wants_lengths() {
             other.charge(child, 0, next);

@@ -451,7 +451,7 @@ impl Tree {
         }
         whole.pass(plane, now_tag, bytes);
         if !is_wire {
-            // Between neighbours nobody has a guarantee, no link is paid for, and the switch counts.
+            // Between neighbours nobody has a guarantee, no link is paid, and the switch counts.
             tenant.level.pass_by_weight(child, bytes);
             self.root.pass_by_weight(t, bytes);
             return true;

@@ -20,7 +20,6 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
 
 use datapath::wire::Mac;
 use rustix::io::Errno;
@@ -30,16 +29,13 @@ use super::tag::{Tag, WITHOUT_IPV6};
 use super::whereabouts::visit;
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Change, Link, Netlink, Which};
-use crate::survey::{Inherited, Survey, place};
+use crate::survey::{Inherited, RELEASE, Survey, place};
 use crate::vnet::HEADER_BYTES;
 
 /// The name under which a device is made that is then moved; the kernel puts a number in.
 const PASSING_NAME: &str = "levada%d";
 /// The longest name of an interface, in bytes (`IFNAMSIZ` less the closing zero).
 const LONGEST_NAME: usize = 15;
-/// How long whoever held a device for an earlier process may take to close it: a service manager
-/// does so at a time of its own.
-const RELEASE: Duration = Duration::from_millis(500);
 
 /// How a TAP device is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -228,7 +224,7 @@ pub(super) fn open(options: &TapOptions, survey: &Survey) -> Result<Device, Open
     }
     let mut notes = Vec::new();
     let attached = match find(options, survey, &mut notes)? {
-        Some((place, link)) => take_up(options, place, &link, &mut notes)?,
+        Some((place, link)) => take_up(options, (place, &link), survey, &mut notes)?,
         None => make(options)?,
     };
     let failed = |step| move |error: Errno| kernel(options, step, error.into());
@@ -406,21 +402,21 @@ fn tagged(more: &[Netns], wanted: impl Fn(&Tag) -> bool + Sync) -> io::Result<Ve
 /// Attaches to a device of ours that exists, and moves it to the namespace that it should be in.
 fn take_up(
     options: &TapOptions,
-    place: Option<Netns>,
-    link: &Link,
+    (place, link): (Option<Netns>, &Link),
+    survey: &Survey,
     notes: &mut Vec<String>,
 ) -> Result<Attached, OpenError> {
-    let fd = within(options, place.as_ref(), || {
+    let attach = || {
         let fd = ioctl::open()?;
-        let end = Instant::now() + RELEASE;
-        loop {
-            match ioctl::attach(fd.as_fd(), &link.name, false) {
-                Err(Errno::BUSY) if Instant::now() < end => std::thread::sleep(RELEASE / 100),
-                attached => return attached.map(|_| fd),
-            }
+        ioctl::attach(fd.as_fd(), &link.name, false).map(|_| fd)
+    };
+    let attached = loop {
+        match within(options, place.as_ref(), attach)? {
+            Err(Errno::BUSY) if survey.may_wait() => std::thread::sleep(RELEASE / 100),
+            attached => break attached,
         }
-    })?
-    .map_err(|errno| match errno {
+    };
+    let fd = attached.map_err(|errno| match errno {
         Errno::BUSY => OpenError::InUse { device: link.name.clone() },
         errno => kernel(options, "taking it up again", errno.into()),
     })?;

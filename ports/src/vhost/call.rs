@@ -54,9 +54,9 @@ struct Context {
 static CONTEXT: OnceLock<Option<Context>> = OnceLock::new();
 
 /// Makes what [`call`] needs. To be called by a thread that may; where it is not called, or the
-/// kernel has no such operations, [`call`] writes.
-pub fn prepare() {
-    CONTEXT.get_or_init(|| Context::new().ok());
+/// kernel has no such operations, [`call`] writes. False: it does.
+pub fn prepare() -> bool {
+    CONTEXT.get_or_init(|| Context::new().ok()).is_some()
 }
 
 /// Adds one to an eventfd, and waits in no case. A full one stays full; what is none gets nothing.
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn who_fills_its_eventfd_and_makes_it_wait_keeps_nobody_waiting() {
-        prepare();
+        assert!(prepare());
         assert!(matches!(CONTEXT.get(), Some(Some(_))), "this kernel has asynchronous operations");
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let read = || {

@@ -398,8 +398,8 @@ impl Fair {
         }
     }
 
-    /// Whether time is divided by weight and there is one child, with nobody else ever. Then there is
-    /// nothing to be compared with: V stays, as the tag does.
+    /// Whether time is divided by weight and there is one child, with nobody else ever. Then there
+    /// is nothing to be compared with: V stays, as the tag does.
     #[inline]
     fn is_alone(&self) -> bool {
         self.children.len() == 1 && !self.clock.is_real()

@@ -145,8 +145,8 @@ impl Node {
         self.plain = if is_plain { u16::try_from(longest).unwrap_or(u16::MAX) } else { 0 };
     }
 
-    /// Wire bytes of its first frame, as far as it goes at once; where orders do not ask for lengths,
-    /// any will do.
+    /// Wire bytes of its first frame, as far as it goes at once; where orders do not ask for
+    /// lengths, any will do.
     #[inline]
     pub fn head(&self, pool: &Pool, flows: &Flows, lengths: bool) -> u32 {
         if lengths { self.lane.head(pool, flows, self.max_frame) } else { self.max_frame }
