@@ -431,12 +431,12 @@ impl Order {
         self.members.get(usize::from(member)).is_none_or(|member| member.passed > number)
     }
 
-    /// Whether every live member has shown a later number. With a replay to come, that says
-    /// nothing.
+    /// Whether every live member has shown a later number, by a frame or by a word, whether a frame
+    /// waits or not: where all on the way were lost, the other end may send nothing before it is
+    /// told so. With a replay to come, that says nothing.
     fn is_lost(&self, next: u64) -> bool {
-        self.replay_until == Instant::ZERO
-            && !self.waiting.is_empty()
-            && self.members.iter().filter(|member| member.is_live).all(|member| member.passed > next)
+        let mut live = self.members.iter().filter(|member| member.is_live).peekable();
+        self.replay_until == Instant::ZERO && live.peek().is_some() && live.all(|member| member.passed > next)
     }
 
     /// Whether what waits longest has waited long enough.

@@ -409,6 +409,25 @@ fn who_stalls_is_not_taken_for_a_silent_cable() {
 
 /// Both ends lose their carrier, as when a cable is pulled.
 #[test]
+fn after_all_that_is_on_the_way_was_lost_frames_go_on() {
+    for outage_ms in [300, 1_000, 2_000] {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 7).agreed();
+        pair.run(100 * MS);
+        // Carriers stay: nobody is told. More is sent than may be on the way.
+        pair.wires[0].iter_mut().for_each(|wire| wire.is_dead = true);
+        pair.send(60, 20_000, 100 * MS);
+        pair.run((outage_ms - 100) * MS);
+        pair.wires[0].iter_mut().for_each(|wire| wire.is_dead = false);
+        pair.run(50 * MS);
+        let before = pair.received.len();
+        pair.send(60, 20_000, 20 * MS);
+        pair.run(50 * MS);
+        assert!(pair.received.len() > before + 900, "{} of 1000 after {outage_ms} ms", pair.received.len() - before);
+        pair.finish();
+    }
+}
+
+#[test]
 fn a_pulled_cable_loses_nothing() {
     for seed in 1..6 {
         let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], seed).agreed();
