@@ -9,7 +9,6 @@ use datapath::offload::{Offload, OffloadSupport};
 use datapath::program::{Change, Endpoint, EndpointId, PortFeatures, Program, Tenant, TenantId};
 use datapath::service::{Address, Backend, SWEPT_PLACES, Service, ServiceId};
 use datapath::turns::TURN_NS;
-use datapath::units::Rate;
 use datapath::verdict::Reason;
 use datapath::wire::{Mac, build, protocol};
 use ports::Port;
@@ -583,81 +582,33 @@ fn a_sender_pays_no_more_for_a_slow_receiver_than_some_times_the_usual() {
     assert!(sender <= usual_ns * 5 && receiver > 900_000, "{sender} and {receiver} ns");
 }
 
-/// The worker with a second switch that a link joins to the first: endpoint 1 of both is at the
-/// link, and 0 is the sender in the first, a slow receiver in the second, whose endpoints 2 and 3
-/// are another tenant's, which asks for little.
-fn two_switches() -> (Worker, Vec<PairPort>, Receiver<Task>) {
-    let (mut worker, mut far, tasks) = by_hand();
-    let (near, more) = (0..3).map(|_| pair(FRAMES, OffloadSupport::ALL)).unzip::<_, _, Vec<_>, Vec<_>>();
-    let mut far_program = program(4);
-    far_program.tenants.push(Tenant::default());
-    for endpoint in far_program.endpoints.values_mut().skip(2) {
-        endpoint.tenant = TenantId(1);
-    }
-    // What is at 1 here is 0 there.
-    let macs = [1, 0, 2, 3].map(|number| vec![mac(number)]);
-    for (endpoint, macs) in far_program.endpoints.values_mut().zip(macs) {
-        endpoint.identity.macs = macs;
-    }
-    let config = LinkConfig { rate: Rate(100 * Rate::GBIT), delay_ns: 0, ..LinkConfig::default() };
-    worker.outside.link_slots.push(Some(Box::new(LinkSlot::new(config, [(0, PortId(1)), (1, PortId(1))]))));
-    worker.switch_slots[0].ways[1] = Some(Backing::Link(0, Side::A));
-    let mut ways: Vec<_> = (4..7).map(|device| Some(Backing::Device(device))).collect();
-    ways.insert(1, Some(Backing::Link(0, Side::B)));
-    worker.switch_slots.push(SwitchSlot::new(Switch::new(&far_program, 1).unwrap(), ways));
-    let ports = near.into_iter().zip([0, 2, 3]);
-    worker.outside.devices.extend(ports.map(|(port, id)| {
-        let port: AnyPort = if id == 0 {
-            Box::new(Slow { port, every: 1, frames: 0, took_ns: std::sync::Arc::default() })
-        } else {
-            Box::new(port)
-        };
-        Device::new(port, 1, PortId(id))
-    }));
-    let tenants =
-        [(Backing::Device(4), 0), (Backing::Link(0, Side::B), 0), (Backing::Device(5), 1), (Backing::Device(6), 1)];
-    for (way, tenant) in tenants {
-        worker.seats.claim(way, Claim { switch: 1, payer: Payer::Tenant(tenant), tenant_weight: 1, weight: 1 });
-    }
-    worker.seats.claim(Backing::Link(0, Side::A), Claim::nobodys(0));
-    worker.polled.extend(4..7);
-    far.extend(more);
-    (worker, far, tasks)
-}
-
 #[test]
-fn a_flood_over_a_link_to_a_slow_receiver_holds_up_nobody_in_the_other_switch() {
-    let (mut worker, mut far, _chores) = two_switches();
-    let mut pool = Pool::new(PoolLimits::default());
-    worker.outside.stalls = Stalls::of_this_thread();
-    let (mut flooded, mut rounds, mut asks, mut answered) = (0, 0, false, 0);
-    while flooded < 300 {
-        while let Some(frame) = pool.alloc_from(&frame(0, 1)) {
-            if far[0].tx(&mut pool, frame).is_err() {
-                break;
-            }
-        }
-        if rounds % 20 == 0 && !asks {
-            let ask = pool.alloc_from(&frame(2, 3)).unwrap();
-            far[5].tx(&mut pool, ask).unwrap();
-            asks = true;
-        }
-        worker.do_what_is_due();
-        worker.pump();
-        if worker.take_a_turn() {
-            worker.pump();
-        }
-        flooded += empty(&mut far[4], &mut pool);
-        if empty(&mut far[6], &mut pool) > 0 {
-            (asks, answered) = (false, answered + 1);
-        }
-        rounds += 1;
-    }
-    // It asks each 20 turns where it is answered within them.
-    assert!(answered * 25 >= rounds, "{answered} frames of another tenant were passed on in {rounds} turns");
-    // What its frames cost there the sender pays, here.
-    let [sender, link] = [Backing::Device(0), Backing::Link(0, Side::B)].map(|way| worker.seats.spent(way).used_ns);
-    assert!(link < sender / 2, "{sender} ns of the sender, {link} of the link");
+fn what_a_frame_costs_behind_a_link_its_sender_pays_and_copies_of_it_the_link() {
+    let (mut worker, _far, _chores) = by_hand();
+    let (link, device) = (Backing::Link(0, Side::B), 3);
+    worker.seats.claim(link, Claim { switch: 1, payer: Payer::Tenant(0), tenant_weight: 1, weight: 1 });
+    let mut link_slot = LinkSlot::new(LinkConfig::default(), [(0, PortId(1)), (1, PortId(1))]);
+    let usual_ns = worker.outside.costs.write.of(1, 60);
+    let spent = |worker: &mut Worker| {
+        worker.take_a_turn();
+        [Backing::Device(0), link].map(|way| worker.seats.spent(way).used_ns)
+    };
+    let before = spent(&mut worker);
+    link_slot.charge_crossing(&mut worker.seats, (0, Side::B), Some(Backing::Device(0)), (1_000_000, usual_ns));
+    worker.outside.link_slots.push(Some(Box::new(link_slot)));
+    let crossed = spent(&mut worker);
+    let target = Target { payer: Some(link), device, is_uplink: false };
+    let written = Written { frames: 1, bytes: 60, segments: 1, usual_ns };
+    let write = |worker: &mut Worker| {
+        worker.outside.charge_write(&mut worker.seats, target, written, None);
+        spent(worker)
+    };
+    let (first, second) = (write(&mut worker), write(&mut worker));
+    // Ports that are asked in each turn pay for that.
+    let asked_ns = crossed[0] - before[0] - 1_000_000 - usual_ns;
+    assert!(asked_ns < 1_000_000, "the sender pays, whatever becomes of it: {asked_ns}");
+    assert_eq!((crossed[1], first[1]), (before[1], before[1]), "so the link does not");
+    assert_eq!(second[1] - first[1], usual_ns, "a copy is not paid for");
 }
 
 /// A port that hands over what it took only when it is flushed, and counts bursts.

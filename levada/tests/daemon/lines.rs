@@ -207,6 +207,8 @@ fn interfaces_are_taken_and_given_back_while_a_stream_runs() {
     bed.ip("guest", "link set dev eth0 address 02:00:00:00:08:0c").unwrap();
     bed.ip("guest", "addr add 10.8.0.13/24 dev eth0").unwrap();
     bed.ip("guest", "link set dev eth0 up").unwrap();
+    // The uplink's tap is in there, too: the kernel is not to answer on it for the address of eth0.
+    bed.space("guest").run(|| std::fs::write("/proc/sys/net/ipv4/conf/all/arp_ignore", "1")).unwrap().unwrap();
     let (start, rest) = TAKEN.split_once("[[switch.tenant]]\nname = \"ops\"").unwrap();
     let (_, red) = rest.split_once("[[switch.tenant]]").unwrap();
     let start = start.replace("packet://up0", "tap://u0").replace("NS-host", "NS-guest");
