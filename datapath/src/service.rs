@@ -66,8 +66,8 @@ use recent::Recent;
 pub(crate) use recent::Words;
 pub use retry::Again;
 use retry::Syns;
+use running::{Asker, Running, Server, count};
 pub use running::{BackendStats, ServiceStats};
-use running::{Running, Server, count};
 pub use shown::Shown;
 pub use spec::{
     Address, Backend, DEFAULT_PANIC_PPM, MOST_FRONTS, MOST_FRONTS_OF_TARGET, OnFailure, Service, ServiceId, WhenDown,
@@ -110,6 +110,11 @@ pub struct Services {
     affinity: Affinity,
     holdings: Holdings,
     most: u32,
+}
+
+/// Who asks for a connection to a front.
+fn asker(front: &Front, key: &Key, from: Option<EndpointId>) -> Asker {
+    Asker { like: front.address.ip, client: key.client, is_outside: from.is_none() }
 }
 
 impl Services {
@@ -289,12 +294,12 @@ impl Services {
     /// IPv6 its /64) where it is not here.
     fn opener(&self, key: &Key, from: Option<EndpointId>) -> Option<Opener> {
         let (running, _) = self.running(key.front)?;
-        let [a, b, c, d, e, f, g, h, ..] = key.client;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = key.client;
         let prefix = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
         let hash = match from {
             Some(endpoint) => self.keyed.hash_one(endpoint),
             // IPv4 addresses are mapped into one prefix.
-            None if prefix == 0 => self.keyed.hash_one(key.client),
+            None if prefix == 0 => self.keyed.hash_one(u64::from_be_bytes([i, j, k, l, m, n, o, p])),
             None => self.keyed.hash_one(prefix),
         };
         Some(Opener { owner: running.service.tenant.0, bucket: hash as u32 % BUCKETS })
@@ -305,7 +310,7 @@ impl Services {
     pub fn would_choose(&self, now: Instant, key: &Key, from: Option<EndpointId>, again: Option<Again>) -> Option<u8> {
         let (running, front) = self.running(key.front)?;
         let mut loads = vec![Load::default(); running.servers.len()];
-        running.fill(&mut loads, now, front.address.ip, key.client, from.is_none(), again.map(|again| again.avoid));
+        running.fill(&mut loads, now, asker(&front, key, from), again.map(|again| again.avoid));
         let stays = self.stays_at(now, front.service, key.client);
         if stays.is_some_and(|at| loads[usize::from(at)].is_eligible()) {
             return stays;
@@ -343,20 +348,28 @@ impl Services {
         let opener = self.opener_again(&key, from, again).ok_or(Reason::ServiceUnknown)?;
         let stays = self.stays_at(now, front.service, key.client).map(usize::from);
         let running = self.all.get_mut(front.service.0).ok_or(Reason::ServiceUnknown)?;
-        let mut loads = std::mem::take(&mut running.loads);
-        running.fill(&mut loads, now, front.address.ip, key.client, from.is_none(), again.map(|again| again.avoid));
+        let asker = asker(&front, &key, from);
         let candidates = running.candidates(hash);
-        let stays = stays.filter(|&at| loads[at].is_eligible());
-        let chosen = stays.or_else(|| running.chooser.choose(running.service.policy, &loads, candidates));
-        running.loads = loads;
-        running.stats.stayed += u64::from(stays.is_some());
-        running.stats.unhealthy += u64::from(chosen.is_some() && running.is_in_panic(now));
+        let at_once = match again {
+            None => running.choose_at_once(now, asker, stays, candidates),
+            Some(_) => None,
+        };
+        let chosen = at_once.or_else(|| {
+            let mut loads = std::mem::take(&mut running.loads);
+            running.fill(&mut loads, now, asker, again.map(|again| again.avoid));
+            let stays = stays.filter(|&at| loads[at].is_eligible());
+            let chosen = stays.or_else(|| running.chooser.choose(running.service.policy, &loads, candidates));
+            running.loads = loads;
+            chosen
+        });
+        running.stats.stayed += u64::from(stays.is_some() && chosen == stays);
         let Some(at) = chosen else {
             running.stats.refused += 1;
             return Err(Reason::ServiceDown);
         };
-        let is_off = !running.order(hash).contains(at as u8);
+        let is_off = !candidates.contains(&at) && !running.order(hash).contains(at as u8);
         let server = &running.servers[at];
+        running.stats.unhealthy += u64::from(!server.is_well(now));
         let own = server.backend.as_ref().and_then(|backend| backend.ip(front.address.ip)).map(octets);
         let entry = Entry::new(at as u8, server.generation, is_tcp, own == Some(key.client));
         let entry = again.map_or(entry, |again| entry.after_tries(again.tries + 1));

@@ -18,6 +18,7 @@ use crate::random::Keyed;
 use crate::units::Instant;
 use index::Index;
 use std::hash::{BuildHasher, Hash};
+use std::ops::Range;
 
 mod index;
 
@@ -56,11 +57,10 @@ impl<K, V> Entry<K, V> {
 struct List {
     head: u32,
     tail: u32,
-    count: u32,
 }
 
 impl List {
-    const EMPTY: List = List { head: NONE, tail: NONE, count: 0 };
+    const EMPTY: List = List { head: NONE, tail: NONE };
 }
 
 /// The table is full: remove an entry first.
@@ -76,6 +76,8 @@ pub struct Table<K, V> {
     /// The first free place among `entries`.
     free: u32,
     lists: Vec<List>,
+    /// Entries of each list, side by side: whoever looks for the longest reads few cache lines.
+    counts: Vec<u32>,
     len: u32,
     most: u32,
 }
@@ -91,6 +93,7 @@ impl<K: Eq + Hash, V> Table<K, V> {
             entries: Vec::new(),
             free: NONE,
             lists: Vec::new(),
+            counts: Vec::new(),
             len: 0,
             most: most.min(Index::MOST),
         }
@@ -100,6 +103,7 @@ impl<K: Eq + Hash, V> Table<K, V> {
     pub fn reserve(&mut self, lists: usize) {
         self.entries.reserve((self.most as usize).saturating_sub(self.entries.len()));
         self.lists.reserve(lists.saturating_sub(self.lists.len()));
+        self.counts.reserve(lists.saturating_sub(self.counts.len()));
         self.grow(self.most);
     }
 
@@ -171,11 +175,19 @@ impl<K: Eq + Hash, V> Table<K, V> {
     /// # Errors
     /// There is no room; nothing was changed.
     pub fn insert(&mut self, now: Instant, list: u32, key: K, value: V) -> Result<Id, Full> {
+        self.insert_hashed(now, list, (self.hash(&key), key), value)
+    }
+
+    /// The same, where the key's hash is known.
+    ///
+    /// # Errors
+    /// There is no room; nothing was changed.
+    #[inline]
+    pub fn insert_hashed(&mut self, now: Instant, list: u32, (hash, key): (u64, K), value: V) -> Result<Id, Full> {
         if self.len >= self.most {
             return Err(Full);
         }
         self.grow(self.len + 1);
-        let hash = self.hash(&key);
         let entry = Entry { hash, seen: now, list, next: NONE, prev: NONE, content: Some((key, value)) };
         let at = match self.entries.get(self.free as usize).map(|free| free.next) {
             Some(next) => {
@@ -238,6 +250,13 @@ impl<K: Eq + Hash, V> Table<K, V> {
     pub fn entry_mut(&mut self, id: Id) -> Option<(&K, &mut V, Instant)> {
         let entry = self.entries.get_mut(id.0 as usize)?;
         entry.content.as_mut().map(|(key, value)| (&*key, value, entry.seen))
+    }
+
+    /// The hash of an entry's key.
+    #[must_use]
+    #[inline]
+    pub fn hash_of(&self, id: Id) -> Option<u64> {
+        self.entries.get(id.0 as usize).filter(|entry| entry.content.is_some()).map(|entry| entry.hash)
     }
 
     /// Whether an entry is that of `key`.
@@ -307,7 +326,15 @@ impl<K: Eq + Hash, V> Table<K, V> {
     /// How many entries are in a list.
     #[must_use]
     pub fn count(&self, list: u32) -> u32 {
-        self.lists.get(list as usize).map_or(0, |list| list.count)
+        self.counts.get(list as usize).copied().unwrap_or(0)
+    }
+
+    /// How many entries are in each of `lists`; those at the end that never had any are left out.
+    #[must_use]
+    #[inline]
+    pub fn counts(&self, lists: Range<u32>) -> &[u32] {
+        let end = self.counts.len().min(lists.end as usize);
+        self.counts.get(lists.start as usize..end).unwrap_or_default()
     }
 
     /// The entry of a list that was seen longest ago.
@@ -378,10 +405,11 @@ impl<K: Eq + Hash, V> Table<K, V> {
         let list = marked & !ODD;
         if self.lists.len() <= list as usize {
             self.lists.resize(list as usize + 1, List::EMPTY);
+            self.counts.resize(list as usize + 1, 0);
         }
-        let List { tail, count, head } = &mut self.lists[list as usize];
+        let List { tail, head } = &mut self.lists[list as usize];
         let prev = std::mem::replace(tail, at);
-        *count += 1;
+        self.counts[list as usize] += 1;
         if prev == NONE {
             *head = at;
         } else {
@@ -403,7 +431,7 @@ impl<K: Eq + Hash, V> Table<K, V> {
             NONE => self.lists[list as usize].tail = prev,
             next => self.entries[next as usize].prev = prev,
         }
-        self.lists[list as usize].count -= 1;
+        self.counts[list as usize] -= 1;
     }
 }
 

@@ -88,7 +88,12 @@ impl Load {
         u64::from(self.busy) * BUSY + u64::from(self.idle)
     }
 
-    /// Whether it has less in flight than another, as shortest expected delay has it: with the new
+    /// Whether it has less in flight than another for its weight.
+    pub(super) fn has_less_than(&self, other: &Load) -> bool {
+        self.compare(other).is_lt()
+    }
+
+    /// What has less in flight, as shortest expected delay has it: with the new
     /// connection, over the weight.
     fn compare(&self, other: &Load) -> std::cmp::Ordering {
         let of = |one: &Load, other: &Load| (one.in_flight() + BUSY) * u64::from(other.weight);
@@ -154,7 +159,7 @@ impl Chooser {
             Policy::LoadavgCorrected => self.least_by_chance(loads, |a, b| corrected(a).cmp(&corrected(b))),
             Policy::LeastInflight => self.least_by_chance(loads, Load::compare),
             Policy::P2c => match candidates {
-                [a, b] if eligible(a) && eligible(b) => Some(if loads[b].compare(&loads[a]).is_lt() { b } else { a }),
+                [a, b] if eligible(a) && eligible(b) => Some(if loads[b].has_less_than(&loads[a]) { b } else { a }),
                 _ => first_of(loads, candidates),
             },
             Policy::Maglev => first_of(loads, candidates),

@@ -188,6 +188,27 @@ impl Connections {
         self.table.find(key)
     }
 
+    /// The hash of a connection, for [`Connections::find_hashed`] and [`Connections::insert`].
+    #[must_use]
+    #[inline]
+    pub(super) fn hash(&self, key: &Key) -> u64 {
+        self.table.hash(key)
+    }
+
+    /// The same of one that is in the table.
+    #[must_use]
+    #[inline]
+    pub(super) fn hash_of(&self, id: Id) -> Option<u64> {
+        self.table.hash_of(id)
+    }
+
+    /// Where a connection is, whose hash is known.
+    #[must_use]
+    #[inline]
+    pub(super) fn find_hashed(&self, hash: u64, key: &Key) -> Option<Id> {
+        self.table.find_hashed(hash, key)
+    }
+
     /// What is known of it.
     #[must_use]
     #[inline]
@@ -261,7 +282,8 @@ impl Connections {
     }
 
     /// Adds a connection; what had to go for it, or for its age, is handed to `gone`. `seen` is
-    /// when it was seen last, which is `now` but of one that was handed over.
+    /// when it was seen last, which is `now` but of one that was handed over; `hash` is that of
+    /// `key` ([`Connections::hash`]).
     ///
     /// # Errors
     /// All entries that it could replace are worth more.
@@ -269,7 +291,7 @@ impl Connections {
         &mut self,
         (now, seen): (Instant, Instant),
         opener: Opener,
-        key: Key,
+        (hash, key): (u64, Key),
         entry: Entry,
         mut gone: impl FnMut(Removed),
     ) -> Result<Id, NoRoom> {
@@ -288,7 +310,8 @@ impl Connections {
             let id = self.least_worth(now, |all, class| all.oldest_of(now, owner, class)).ok_or(NoRoom)?;
             self.remove(owner, id).map(&mut gone);
         }
-        let id = self.table.insert(seen, list_of(opener, Class::of(entry.state)), key, entry).map_err(|_| NoRoom)?;
+        let list = list_of(opener, Class::of(entry.state));
+        let id = self.table.insert_hashed(seen, list, (hash, key), entry).map_err(|_| NoRoom)?;
         let own = self.own_part();
         let holding = &mut self.holdings[owner as usize];
         holding.entries += 1;
@@ -362,13 +385,17 @@ impl Connections {
 
     /// The oldest of a class, of the bucket that has most of those that may go.
     fn oldest_of(&self, now: Instant, owner: u32, class: Class) -> Option<Id> {
-        let lists = (0..BUCKETS).map(|bucket| list_of(Opener { owner, bucket }, class));
-        let may_go = |&list: &u32| match class {
-            Class::Open | Class::TwoWay => self.table.aged(now, list, EVICTABLE_NS).is_some(),
-            _ => self.table.count(list) > 0,
-        };
-        let fullest = lists.filter(may_go).max_by_key(|&list| self.table.count(list))?;
-        self.table.oldest(fullest)
+        let first = list_of(Opener { owner, bucket: 0 }, class);
+        let counts = self.table.counts(first..first + BUCKETS);
+        let most = counts.iter().copied().max().filter(|&most| most > 0)?;
+        let is_kept = matches!(class, Class::Open | Class::TwoWay);
+        let aged = |list: u32| self.table.aged(now, list, EVICTABLE_NS);
+        if !is_kept {
+            let fullest = counts.iter().rposition(|&count| count == most)?;
+            return self.table.oldest(first + fullest as u32);
+        }
+        let may_go = counts.iter().zip(first..).filter(|&(&count, list)| count > 0 && aged(list).is_some());
+        self.table.oldest(may_go.max_by_key(|&(count, _)| count)?.1)
     }
 }
 
@@ -390,6 +417,10 @@ mod tests {
         Key { client, port: 1, front: 0 }
     }
 
+    fn hashed(all: &Connections, n: u32) -> (u64, Key) {
+        (all.hash(&key(n)), key(n))
+    }
+
     fn at(s: u64) -> Instant {
         Instant(s * SECOND)
     }
@@ -406,7 +437,7 @@ mod tests {
     }
 
     fn ask(all: &mut Connections, s: u64, opener: Opener, n: u32) -> Result<Id, NoRoom> {
-        all.insert((at(s), at(s)), opener, key(n), syn(), |_| ())
+        all.insert((at(s), at(s)), opener, hashed(all, n), syn(), |_| ())
     }
 
     fn make_open(all: &mut Connections, s: u64, opener: Opener, n: u32) -> Result<Id, NoRoom> {
@@ -425,7 +456,8 @@ mod tests {
         }
         for n in 100..1000 {
             let now = (at(1), at(1));
-            all.insert(now, from(0, n % BUCKETS), key(n), syn(), |gone| lost.push(gone)).unwrap();
+            let key = hashed(&all, n);
+            all.insert(now, from(0, n % BUCKETS), key, syn(), |gone| lost.push(gone)).unwrap();
         }
         assert!(lost.iter().all(|(_, entry)| entry.state == State::Asked));
         assert_eq!(all.count(0), 8 + all.most_of_one() / 4, "half-open ones have a quarter");
@@ -479,7 +511,8 @@ mod tests {
         all.forget(at(7441), from(0, 5), &mut |(key, _)| gone.push(key));
         assert_eq!(gone, [key(2), key(1)]);
         assert!(all.is_empty());
-        let id = all.insert(AT_ZERO, from(0, 1), key(3), syn(), |_| ()).unwrap();
+        let third = hashed(&all, 3);
+        let id = all.insert(AT_ZERO, from(0, 1), third, syn(), |_| ()).unwrap();
         assert_eq!(all.remove(0, id).map(|(key, _)| key), Some(key(3)));
         assert_eq!(all.count(0), 0);
     }

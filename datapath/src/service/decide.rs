@@ -179,6 +179,12 @@ impl Services {
                         }
                     }
                 }
+                if let Some(role) = to.filter(|role| layout.l4 == L4::Tcp && role.is_backend())
+                    && let Some(decision) =
+                        self.decide_direct(now, (role, to_port), (source, from_port), (bytes, layout))
+                {
+                    return decision;
+                }
                 let Some(to) = to.filter(|role| role.mac.is_some()) else { return Decision::Pass };
                 let Some(front) = to.front(number, to_port) else { return self.closed_port(to, layout) };
                 let key = Key { client: octets(source), port: from_port, front };

@@ -206,7 +206,8 @@ impl Services {
         let key = Key { client: state.client, port: state.port, front };
         let Some(Opener { owner, bucket }) = self.opener(&key, None) else { return false };
         let idle_ns = (u64::from(state.idle_ms) * 1_000_000).saturating_add(away_ns);
-        if owner != tenant || self.connections.find(&key).is_some() || idle_ns >= state.state.age_ns() {
+        let hash = self.connections.hash(&key);
+        if owner != tenant || self.connections.find_hashed(hash, &key).is_some() || idle_ns >= state.state.age_ns() {
             return false;
         }
         let Some((running, at)) = self.running(front) else { return false };
@@ -226,7 +227,7 @@ impl Services {
         let seen = Instant(now.0.saturating_sub(idle_ns));
         let (all, fronts) = (&mut self.all, &self.fronts);
         let gone = |(key, entry)| super::leave(all, fronts, &key, &entry, true);
-        let done = self.connections.insert((now, seen), Opener { owner, bucket }, key, entry, gone).is_ok();
+        let done = self.connections.insert((now, seen), Opener { owner, bucket }, (hash, key), entry, gone).is_ok();
         if done && let Some(server) = self.server_mut(&key, backend as u8) {
             count(&mut server.stats, entry.kind(), true);
         }

@@ -7,16 +7,18 @@
 //! sends again after its retransmission timeout. What a backend sends is taken for an answer to a
 //! client of the service while connections may have been lost ([`Services::recover`]); a client
 //! that knows no such connection says so with a reset, which is kept back too, and the two then
-//! speak without the service.
+//! speak without the service. Who opens a connection with a backend itself is seen to do so; an
+//! answer to a SYN that nobody has seen goes nowhere.
 
 use super::connections::{NoRoom, Opener};
 use super::decide::segment;
 use super::entry::{Entry, Key, OPEN_NS, Segment, State};
 use super::{Decision, Front, Known, Role, Services, octets};
 use crate::ids::EndpointId;
+use crate::random::Keyed;
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::{Layout, tcp_flags as flags};
+use crate::wire::{Layout, protocol, tcp_flags as flags};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 
@@ -48,6 +50,26 @@ impl Order {
     }
 }
 
+/// See [`Services::candidate_hash`]: the hash of `(ip, protocol, port, client, client_port)`, as
+/// `#[derive(Hash)]` would have it, written at once. Hosts must agree on it, also those of other
+/// versions.
+fn candidate_hash(
+    keyed: &Keyed,
+    (ip, protocol, port): ([u8; 16], u8, u16),
+    (client, client_port): (&[u8; 16], u16),
+) -> u64 {
+    const LENGTH: [u8; 8] = 16u64.to_le_bytes();
+    let mut bytes = [0; 53];
+    bytes[..8].copy_from_slice(&LENGTH);
+    bytes[8..24].copy_from_slice(&ip);
+    bytes[24] = protocol;
+    bytes[25..27].copy_from_slice(&port.to_le_bytes());
+    bytes[27..35].copy_from_slice(&LENGTH);
+    bytes[35..51].copy_from_slice(client);
+    bytes[51..].copy_from_slice(&client_port.to_le_bytes());
+    keyed.build_hasher().hash(&bytes)
+}
+
 impl Services {
     /// Connections may be open that the table does not know: for as long as one may be idle, what
     /// backends send is taken for theirs.
@@ -55,12 +77,16 @@ impl Services {
         self.recovers_until = Some(now.plus_ns(OPEN_NS));
     }
 
+    fn is_recovering(&self, now: Instant) -> bool {
+        self.recovers_until.is_some_and(|until| now < until)
+    }
+
     /// What a connection's candidates are drawn by: the same after a restart and on other hosts.
     pub(super) fn candidate_hash(&self, front: &Front, key: &Key) -> u64 {
         let super::Address { ip, protocol, port } = front.address;
         let is_by_client = self.all.get(front.service.0).is_some_and(|running| running.service.affinity_ns > 0);
         let client_port = if is_by_client { 0 } else { key.port };
-        self.service_key.hash_one((octets(ip), protocol, port, key.client, client_port))
+        candidate_hash(&self.service_key, (octets(ip), protocol, port), (&key.client, client_port))
     }
 
     fn order(&self, key: &Key) -> Option<Order> {
@@ -101,8 +127,7 @@ impl Services {
         (bytes, layout): (&[u8], &Layout),
     ) -> Option<Decision> {
         let segment = segment(bytes, layout);
-        let is_recovering = self.recovers_until.is_some_and(|until| now < until);
-        let opens = segment.flags & flags::SYN != 0;
+        let is_recovering = self.is_recovering(now);
         for (front, backend) in by.targets(number, port) {
             let key = Key { client: octets(client), port: client_port, front };
             let entry = self.find(&key).map(|(_, entry)| entry);
@@ -113,14 +138,37 @@ impl Services {
                 Some(entry) if is_middle && entry.state == State::Sought && !entry.is_heard() => {
                     return Some(heard(true));
                 }
-                None if is_recovering && opens => return Some(Decision::Direct(Known::new(key, backend))),
+                None if is_recovering && segment.opens() => return Some(Decision::Direct(Known::new(key, backend))),
                 None if is_recovering && is_middle && self.order(&key)?.contains(backend) => {
                     return Some(heard(false));
                 }
                 _ => {}
             }
         }
-        None
+        // The answer to a SYN that a killed switch has passed. Its client would refuse it, and with
+        // it the connection that it may have by now: it comes from another address.
+        let agrees = segment.flags & flags::SYN != 0 && by.targets(number, port).next().is_some();
+        (is_recovering && agrees).then_some(Decision::Drop(Reason::ServiceUnknown))
+    }
+
+    /// A client that opens a connection with a backend itself: while connections may have been
+    /// lost, that is noted, or the answer would be taken for one to the service's client.
+    pub(super) fn decide_direct(
+        &self,
+        now: Instant,
+        (to, port): (&Role, u16),
+        (client, client_port): (IpAddr, u16),
+        (bytes, layout): (&[u8], &Layout),
+    ) -> Option<Decision> {
+        if !self.is_recovering(now) || !segment(bytes, layout).opens() {
+            return None;
+        }
+        let all = to.targets(protocol::TCP, port).map(|(front, backend)| {
+            let key = Key { client: octets(client), port: client_port, front };
+            Known::new(key, backend)
+        });
+        let is_free = |known: &Known| self.find(&known.key).is_none_or(|(_, entry)| entry.state == State::Direct);
+        all.filter(is_free).map(Decision::Direct).next()
     }
 
     /// Takes up a connection whose client speaks, at its first candidate.
@@ -184,14 +232,33 @@ impl Services {
 
     /// Makes an entry, instead of one that may be there.
     pub(super) fn replace(&mut self, now: Instant, opener: Opener, key: Key, entry: Entry) -> Result<Known, NoRoom> {
-        if let Some(old) = self.connections.find(&key)
+        let hash = self.connections.hash(&key);
+        if let Some(old) = self.connections.find_hashed(hash, &key)
             && let Some((key, entry)) = self.connections.remove(opener.owner, old)
         {
             self.leave(&key, &entry);
         }
         let (all, fronts) = (&mut self.all, &self.fronts);
         let gone = |(key, entry)| super::leave(all, fronts, &key, &entry, true);
-        let id = self.connections.insert((now, now), opener, key, entry, gone)?;
+        let id = self.connections.insert((now, now), opener, (hash, key), entry, gone)?;
         Ok(Known { id, key, backend: entry.backend, is_plain: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_drawn_as_they_always_were() {
+        let keyed = Keyed::new(7);
+        for n in 0..100u8 {
+            let (ip, client) = ([n; 16], [n.wrapping_mul(7); 16]);
+            let (protocol, port, client_port) = (n ^ 6, u16::from(n) * 601, 65_535 - u16::from(n) * 99);
+            let derived = keyed.hash_one((ip, protocol, port, client, client_port));
+            assert_eq!(candidate_hash(&keyed, (ip, protocol, port), (&client, client_port)), derived);
+        }
+        // A host of another version has this one.
+        assert_eq!(candidate_hash(&keyed, ([1; 16], 6, 80), (&[2; 16], 4000)), 12_560_098_830_991_246_080);
     }
 }

@@ -16,7 +16,6 @@ use crate::offload::Offload;
 use crate::table::Id;
 use crate::units::Instant;
 use crate::wire::{Layout, Tcp};
-use std::hash::BuildHasher;
 
 /// Bytes of a SYN at most, without a tag: Ethernet, IPv4 with all options, TCP with all options.
 const SYN_BYTES: usize = 14 + 60 + 60;
@@ -143,22 +142,31 @@ impl Services {
     /// Keeps a copy of the SYN of a connection that was just given to a backend.
     pub fn keep(&mut self, known: &Known, bytes: &[u8], layout: &Layout, offload: &Offload) {
         let Some(opener) = self.opener_of(known) else { return };
-        let hash = self.keyed.hash_one(known.key);
-        if let Some(all) = self.syns.get_mut(opener.owner) {
-            // What the client sent with the same ports before is no longer true.
-            let mut old = places(opener.bucket, hash);
-            if let Some(old) = old.find(|&at| all[at].as_ref().is_some_and(|kept| kept.key == known.key)) {
-                all[old] = None;
+        let Some(hash) = self.connections.hash_of(known.id) else { return };
+        let Some(all) = self.syns.get(opener.owner) else { return };
+        let mut old = None;
+        let mut free = None;
+        for place in places(opener.bucket, hash) {
+            let kept = all[place].as_ref();
+            let is_old = kept.is_some_and(|kept| kept.key == known.key);
+            if is_old {
+                old = Some(place);
             }
+            if free.is_none() && kept.is_none_or(|kept| is_old || !self.is_asked(kept)) {
+                free = Some(place);
+            }
+        }
+        if let Some(old) = old
+            && let Some(all) = self.syns.get_mut(opener.owner)
+        {
+            // What the client sent with the same ports before is no longer true.
+            all[old] = None;
         }
         let tag = if layout.vlan.is_some() { TAG } else { 0 };
         let len = bytes.len() - tag;
         if len > SYN_BYTES || bytes.len() < TAG_AT + tag {
             return;
         }
-        let Some(all) = self.syns.get(opener.owner) else { return };
-        let may_go = |&place: &usize| all[place].as_ref().is_none_or(|kept| !self.is_asked(kept));
-        let free = places(opener.bucket, hash).find(may_go);
         let Some(place) = free.or_else(|| places(opener.bucket, hash).nth(OF_BUCKET)) else { return };
         let Segment { sequence, len: payload, .. } = segment(bytes, layout);
         let next = sequence.wrapping_add(1).wrapping_add(payload);
@@ -182,7 +190,7 @@ impl Services {
     fn kept(&self, known: &Known) -> Option<&Kept> {
         let opener = self.opener_of(known)?;
         let all = self.syns.get(opener.owner)?;
-        let mut places = places(opener.bucket, self.keyed.hash_one(known.key));
+        let mut places = places(opener.bucket, self.connections.hash(&known.key));
         places.find_map(|place| all[place].as_ref().filter(|kept| kept.key == known.key))
     }
 

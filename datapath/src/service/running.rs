@@ -3,7 +3,7 @@
 
 use super::answer::Budget;
 use super::check::Prober;
-use super::choose::{self, Chooser, Load, MOST_BACKENDS, Report};
+use super::choose::{self, Chooser, Load, MOST_BACKENDS, Policy, Report};
 use super::health::Health;
 use super::held::Held;
 use super::maglev::{Lookup, Seat};
@@ -41,7 +41,7 @@ pub struct ServiceStats {
     pub sought: u64,
     /// Connections that were found again so.
     pub recovered: u64,
-    /// Connections that got a backend while so few were well that health was ignored.
+    /// Connections that got a backend which is not well: so few were that health was ignored.
     pub unhealthy: u64,
     /// New connections that waited, as all backends had as many as they may have.
     pub held: u64,
@@ -129,6 +129,27 @@ pub(super) struct Running {
     /// New connections that wait, and whether one has ended since none had a place.
     pub(super) queue: VecDeque<Held>,
     pub(super) has_freed: bool,
+}
+
+/// Who asks for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    /// The address that it asks for: which of a backend's two counts.
+    pub(super) like: IpAddr,
+    /// Its own.
+    pub(super) client: [u8; 16],
+    /// Whether it is not an endpoint.
+    pub(super) is_outside: bool,
+}
+
+impl Asker {
+    fn fits(&self, backend: &Backend) -> bool {
+        backend.ip(self.like).is_some() && !(self.is_outside && backend.endpoint.is_none())
+    }
+
+    fn is(&self, backend: &Backend) -> bool {
+        backend.ip(self.like).map(octets) == Some(self.client)
+    }
 }
 
 impl Server {
@@ -319,53 +340,69 @@ impl Running {
         healthy * 1_000_000 < all * u64::from(self.service.panic_ppm)
     }
 
-    /// What the policy is to know. A backend gets its own connection only where there is no other,
-    /// one outside none from outside, one that is not well none unless most are not, and one that
-    /// was tried already (`avoid`) none.
-    pub(super) fn fill(
-        &self,
-        loads: &mut [Load],
-        now: Instant,
-        like: IpAddr,
-        client: [u8; 16],
-        outside: bool,
-        avoid: Option<u8>,
-    ) {
-        let ignores_health = self.is_in_panic(now);
-        let fits = |backend: &Backend| backend.ip(like).is_some() && !(outside && backend.endpoint.is_none());
-        let is_client = |backend: &Backend| backend.ip(like).map(octets) == Some(client);
+    /// What the policy is to know of a server: one outside takes no connection from outside, one
+    /// that is not well none unless health is ignored, and none takes its own.
+    fn load(&self, server: &Server, now: Instant, from: Asker, ignores_health: bool) -> Load {
+        let Some(backend) = &server.backend else { return Load::default() };
+        // Only relations count, so all are in the same unit.
+        let weight = match self.service.slow_start_ns {
+            0 => backend.weight,
+            slow_start_ns => backend.weight * server.part(now, slow_start_ns) as u32,
+        };
+        let is_well = ignores_health || server.is_well(now);
         let period = self.service.report_period_ns.saturating_mul(choose::REPORT_PERIODS);
+        Load {
+            takes: is_well && from.fits(backend) && !from.is(backend) && !server.is_full(),
+            weight,
+            busy: server.stats.busy,
+            idle: server.stats.idle,
+            cores: backend.cores,
+            report: server.report.map(|(at, load)| Report {
+                load,
+                is_fresh: now.since(at) <= period,
+                sent_since: server.sent_since_report,
+            }),
+        }
+    }
+
+    /// The backend that is chosen without asking all, so that a choice takes as long of 200 as of
+    /// two: where the client was before, or what the policy makes of the candidates alone, if these
+    /// take connections. `None` where all have to be asked.
+    #[inline]
+    pub(super) fn choose_at_once(
+        &self,
+        now: Instant,
+        from: Asker,
+        stays: Option<usize>,
+        candidates: [usize; 2],
+    ) -> Option<usize> {
+        let load = |at: usize| {
+            let load = self.load(self.servers.get(at)?, now, from, false);
+            load.is_eligible().then_some(load)
+        };
+        let [a, b] = candidates;
+        match self.service.policy {
+            _ if stays.is_some() => stays.filter(|&at| load(at).is_some()),
+            Policy::P2c => Some(if load(b)?.has_less_than(&load(a)?) { b } else { a }),
+            Policy::Maglev => load(a).map(|_| a),
+            _ => None,
+        }
+    }
+
+    /// What the policy is to know of all. A backend gets its own connection only where there is no
+    /// other, and one that was tried already (`avoid`) none.
+    pub(super) fn fill(&self, loads: &mut [Load], now: Instant, from: Asker, avoid: Option<u8>) {
+        let ignores_health = self.is_in_panic(now);
         let mut others = false;
         for (load, server) in loads.iter_mut().zip(&self.servers) {
-            let Some(backend) = &server.backend else {
-                *load = Load::default();
-                continue;
-            };
-            // Only relations count, so all are in the same unit.
-            let weight = match self.service.slow_start_ns {
-                0 => backend.weight,
-                slow_start_ns => backend.weight * server.part(now, slow_start_ns) as u32,
-            };
-            let is_well = ignores_health || server.is_well(now);
-            let takes = is_well && fits(backend) && !is_client(backend) && !server.is_full();
-            others |= takes && backend.weight > 0;
-            *load = Load {
-                takes,
-                weight,
-                busy: server.stats.busy,
-                idle: server.stats.idle,
-                cores: backend.cores,
-                report: server.report.map(|(at, load)| Report {
-                    load,
-                    is_fresh: now.since(at) <= period,
-                    sent_since: server.sent_since_report,
-                }),
-            };
+            *load = self.load(server, now, from, ignores_health);
+            others |= load.takes && server.backend.as_ref().is_some_and(|backend| backend.weight > 0);
         }
         if !others {
             for (load, server) in loads.iter_mut().zip(&self.servers) {
                 let is_well = ignores_health || server.is_well(now);
-                load.takes = is_well && server.backend.as_ref().is_some_and(fits) && !server.is_full();
+                let fits = server.backend.as_ref().is_some_and(|backend| from.fits(backend));
+                load.takes = is_well && fits && !server.is_full();
             }
         }
         if let Some(avoid) = avoid {

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 mod changed;
 mod checked;
+mod chosen;
 mod drained;
 mod failed;
 mod held;

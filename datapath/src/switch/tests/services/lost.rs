@@ -100,6 +100,37 @@ fn a_backend_that_speaks_first_after_a_kill_is_translated() {
     assert_eq!(rig.one(1, &request(port)).0, owner.into());
 }
 
+/// The killed switch has passed a SYN. Its client is told nothing by the backend's address, or it
+/// would reset what the backend has, and that may be its connection by then.
+#[test]
+fn an_answer_to_a_syn_that_nobody_saw_goes_nowhere() {
+    for policy in [Policy::Maglev, Policy::P2c] {
+        let mut before = four(policy);
+        let owner = before.one(1, &ask(5, SYN, (99, 0))).0 as u8;
+        let mut rig = after_a_kill(policy);
+        let agrees = answer(owner, 5, SYN_ACK, (499, 100));
+        assert_eq!(rig.send(owner.into(), &agrees), (dropped(Reason::ServiceUnknown), vec![]));
+        // Both send again, the client first or last.
+        let got = rig.one(1, &ask(5, SYN, (99, 0))).0 as u8;
+        if got != owner {
+            assert_eq!(rig.send(owner.into(), &agrees), (dropped(Reason::ServiceUnknown), vec![]));
+        }
+        assert_eq!(rig.one(got.into(), &answer(got, 5, SYN_ACK, (499, 100))).1, seen(5, SYN_ACK, (499, 100)));
+        assert_eq!(rig.one(1, &request(5)).0, got.into());
+        // The client has had the answer, and what it said to that was lost.
+        let owner = before.open(6);
+        let mut rig = after_a_kill(policy);
+        let agrees = answer(owner, 6, SYN_ACK, (499, 100));
+        assert_eq!(rig.send(owner.into(), &agrees), (dropped(Reason::ServiceUnknown), vec![]));
+        let asked = rig.one(1, &request(6)).0 as u8;
+        if asked != owner {
+            assert_eq!(rig.send(owner.into(), &agrees), (dropped(Reason::ServiceUnknown), vec![]), "it is sought");
+            rig.send(asked.into(), &answer(asked, 6, RST, (500, 0)));
+        }
+        found_again(&mut rig, 6, owner);
+    }
+}
+
 #[test]
 fn who_speaks_to_a_backend_without_the_service_goes_on_doing_so() {
     let mut rig = after_a_kill(Policy::P2c);
@@ -110,6 +141,11 @@ fn who_speaks_to_a_backend_without_the_service_goes_on_doing_so() {
     }
     let data = tcp((2, 8080), (1, 7), ACK, (2, 2)).payload(vec![3; 9]);
     assert_eq!(rig.one(2, &data).1, data.bytes());
+    // Who has sent its SYN before the kill sends it again.
+    let agrees = tcp((2, 8080), (1, 6), SYN_ACK, (1, 2));
+    assert_eq!(rig.send(2, &agrees), (dropped(Reason::ServiceUnknown), vec![]));
+    assert_eq!(rig.one(1, &tcp((1, 6), (2, 8080), SYN, (1, 0))).0, 2);
+    assert_eq!(rig.one(2, &agrees).1, agrees.bytes());
     // Open before: its client does not know a connection with the service.
     let data = tcp((2, 8080), (1, 8), ACK, (2, 2)).payload(vec![3; 9]);
     assert_ne!(rig.one(2, &data).1, data.bytes());
