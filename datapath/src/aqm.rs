@@ -304,6 +304,29 @@ impl Aqm {
         leaves
     }
 
+    /// A frame of one segment finds the queue empty and leaves at once: it is counted as by
+    /// [`Aqm::arrive`] and [`Aqm::leave`]. False, and nothing has changed, where these must be
+    /// asked.
+    #[inline]
+    pub(crate) fn pass(&mut self, pool: &Pool, now: Instant, frame: &Frame) -> bool {
+        let State::Auto(auto) = &mut self.state else { return false };
+        let meta = pool.meta(frame);
+        let capable = segment::is_capable(pool.bytes(frame), &meta.layout);
+        if !capable && auto.may_drop() {
+            return false;
+        }
+        if let Some(since) = self.empty_since.take() {
+            auto.arrives_dry(now, since);
+        }
+        auto.leaves(now, 0);
+        if !capable {
+            // As if it had been thrown for: later throws are the same.
+            dice(&mut self.random);
+        }
+        self.empties(now, meta.wire_bytes);
+        true
+    }
+
     /// The last frame of the queue leaves, of so many wire bytes, or is lost.
     fn empties(&mut self, now: Instant, wire_bytes: u32) {
         self.empty_since = match self.state {

@@ -120,6 +120,12 @@ impl Auto {
         }
     }
 
+    /// Whether a segment that cannot be marked may be dropped now.
+    #[must_use]
+    pub fn may_drop(&self) -> bool {
+        self.rate > 1
+    }
+
     /// Whether a segment that cannot be marked is dropped; `dice` is random.
     #[must_use]
     pub fn drops(&self, dice: u32) -> bool {

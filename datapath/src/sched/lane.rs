@@ -292,9 +292,16 @@ impl Lane {
     }
 
     /// A frame that [`Lane::is_passed_by`] holds for comes and goes: counts it as served, if it is
-    /// to be counted here. Gives what is for [`crate::sojourn::Sojourn::carry`].
+    /// to be counted here. Where the queue `is_managed` by another discipline, that has been asked.
+    /// Gives what is for [`crate::sojourn::Sojourn::carry`].
     #[inline(always)]
-    pub(crate) fn pass(&mut self, pool: &mut Pool, now: Instant, frame: &Frame, is_counted: bool) -> Option<u8> {
+    pub(crate) fn pass(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        frame: &Frame,
+        (is_counted, is_managed): (bool, bool),
+    ) -> Option<u8> {
         let len = pool.len(frame);
         let meta = pool.meta_mut(frame);
         meta.queued = now;
@@ -304,7 +311,9 @@ impl Lane {
         self.flow = NONE;
         // It leaves an empty lane behind.
         self.full_since = 0;
-        self.codel.signals(now, 0, true);
+        if !is_managed {
+            self.codel.signals(now, 0, true);
+        }
         self.waits.record(0)
     }
 

@@ -440,10 +440,14 @@ impl Tree {
         if node.is_limited() && !own.is_free(plane, now_tag) || !whole.is_free(plane, now_tag) {
             return false;
         }
+        let is_managed = node.has_aqm();
+        if is_managed && !self.aqms[e].as_deref_mut().is_some_and(|aqm| aqm.pass(pool, now, frame)) {
+            return false;
+        }
         self.seen = now;
         let bytes = pool.meta(frame).wire_bytes;
         let len = pool.len(frame);
-        if let Some(full) = node.lane.pass(pool, now, frame, is_wire) {
+        if let Some(full) = node.lane.pass(pool, now, frame, (is_wire, is_managed)) {
             sojourns[e].carry(full);
         }
         if node.is_limited() {

@@ -24,6 +24,8 @@ impl Lane {
         if self.spread != NONE {
             self.unite(pool, flows);
         }
+        // Whoever has the queue next finds out whose it is.
+        self.flow = NONE;
         let before = *aqm.stats();
         let (layout, class, offer) = (pool.meta(&frame).layout, pool.class(&frame), Offer::of(pool, &frame));
         let segments = offer.segments();

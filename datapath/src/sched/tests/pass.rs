@@ -2,7 +2,9 @@
 //! the same frames, changes and looks, and one of them lets pass what may.
 
 use super::*;
+use crate::aqm::Discipline;
 use crate::random::dice;
+use crate::wire::{L3, Layout};
 
 /// Frames, changes and looks of one run, and the runs of each order.
 const STEPS: u32 = 2_000;
@@ -57,12 +59,16 @@ impl Twins {
     fn arrive(&mut self, plane: Plane) {
         let endpoint = EndpointId(self.below(self.program.endpoints.len() as u32));
         let len = [60, 60, 1514, 3000][self.below(4) as usize];
+        let ecn = self.below(3) as u8;
         self.number += 1;
         let [first, second] = &mut self.pools;
         let frames = [first, second].map(|pool| {
             let frame = pool.alloc(len)?;
-            pool.bytes_mut(&frame)[..4].copy_from_slice(&self.number.to_be_bytes());
-            pool.meta_mut(&frame).wire_bytes = len as u32 + 24;
+            let (bytes, meta) = pool.parts_mut(&frame);
+            bytes[..4].copy_from_slice(&self.number.to_be_bytes());
+            bytes[15] = ecn;
+            meta.layout = Layout { l3: L3::Ipv4, l3_offset: 14, ..Layout::default() };
+            meta.wire_bytes = len as u32 + 24;
             Some(frame)
         });
         let [Some(one), Some(other)] = frames else {
@@ -146,6 +152,8 @@ impl Twins {
             assert_eq!(a.wait_ns(id, endpoint.tenant, self.now), b.wait_ns(id, endpoint.tenant, self.now));
             for plane in [Plane::Wire, Plane::Local] {
                 assert_eq!(a.tree(plane).endpoint_stats(id), b.tree(plane).endpoint_stats(id));
+                let aqms = [a, b].map(|one| one.tree(plane).aqm(id).map(|aqm| aqm.queue_state()));
+                assert_eq!(aqms[0], aqms[1]);
                 let tenants = [a, b].map(|one| one.tree(plane).tenant_stats(endpoint.tenant));
                 assert_eq!(tenants[0], tenants[1]);
             }
@@ -180,7 +188,8 @@ fn any_share(state: &mut u64) -> Both<Share> {
 fn any_endpoint(state: &mut u64, tenant: TenantId) -> Endpoint {
     let share = any_share(state);
     let queue_bytes = [2_000, 20_000, 1_000_000][dice(state) as usize % 3];
-    Endpoint { share, queue_bytes, ..Endpoint::new(tenant, PortId(1)) }
+    let aqm = [None, None, Some(Discipline::Auto), Some(Discipline::Codel)][dice(state) as usize % 4];
+    Endpoint { share, queue_bytes, aqm, ..Endpoint::new(tenant, PortId(1)) }
 }
 
 #[test]

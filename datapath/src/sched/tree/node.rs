@@ -165,7 +165,7 @@ impl Node {
 
     #[inline(never)]
     fn is_passed_by_at_all(&self, pool: &Pool, frame: &Frame) -> bool {
-        !self.has_ahead() && !self.has_aqm() && self.lane.is_passed_by(pool, frame, self.max_frame)
+        !self.has_ahead() && self.lane.is_passed_by(pool, frame, self.max_frame)
     }
 
     /// Looks for unmet time by this share and its longest frame from `now` on.
