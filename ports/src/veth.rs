@@ -5,7 +5,8 @@
 //! The switch's ends of a process lie together in a network namespace without a name, which only
 //! the process keeps open. There nothing has an address and nothing is forwarded: what a container
 //! sends meets the switch and no host. When the process ends, however it ends, the namespace goes,
-//! and all pairs with it. A process that takes over finds the namespace by the sockets in it.
+//! and all pairs with it, unless a service manager has their sockets. A process that takes over, or
+//! is given those, finds the namespace by the sockets in it.
 //!
 //! The container's end is set up like a TAP device, and has the same tag.
 
@@ -107,7 +108,10 @@ pub fn open(options: &VethOptions, survey: &Survey) -> Result<Packet, OpenError>
     let ends = ends(survey).map_err(failed("making a namespace for the switch's ends"))?;
     let known_as = options.known_as();
     let is_it = |one: &Inherited| (one.known_as.as_ref() == Some(&known_as)).then_some(());
-    let known = survey.take(is_it).map(|(socket, ())| (socket, options.own_name()));
+    // A service manager may have a socket whose pair went with its container.
+    let is_there = |socket: &OwnedFd| packet::socket_on(socket.as_fd()).is_some();
+    let known = survey.take(is_it).filter(|(socket, ())| is_there(socket));
+    let known = known.map(|(socket, ())| (socket, options.own_name()));
     let found = known.or_else(|| spelled_otherwise(&end, &ends, survey));
     let is_new = found.is_none();
     let (inherited, name) = found.map_or((None, options.own_name()), |(socket, name)| (Some(socket), name));

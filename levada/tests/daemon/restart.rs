@@ -716,17 +716,27 @@ fn a_service_manager_is_not_left_with_an_interface_that_the_host_needs() {
 #[test]
 fn with_a_service_manager_devices_outlive_a_kill() {
     let Some(_turn) = turn("with_a_service_manager_devices_outlive_a_kill") else { return };
+    outlive_kills(NEIGHBOURS);
+}
+
+#[test]
+fn with_a_service_manager_pairs_outlive_a_kill_too() {
+    let Some(_turn) = turn("with_a_service_manager_pairs_outlive_a_kill_too") else { return };
+    outlive_kills(&pairs());
+}
+
+fn outlive_kills(text: &str) {
     let bed = Bed::new(&["a", "b", "c"]);
     let mut manager = Manager::new(&bed);
     let index = |space| bed.ip(space, "-o link show dev tap0").map(|text| text.split(':').next().unwrap().to_owned());
-    let mut daemon = manager.start(&bed);
+    let mut daemon = manager.start_as(&bed, text);
     manager.keeps(3);
     let (first, transfer) = (index("a").unwrap(), Transfer::begin(&bed));
     for _ in 0..3 {
         transfer.goes_on();
         daemon.end(Signal::KILL);
         assert_eq!(index("a").unwrap(), first, "nobody runs, and the device is there");
-        daemon = manager.start(&bed);
+        daemon = manager.start_as(&bed, text);
         manager.keeps(3);
     }
     transfer.goes_on();
@@ -739,25 +749,25 @@ fn with_a_service_manager_devices_outlive_a_kill() {
     for number in 0..100u8 {
         sender.send_to(&[number], (B, PORT)).unwrap();
     }
-    daemon = manager.start(&bed);
+    daemon = manager.start_as(&bed, text);
     for number in 0..100u8 {
         let mut byte = [0];
         receiver.recv(&mut byte).expect("none of them is lost");
         assert_eq!(byte, [number]);
     }
     // An endpoint that is deleted takes its device along, whatever the manager still holds.
-    let less = NEIGHBOURS.split_inclusive("[[switch.tenant.endpoint]]").take(3).collect::<String>();
+    let less = text.split_inclusive("[[switch.tenant.endpoint]]").take(3).collect::<String>();
     let less = less.trim_end_matches("[[switch.tenant.endpoint]]");
     manager.keeps(3);
-    let apply = |text: &str| {
-        let file = bed.configuration(text);
+    let apply = |wanted: &str| {
+        let file = bed.configuration(wanted);
         let output = bed.run(&["apply", file.to_str().unwrap()]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     for _ in 0..5 {
         apply(less);
         assert!(index("c").is_err(), "its device is gone");
-        apply(NEIGHBOURS);
+        apply(text);
         assert!(index("c").is_ok(), "{}", daemon.log());
         manager.keeps(3);
     }
@@ -771,6 +781,11 @@ fn with_a_service_manager_devices_outlive_a_kill() {
     daemon.end(Signal::KILL);
     daemon = manager.start_as(&bed, less);
     assert_eq!(index("a").unwrap(), again);
+    // One that went while nobody ran, with its container or by hand, is made anew.
+    daemon.end(Signal::KILL);
+    bed.ip("a", "link delete dev tap0").unwrap();
+    daemon = manager.start_as(&bed, less);
+    soon("it is made anew", || index("a").is_ok_and(|now| now != again));
     assert!(daemon.end(Signal::TERM).success());
 }
 

@@ -543,7 +543,8 @@ impl Port for Packet {
     }
 
     fn may_wait(&self) -> bool {
-        false
+        // The end of a pair is nobody else's.
+        self.known_as.is_some()
     }
 
     fn known_as(&self) -> Option<&str> {
