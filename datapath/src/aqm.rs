@@ -307,7 +307,6 @@ impl Aqm {
     /// A frame of one segment finds the queue empty and leaves at once: it is counted as by
     /// [`Aqm::arrive`] and [`Aqm::leave`]. False, and nothing has changed, where these must be
     /// asked.
-    #[inline]
     pub(crate) fn pass(&mut self, pool: &Pool, now: Instant, frame: &Frame) -> bool {
         let State::Auto(auto) = &mut self.state else { return false };
         let meta = pool.meta(frame);

@@ -165,6 +165,11 @@ impl Lane {
         self.fifo.owner()
     }
 
+    /// The queue gets another discipline, or its own again: what its own has seen is forgotten.
+    pub(crate) fn change_discipline(&mut self) {
+        self.codel = Codel::default();
+    }
+
     /// Charges what will wait to an owner; nothing waits yet.
     pub fn own(&mut self, owner: Owner) {
         self.fifo.own(owner);
@@ -292,16 +297,9 @@ impl Lane {
     }
 
     /// A frame that [`Lane::is_passed_by`] holds for comes and goes: counts it as served, if it is
-    /// to be counted here. Where the queue `is_managed` by another discipline, that has been asked.
-    /// Gives what is for [`crate::sojourn::Sojourn::carry`].
+    /// to be counted here. Gives what is for [`crate::sojourn::Sojourn::carry`].
     #[inline(always)]
-    pub(crate) fn pass(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        frame: &Frame,
-        (is_counted, is_managed): (bool, bool),
-    ) -> Option<u8> {
+    pub(crate) fn pass(&mut self, pool: &mut Pool, now: Instant, frame: &Frame, is_counted: bool) -> Option<u8> {
         let len = pool.len(frame);
         let meta = pool.meta_mut(frame);
         meta.queued = now;
@@ -311,9 +309,7 @@ impl Lane {
         self.flow = NONE;
         // It leaves an empty lane behind.
         self.full_since = 0;
-        if !is_managed {
-            self.codel.signals(now, 0, true);
-        }
+        self.codel.signals(now, 0, true);
         self.waits.record(0)
     }
 

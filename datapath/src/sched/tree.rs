@@ -255,6 +255,7 @@ impl Tree {
         if self.aqms.len() <= index {
             self.aqms.resize_with(index + 1, || None);
         }
+        self.nodes[index].lane.change_discipline();
         let seed = self.seed ^ (index as u64) << 1 ^ self.plane as u64;
         self.aqms[index] = discipline.map(|one| Box::new(Aqm::new(one, Rate::UNLIMITED, seed)));
     }
@@ -421,14 +422,46 @@ impl Tree {
         endpoint: EndpointId,
         frame: &Frame,
     ) -> bool {
+        self.pass_by::<false>(pool, now, plane, (limits, sojourns), endpoint, frame)
+    }
+
+    /// The same, where the queue has a discipline: a function of its own, so that other queues pay
+    /// nothing for it.
+    #[cold]
+    #[inline(never)]
+    fn pass_managed(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        plane: Plane,
+        (limits, sojourns): (&mut Limits, &mut [Sojourn]),
+        endpoint: EndpointId,
+        frame: &Frame,
+    ) -> bool {
+        self.pass_by::<true>(pool, now, plane, (limits, sojourns), endpoint, frame)
+    }
+
+    #[inline(always)]
+    fn pass_by<const MANAGED: bool>(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        plane: Plane,
+        (limits, sojourns): (&mut Limits, &mut [Sojourn]),
+        endpoint: EndpointId,
+        frame: &Frame,
+    ) -> bool {
         debug_assert!(plane == self.plane && (plane == Plane::Wire || self.capacity.is_none()));
         let (now_tag, e) = (tag(now), endpoint.0 as usize);
         if self.root.active() > 0 || !self.wheel.is_empty() && self.wheel.is_due(now) {
             return false;
         }
         let node = &mut self.nodes[e];
-        if !node.is_passed_by(pool, frame) {
+        if MANAGED && !node.is_passed_by_managed(pool, frame) {
             return false;
+        }
+        if !MANAGED && !node.is_passed_by(pool, frame) {
+            return node.has_aqm() && self.pass_managed(pool, now, plane, (limits, sojourns), endpoint, frame);
         }
         let (t, child) = (node.tenant, node.child);
         let tenant = &mut self.tenants[t as usize];
@@ -440,14 +473,13 @@ impl Tree {
         if node.is_limited() && !own.is_free(plane, now_tag) || !whole.is_free(plane, now_tag) {
             return false;
         }
-        let is_managed = node.has_aqm();
-        if is_managed && !self.aqms[e].as_deref_mut().is_some_and(|aqm| aqm.pass(pool, now, frame)) {
+        if MANAGED && !self.aqms[e].as_deref_mut().is_some_and(|aqm| aqm.pass(pool, now, frame)) {
             return false;
         }
         self.seen = now;
         let bytes = pool.meta(frame).wire_bytes;
         let len = pool.len(frame);
-        if let Some(full) = node.lane.pass(pool, now, frame, (is_wire, is_managed)) {
+        if let Some(full) = node.lane.pass(pool, now, frame, is_wire) {
             sojourns[e].carry(full);
         }
         if node.is_limited() {
