@@ -722,7 +722,28 @@ fn with_a_service_manager_devices_outlive_a_kill() {
 #[test]
 fn with_a_service_manager_pairs_outlive_a_kill_too() {
     let Some(_turn) = turn("with_a_service_manager_pairs_outlive_a_kill_too") else { return };
-    outlive_kills(&pairs());
+    outlive_kills(&pairs().replace("[[switch]]", "[[switch]]\nshortcut = false"));
+}
+
+/// What a shortcut would take is lost until the next daemon is there, and sent again.
+#[test]
+fn with_a_service_manager_a_connection_over_a_shortcut_outlives_a_kill() {
+    let Some(_turn) = turn("with_a_service_manager_a_connection_over_a_shortcut_outlives_a_kill") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut manager = Manager::new(&bed);
+    let mut daemon = manager.start_as(&bed, &pairs());
+    manager.keeps(3);
+    let transfer = Transfer::begin(&bed);
+    for _ in 0..3 {
+        transfer.goes_on();
+        daemon.end(Signal::KILL);
+        daemon = manager.start_as(&bed, &pairs());
+        manager.keeps(3);
+    }
+    transfer.goes_on();
+    transfer.end();
+    soon("it has its shortcut again", || daemon.endpoint("a")["shortcut"]["egress"] == "on");
+    assert!(daemon.end(Signal::TERM).success());
 }
 
 fn outlive_kills(text: &str) {
