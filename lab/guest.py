@@ -17,7 +17,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,9 +74,9 @@ class Image:
     version: str
 
 
-def image(lab: Lab, more: tuple[str, ...] = ()) -> Image:
-    """Makes a guest's file system, with these modules of the kernel beside the usual ones. Raises
-    `Missing` with what to do."""
+def image(lab: Lab, more: tuple[str, ...] = (), programs: tuple[str, ...] = ()) -> Image:
+    """Makes a guest's file system, with these modules of the kernel and programs of this machine
+    beside the usual ones. Raises `Missing` with what to do."""
     missing = [package for tool, package in _TOOLS.items() if shutil.which(tool) is None]
     if missing:
         raise Missing(f"virtual machines need {', '.join(missing)}: tools/setup guests")
@@ -85,22 +85,28 @@ def image(lab: Lab, more: tuple[str, ...] = ()) -> Image:
         raise Missing("virtual machines need Debian's cloud kernel: tools/setup guests")
     kernel = sorted(root.glob("boot/vmlinuz-*-cloud-*"))[-1]
     version = kernel.name.removeprefix("vmlinuz-")
-    files = dict(_files(root / "lib" / "modules" / version, (*_MODULES, *more)))
+    files = dict(_modules(root / "lib" / "modules" / version, (*_MODULES, *more)))
+    files.update(program_files(("busybox", "iperf3", *programs)))
     initrd = lab.dir / "guest.initrd"
     initrd.write_bytes(gzip.compress(_cpio(files), compresslevel=1))
     return Image(kernel, initrd, version)
 
 
-def _files(modules: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+def _modules(modules: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     yield "init", _INIT.replace("MODULES", " ".join(names)).encode()
     for name in names:
         found = sorted(modules.rglob(f"{name}.ko*"))
         if not found:
             raise Failed(f"{modules} has no module {name}")
         yield f"lib/{name}.ko", _unpacked(found[0])
-    for tool in ("busybox", "iperf3"):
-        path = shutil.which(tool) or tool
-        yield f"bin/{tool}", Path(path).read_bytes()
+
+
+def program_files(names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Programs of this machine, in `bin`, and the libraries that they need, where they are here."""
+    yield "etc/protocols", b"tcp 6 TCP\nudp 17 UDP\n"
+    for name in names:
+        path = shutil.which(name) or name
+        yield f"bin/{name}", Path(path).read_bytes()
         for library in re.findall(r"(/\S+) \(0x", run("ldd", path, check=False)):
             yield library.lstrip("/"), Path(library).read_bytes()
 

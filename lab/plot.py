@@ -102,14 +102,18 @@ def lines(
     x_label: str,
     unit: str,
     series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    log: bool = False,
 ) -> None:
-    """One line a series of (x, y). `out` without a suffix."""
+    """One line a series of (x, y), with `log` over logarithms of both. `out` without a suffix."""
     with plt.rc_context(_STYLE):
         figure, axes = plt.subplots(figsize=PANEL)
         for i, (label, (x, y)) in enumerate(series.items()):
             axes.plot(x, y, label=label, color=COLOURS[i % len(COLOURS)], linewidth=1.4)
         axes.set_xlabel(x_label)
         _finish(axes, title, unit)
+        if log:
+            axes.set(xscale="log", yscale="log")
         save(out)
         plt.close(figure)
 

@@ -7,9 +7,10 @@ nothing by congestion: what the kernels count of it, out of order and sent again
 a cable is pulled under a TCP connection and a thousand datagrams a second. The links run at a
 stated fraction of 1 Gbit/s, as fast as the lab's machine carries with time to spare.
 
-Nothing is claimed of message sizes beside each other. That is the part `two`, which a quick run
-plays where `--only` names no other; the parts `links`, `unequal` and `loss` are in
-`lab.experiments.bonding_links`.
+Nothing is claimed of message sizes beside each other here. That is the part `two`, which a quick
+run plays where `--only` names no other; the parts `links`, `unequal` and `loss` are in
+`lab.experiments.bonding_links`, and `netpipe` (containers and virtual machines, and message sizes
+beside each other) in `lab.experiments.bonding_netpipe`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import machine, netpipe
-from lab.experiments import bonding_links
+from lab.experiments import bonding_links, bonding_netpipe
 from lab.net import Lab, missing_tools
 from lab.netpipe import Point
 from lab.programs import Missing, program
@@ -35,7 +36,7 @@ from lab.workload import FIRST_PORT, Guest, Stream, TcpFlow, UdpFlow
 
 SUMMARY = "one TCP connection over several links, next to one link, and a cable pulled"
 #: What `--only` takes; each takes 3 minutes at most in a quick run.
-PARTS = ("two", *bonding_links.PARTS)
+PARTS = ("two", *bonding_links.PARTS, "netpipe")
 
 MBIT = 1_000_000
 #: A tenth of the published links.
@@ -146,6 +147,8 @@ def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     for part in PARTS[: 1 if quick else None] if only is None else [only]:
         if part == "two":
             _play_two(lab, quick, out, report)
+        elif part == "netpipe":
+            bonding_netpipe.play(lab, quick, out, report)
         else:
             bonding_links.play(lab, bonding_links.PARTS[part], quick, report)
     return report

@@ -61,9 +61,12 @@ class LevadaBond(Levada):
         self.options = options or {}
         self._fabric: Namespace | None = None
         self._names: list[str] = []
+        #: Where each host's daemon runs.
+        self.spaces: dict[str, Namespace] = {}
 
     def _start(self) -> None:
         spaces = {h.name: self.lab.namespace(f"host-{h.name}") for h in self.topology.hosts}
+        self.spaces = spaces
         self._cable(spaces)
         self._environment = {"LEVADA_RUN_DIR": str(self.lab.dir / "run")}
         self._names = []
