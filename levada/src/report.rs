@@ -532,12 +532,18 @@ impl Part<'_> {
     fn uplink(&self) -> Option<UplinkReport> {
         let uplink = self.plan.program.uplink.as_ref()?;
         let (rate, promise) = self.facts.uplinks.get(&self.index)?;
-        let one = |d: Direction| UplinkDirection {
-            rate_bps: rate.get(d).0,
-            promised_bps: promise.get(d).promised.0,
-            capacity_bps: promise.get(d).capacity.0,
-            met: promise.get(d).fits(),
-            traffic: lane(self.numbers.uplink.get(d)),
+        let one = |d: Direction| {
+            // A bond carries less while a member is lost, or slower than it is said to be.
+            let (whole, promise) = (*rate.get(d), promise.get(d));
+            let now = self.numbers.uplink_rate.map_or(whole, |now| whole.min(*now.get(d)));
+            let capacity = u128::from(promise.capacity.0) * u128::from(now.0) / u128::from(whole.0.max(1));
+            UplinkDirection {
+                rate_bps: now.0,
+                promised_bps: promise.promised.0,
+                capacity_bps: capacity as u64,
+                met: promise.fits() && u128::from(promise.promised.0) <= capacity,
+                traffic: lane(self.numbers.uplink.get(d)),
+            }
         };
         let PortState { state, device, .. } = self.port(uplink.port());
         Some(UplinkReport {

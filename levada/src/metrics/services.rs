@@ -45,7 +45,7 @@ fn service(all: &mut Families, to: &str, report: &ServiceReport) {
         ("levada_service_sought", "Connections that were not known, of which a backend was asked.", report.sought),
         (
             "levada_service_unhealthy",
-            "Connections that got a backend while health was ignored, as few were well.",
+            "Connections that got a backend that is not well, as too few were.",
             report.unhealthy,
         ),
         (

@@ -282,6 +282,10 @@ fn a_link_that_is_slower_is_paced_at_its_speed() {
         set_link(bed, "up1", "10", "full");
     }
     soon("the rates follow", || [&one, &two].iter().all(|daemon| rates(daemon) == (210, 10, 200, "link".into())));
+    // The uplink carries so much, and so much of it may be promised.
+    let uplink = one.show()["switches"][0]["uplink"]["egress"].clone();
+    let part = |key: &str| uplink[key].as_u64().unwrap() / MBIT;
+    assert_eq!((part("rate_bps"), part("capacity_bps") <= 210), (210, true), "{uplink}");
     let shown = String::from_utf8(beds[0].run(&["show", "bonds"]).stdout).unwrap();
     assert!(shown.contains("carries 210 Mbit/s of 400 Mbit/s"), "{shown}");
     assert!(shown.contains("10 Mbit/s by link, of 200 Mbit/s"), "{shown}");
