@@ -25,7 +25,7 @@ def check() -> None:
     """Raises `Missing` where containers cannot be run."""
     missing = missing_tools(_TOOLS)
     if missing:
-        raise Missing(f"containers need {', '.join(missing)}: apt install lxc busybox-static")
+        raise Missing(f"containers need {', '.join(missing)}: tools/setup guests")
 
 
 class Container:
