@@ -304,6 +304,22 @@ impl PoolLimits {
     pub fn of(&self, class: Class) -> u32 {
         Counts::from(*self)[class as usize]
     }
+
+    /// No buffer of any class.
+    pub(crate) const NONE: PoolLimits = PoolLimits { small: 0, medium: 0, large: 0 };
+
+    /// Buffers of all classes.
+    #[must_use]
+    pub fn buffers(&self) -> u32 {
+        self.small + self.medium + self.large
+    }
+
+    /// One more of a class.
+    pub(crate) fn add(&mut self, class: Class) {
+        let mut counts = Counts::from(*self);
+        counts[class as usize] += 1;
+        *self = counts.into();
+    }
 }
 
 impl From<PoolLimits> for Counts {

@@ -6,6 +6,7 @@
 //! and ports, which are numbers here.
 
 use crate::bond::number::Number;
+use crate::frame::PoolLimits;
 use crate::guard::Finding;
 use crate::offload::Gso;
 use crate::owners::Owner;
@@ -124,6 +125,8 @@ pub struct Queue {
     pub wait_ns: u64,
     /// How much of the frame it takes.
     pub admission: Admission,
+    /// The buffers of another flow's frames that go for it.
+    pub displaced: PoolLimits,
 }
 
 /// How a frame is given to its port.
@@ -474,16 +477,20 @@ fn forward(f: &mut fmt::Formatter<'_>, mac: Mac, found: Found, names: &dyn Names
     }
 }
 
-fn admission_words(f: &mut fmt::Formatter<'_>, admission: Admission) -> fmt::Result {
+fn admission_words(f: &mut fmt::Formatter<'_>, admission: Admission, displaced: PoolLimits) -> fmt::Result {
     match admission {
-        Admission::Whole => write!(f, "waits in "),
-        Admission::Trimmed(surplus) => write!(f, "waits, less {surplus} segments that do not fit, in "),
-        Admission::Refused(reason) => write!(f, "refused ({}) by ", reason.name()),
+        Admission::Whole => write!(f, "waits ")?,
+        Admission::Trimmed(surplus) => write!(f, "waits, less {surplus} segments that do not fit, ")?,
+        Admission::Refused(reason) => return write!(f, "refused ({}) by ", reason.name()),
+    }
+    match displaced.buffers() {
+        0 => write!(f, "in "),
+        frames => write!(f, "in place of {frames} frames of another flow, in "),
     }
 }
 
 fn pair_words(f: &mut fmt::Formatter<'_>, from: EndpointId, found: &pair::Found, names: &dyn Names) -> fmt::Result {
-    admission_words(f, found.admission)?;
+    admission_words(f, found.admission, found.displaced)?;
     let pair::Found { pair: pair::PairStats { to, rate, stats }, bound, wait_ns, .. } = found;
     write!(f, "the queue from {} toward {to} ", names.endpoint(from))?;
     write!(f, "behind {} frames, {} of {bound} bytes; at most {rate}", stats.backlog_frames, stats.backlog_bytes)?;
@@ -503,7 +510,7 @@ fn queue_words(f: &mut fmt::Formatter<'_>, queue: &Queue, names: &dyn Names) -> 
         Direction::Ingress => ("ingress", "receiver"),
     };
     let plane = if queue.plane == Plane::Local { " between neighbours" } else { "" };
-    admission_words(f, queue.admission)?;
+    admission_words(f, queue.admission, queue.displaced)?;
     let bound = queue.bound;
     write!(f, "the {whose}'s {way} queue{plane} ({}) ", names.endpoint(queue.endpoint))?;
     write!(f, "behind {} frames, {} of {bound} bytes; ", queue.frames, queue.bytes)?;

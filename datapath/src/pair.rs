@@ -20,10 +20,10 @@
 
 mod queue;
 
-use crate::frame::{Frame, Owner, Pool};
+use crate::frame::{Frame, Owner, Pool, PoolLimits};
 use crate::program::EndpointId;
 use crate::sched::flows::Flows;
-use crate::sched::lane::{Admission, Among, Lane, Offer};
+use crate::sched::lane::{Admission, Among, Lane, Offer, Room};
 use crate::sched::losses::Losses;
 use crate::sched::tag::{instant, tag};
 use crate::stats::LaneStats;
@@ -115,6 +115,8 @@ pub struct Found {
     pub wait_ns: u64,
     /// How much of the frame it takes.
     pub admission: Admission,
+    /// The buffers of another flow's frames that go for it.
+    pub displaced: PoolLimits,
 }
 
 /// All pairs of a switch that are limited.
@@ -408,12 +410,13 @@ impl Pairs {
         slots.into_iter().filter(|&slot| slot != NONE).map(move |slot| {
             let pair = &self.pairs[slot as usize];
             let crowded = self.senders[from.0 as usize].is_crowded(pair.lane.truesize(), offer.class.bytes());
-            let admission = match pair.lane.decide(pool, &offer, || bytes, &may_wait, (&self.flows, 0)).0 {
-                _ if crowded => Admission::Refused(Reason::PairLimit),
-                Admission::Refused(reason) => Admission::Refused(named(reason)),
-                admission => admission,
+            let (admission, room) = match pair.lane.decide(pool, &offer, || bytes, &may_wait, (&self.flows, 0)) {
+                _ if crowded => (Admission::Refused(Reason::PairLimit), Room::NONE),
+                (Admission::Refused(reason), room) => (Admission::Refused(named(reason)), room),
+                decided => decided,
             };
-            Found { pair: pair.stats(), bound: pair.lane.bound(), wait_ns: pair.wait_ns(now), admission }
+            let (bound, wait_ns, displaced) = (pair.lane.bound(), pair.wait_ns(now), room.frees());
+            Found { pair: pair.stats(), bound, wait_ns, admission, displaced }
         })
     }
 

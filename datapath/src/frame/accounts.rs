@@ -258,6 +258,22 @@ impl Standing {
         self
     }
 
+    /// As it is when so many of the owner's frames that wait are freed.
+    #[must_use]
+    pub fn with_fewer(mut self, frames: u32) -> Standing {
+        self.free += frames;
+        for _ in 0..frames {
+            for left in [&mut self.own, &mut self.whole].into_iter().flatten() {
+                *left += 1;
+                if *left > 0 {
+                    self.owed += 1;
+                    break;
+                }
+            }
+        }
+        self
+    }
+
     /// Whether a queue that holds `held` bytes of memory may have one more frame.
     #[must_use]
     pub fn takes(&self, held: u64) -> bool {

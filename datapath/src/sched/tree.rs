@@ -12,7 +12,7 @@
 mod node;
 
 use super::flows::Flows;
-use super::lane::{Admission, Among, Lane, Offer, Served};
+use super::lane::{Admission, Among, Lane, Offer, Room, Served};
 use super::level::{Level, Pick};
 use super::limits::{Limits, Plane};
 use super::losses::Losses;
@@ -536,8 +536,9 @@ impl Tree {
         node.lane.enqueue(pool, now, frame, (&mut self.flows, among), &mut self.losses)
     }
 
-    /// How much of a frame the lane of `endpoint` would take, which is no agent's. Changes nothing;
-    /// `bytes` are the frame's, `may_wait` as in [`Pool::may_wait`].
+    /// How much of a frame the lane of `endpoint` would take, which is no agent's, and what another
+    /// flow would lose for it. Changes nothing; `bytes` are the frame's, `may_wait` as in
+    /// [`Pool::may_wait`].
     pub(crate) fn decide<'a>(
         &self,
         pool: &'a Pool,
@@ -545,13 +546,13 @@ impl Tree {
         offer: &Offer<'_>,
         bytes: &'a [u8],
         may_wait: &impl Fn(Owner, u64) -> bool,
-    ) -> Admission {
+    ) -> (Admission, Room) {
         let node = &self.nodes[endpoint.0 as usize];
         if node.has_aqm() {
-            return node.lane.decide_managed(offer, may_wait);
+            return (node.lane.decide_managed(offer, may_wait), Room::NONE);
         }
         let ahead = if node.has_ahead() { self.aheads.get(endpoint.0).map_or(0, Priority::frames) } else { 0 };
-        node.lane.decide(pool, offer, || bytes, may_wait, (&self.flows, ahead)).0
+        node.lane.decide(pool, offer, || bytes, may_wait, (&self.flows, ahead))
     }
 
     /// The next frame that the link, the limits and the shares let go at `now`, and whose it is.

@@ -11,7 +11,7 @@ use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch, destination, source};
 use crate::encap::vxlan;
 use crate::forward::Target;
-use crate::frame::{Class, Frame, HEADROOM, Owner, Pool};
+use crate::frame::{Class, Frame, HEADROOM, Owner, Pool, PoolLimits};
 use crate::frame_trace::{Emit, Found, FrameTrace, Headers, Queue, Step, Transport};
 use crate::guard::{self, Finding};
 use crate::network::Network;
@@ -48,8 +48,23 @@ struct Traveller<'a> {
 #[derive(Clone, Copy)]
 struct Memory<'a> {
     pool: &'a Pool,
-    /// The buffer of a copy that was made before, and whose queue it waits in, if it does.
-    copy: Option<(Class, Option<Owner>)>,
+    /// The buffer of a copy that was made before, and whether it waits.
+    copy: Option<(Class, Option<Waits>)>,
+}
+
+/// A copy that waits: whose its queue is, and the buffers of frames that went for it.
+#[derive(Clone, Copy)]
+struct Waits {
+    owner: Owner,
+    displaced: PoolLimits,
+}
+
+/// What becomes of a frame toward the uplink.
+struct Enqueued {
+    /// Whether it can be told what comes behind the sender's lane.
+    is_told: bool,
+    /// The buffers of frames that go for it, where it waits first.
+    displaced: PoolLimits,
 }
 
 impl<'a> Memory<'a> {
@@ -62,25 +77,25 @@ impl<'a> Memory<'a> {
         Memory { copy: Some((class, None)), ..self }
     }
 
-    /// What it is when a copy waits in a queue of `owner`.
-    fn with_waiting(self, class: Class, owner: Owner) -> Memory<'a> {
-        Memory { copy: Some((class, Some(owner))), ..self }
+    /// What it is when a copy waits.
+    fn with_waiting(self, class: Class, waits: Waits) -> Memory<'a> {
+        Memory { copy: Some((class, Some(waits))), ..self }
     }
 
     /// As [`Pool::may_wait`].
     fn may_wait(&self, owner: Owner, class: Class, held: u64) -> bool {
-        let mut free = self.pool.available().of(class);
-        let standing = match self.copy {
-            Some((copy, Some(waits))) if copy == class && waits == owner => {
-                self.pool.standing(owner, class, free).with_one_more()
+        let free = self.pool.available().of(class);
+        let standing = |free| self.pool.standing(owner, class, free);
+        let Some((copy, waits)) = self.copy else { return standing(free).takes(held) };
+        let made = u32::from(copy == class);
+        let displaced = waits.map_or(0, |waits| waits.displaced.of(class));
+        match waits {
+            Some(waits) if waits.owner == owner => {
+                let fewer = standing(free).with_fewer(displaced);
+                if made > 0 { fewer.with_one_more().takes(held) } else { fewer.takes(held) }
             }
-            Some((copy, _)) if copy == class => {
-                free = free.saturating_sub(1);
-                self.pool.standing(owner, class, free)
-            }
-            _ => self.pool.standing(owner, class, free),
-        };
-        standing.takes(held)
+            _ => standing((free + displaced).saturating_sub(made)).takes(held),
+        }
     }
 }
 
@@ -210,7 +225,7 @@ impl Switch {
             }
             Route::Wire { alone } => {
                 steps.extend(alone.then_some(Step::OnlyOutside));
-                self.explain_wire(now, from, seen, steps)
+                self.explain_wire(now, from, seen, steps).map(|_| ())
             }
             Route::Host(peer) => self.explain_tunnel(now, from, peer, seen, steps),
             Route::Flood(flood) => {
@@ -238,8 +253,9 @@ impl Switch {
                 Some(class) => {
                     let with_copy = memory.with_copy(class);
                     let copy = Traveller { class, headroom: HEADROOM, memory: with_copy, ..*seen };
-                    if self.explain_wire(now, from, &copy, steps).is_ok() {
-                        memory = memory.with_waiting(class, self.egress.tree(Plane::Wire).lane(from).owner());
+                    if let Ok(displaced) = self.explain_wire(now, from, &copy, steps) {
+                        let owner = self.egress.tree(Plane::Wire).lane(from).owner();
+                        memory = memory.with_waiting(class, Waits { owner, displaced });
                     }
                 }
             }
@@ -371,63 +387,64 @@ impl Switch {
         }
     }
 
-    /// To the uplink: the sender's lane, then the port.
+    /// To the uplink: the sender's lane, then the port. Says which buffers it frees where it waits.
     fn explain_wire(
         &self,
         now: Instant,
         from: EndpointId,
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
-    ) -> Result<(), Reason> {
+    ) -> Result<PoolLimits, Reason> {
         let tag = self.tag_of(from);
         if tag.is_some() && seen.headroom < vlan::TAG {
             return refuse(steps, Reason::NoBuffer);
         }
         let wire_bytes = if tag.is_some() { seen.tagged_wire_bytes() } else { seen.wire_bytes };
-        if self.explain_enqueue(now, from, &Traveller { wire_bytes, ..*seen }, steps)?
-            && let Some(uplink) = &self.program.uplink
-        {
+        let Enqueued { is_told, displaced } =
+            self.explain_enqueue(now, from, &Traveller { wire_bytes, ..*seen }, steps)?;
+        if is_told && let Some(uplink) = &self.program.uplink {
             self.explain_emit(uplink.port(), seen, tag, None, steps);
         }
-        Ok(())
+        Ok(displaced)
     }
 
-    /// The sender's lane; says whether it can be told what comes behind it.
+    /// The limits toward its destination, then the sender's lane.
     fn explain_enqueue(
         &self,
         now: Instant,
         from: EndpointId,
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
-    ) -> Result<bool, Reason> {
-        let waits = self.explain_pairs(now, from, seen, steps)?;
+    ) -> Result<Enqueued, Reason> {
+        let before = self.explain_pairs(now, from, seen, steps)?;
         let queue = self.queue(&self.egress, Direction::Egress, Plane::Wire, from, now, seen);
         steps.push(Step::Queue(queue));
-        match queue.admission {
+        match (queue.admission, before) {
             // It comes here later; then it may be otherwise.
-            Admission::Refused(_) if waits => Ok(false),
-            Admission::Refused(reason) => Err(reason),
-            _ => Ok(true),
+            (Admission::Refused(_), Some(displaced)) => Ok(Enqueued { is_told: false, displaced }),
+            (Admission::Refused(reason), None) => Err(reason),
+            (_, before) => Ok(Enqueued { is_told: true, displaced: before.unwrap_or(queue.displaced) }),
         }
     }
 
-    /// The limits toward its destination; says whether there are any.
+    /// The limits toward its destination; says which buffers the first of them frees, if there is
+    /// one.
     fn explain_pairs(
         &self,
         now: Instant,
         from: EndpointId,
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
-    ) -> Result<bool, Reason> {
+    ) -> Result<Option<PoolLimits>, Reason> {
         let frame = (seen.offer(), seen.bytes);
         let mut met = self.pairs.on_the_way(seen.memory.pool, now, from, seen.may_wait(), frame);
-        let Some(first) = met.next() else { return Ok(false) };
+        let Some(first) = met.next() else { return Ok(None) };
         steps.push(Step::Pair(from, first));
         if let Admission::Refused(reason) = first.admission {
             return Err(reason);
         }
         steps.extend(met.map(|next| Step::Pair(from, next)));
-        Ok(true)
+        Ok(Some(first.displaced))
     }
 
     /// To neighbours: the sender's lane, where it has a limit.
@@ -517,6 +534,8 @@ impl Switch {
         let lane = tree.lane(endpoint);
         let stats = lane.stats();
         let owner = self.program.endpoints.get(endpoint.0);
+        let may_wait = seen.may_wait();
+        let (admission, room) = tree.decide(seen.memory.pool, endpoint, &seen.offer(), seen.bytes, &may_wait);
         Queue {
             endpoint,
             direction,
@@ -526,12 +545,13 @@ impl Switch {
             bound: lane.bound(),
             share: owner.map(|e| *e.share.get(direction)).unwrap_or_default(),
             wait_ns: owner.map_or(0, |e| scheduler.wait_ns(endpoint, e.tenant, now)),
-            admission: tree.decide(seen.memory.pool, endpoint, &seen.offer(), seen.bytes, &seen.may_wait()),
+            admission,
+            displaced: room.frees(),
         }
     }
 }
 
-fn refuse(steps: &mut Vec<Step>, reason: Reason) -> Result<(), Reason> {
+fn refuse<T>(steps: &mut Vec<Step>, reason: Reason) -> Result<T, Reason> {
     steps.push(Step::Refuse(reason));
     Err(reason)
 }

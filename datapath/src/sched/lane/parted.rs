@@ -1,7 +1,7 @@
 //! A lane in which several flows wait: each has a queue of its own ([`crate::sched::flows`]).
 
 use super::{Admission, Among, FEW_NS, Lane, MAY_BE_MANY, MEMORY_LONG, NONE, Offer, Served, cut, sender};
-use crate::frame::{Chain, Class, Frame, Owner, Pool};
+use crate::frame::{Chain, Class, Frame, Owner, Pool, PoolLimits};
 use crate::sched::flows::{First, Flows, Queue};
 use crate::sched::losses::Losses;
 use crate::segment;
@@ -21,13 +21,18 @@ const MOST_EVICTED: usize = 64;
 pub(crate) struct Room {
     /// Its queue; [`NONE`] where all that waits is in one.
     queue: u32,
-    /// So many frames from its front, and so many segments of the next one.
-    frames: u32,
+    /// The buffers of so many frames from its front, and so many segments of the next one.
+    frees: PoolLimits,
     segments: u32,
 }
 
 impl Room {
-    pub const NONE: Room = Room { queue: NONE, frames: 0, segments: 0 };
+    pub const NONE: Room = Room { queue: NONE, frees: PoolLimits::NONE, segments: 0 };
+
+    /// The buffers of what goes whole.
+    pub fn frees(&self) -> PoolLimits {
+        self.frees
+    }
 }
 
 /// What must go before a frame fits.
@@ -58,7 +63,7 @@ impl Need {
                     break;
                 }
             }
-            room.frames += 1;
+            room.frees.add(class);
             self.wire = self.wire.saturating_sub(u64::from(meta.wire_bytes));
             self.memory = self.memory.saturating_sub(u64::from(class.bytes()));
             self.class = self.class.filter(|&wanted| wanted != class);
@@ -133,7 +138,7 @@ impl Lane {
             queue => std::mem::take(&mut flows.queue(queue).chain),
         };
         let before = self.fifo.wire_bytes();
-        for _ in 0..room.frames {
+        for _ in 0..room.frees.buffers() {
             let Some(frame) = chain.pop(pool) else { break };
             self.fifo.count_out(pool, &frame);
             losses.note(sender(pool, &frame), pool.meta(&frame).wire_bytes);

@@ -64,7 +64,7 @@ impl Switch {
     ) -> Result<(), Reason> {
         let outer = self.tunnels.outer() as u8;
         let wire_bytes = segment::tunnelled_wire_bytes(seen.bytes.len(), &seen.layout, &seen.offload, outer);
-        if !self.explain_enqueue(now, from, &Traveller { wire_bytes, ..*seen }, steps)? {
+        if !self.explain_enqueue(now, from, &Traveller { wire_bytes, ..*seen }, steps)?.is_told {
             return Ok(());
         }
         let (Some(uplink), Some(tunnel)) =
