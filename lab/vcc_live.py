@@ -22,7 +22,7 @@ from lab.stats import table
 from lab.switches import Levada
 from lab.switches.levada import rate_text, toml_table
 from lab.topology import Endpoint, Host, Tenant, Topology
-from lab.workload import FIRST_PORT, TcpFlow
+from lab.workload import FIRST_PORT, Guest, TcpFlow
 
 #: Rate and delay of the slow link, each way.
 LINK_BPS, DELAY_US = 100_000_000, 500
@@ -69,18 +69,28 @@ def topology(job: Job) -> Topology:
 
 
 class Network(Levada):
-    """Both sides' switches, and two of the network with the slow link between them."""
+    """Both sides' switches, and two of the network with the slow link between them: `slow` are its
+    queue's keys, `vcc` those of the tenant `job`."""
 
-    def __init__(self, lab: Lab, shape: Topology, guests: str) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        shape: Topology,
+        vcc: Mapping[str, str | bool],
+        slow: Mapping[str, Any],
+        has_ecn: bool = False,
+    ) -> None:
         super().__init__(lab, shape)
-        self._has_ecn, self._vcc = GUESTS[guests]
+        self._has_ecn, self._vcc, self._slow = has_ecn, vcc, slow
 
     def configuration(self) -> str:
         """As TOML."""
         parts = [toml_table("daemon", name=self._name)]
         for number, host in enumerate(self.topology.hosts, start=1):
             text = self._host(host, {"port": f"link://access{number}/a"})
-            parts.append(text.replace('name = "job"\n', f'name = "job"\nvcc = "{self._vcc}"\n'))
+            job = toml_table("[switch.tenant]", name="job")
+            vcc = toml_table("[switch.tenant]", name="job", **self._vcc)
+            parts.append(text.replace(job, vcc))
             ports = {"host": f"link://access{number}/b", "slow": f"link://slow/{'ab'[number - 1]}"}
             parts += [
                 toml_table("[switch]", name=f"network{number}"),
@@ -91,8 +101,8 @@ class Network(Levada):
                 ),
                 self._link(f"access{number}", host.link_bps),
             ]
-        slow = {"rate": rate_text(LINK_BPS), "delay": f"{DELAY_US} us", "queue": "1 MiB"}
-        parts.append(toml_table("[link]", name="slow", aqm=AQM, **slow))
+        slow = {"rate": rate_text(LINK_BPS), "delay": f"{DELAY_US} us", **self._slow}
+        parts.append(toml_table("[link]", name="slow", **slow))
         return "\n".join(parts)
 
     def _start(self) -> None:
@@ -106,7 +116,9 @@ class Network(Levada):
 def play(lab: Lab, guests: str) -> Cell:
     """One cell."""
     job = generate(1, SHAPE)
-    network = Network(lab, topology(job), guests)
+    has_ecn, vcc = GUESTS[guests]
+    slow = {"queue": "1 MiB", "aqm": AQM}
+    network = Network(lab, topology(job), {"vcc": vcc}, slow, has_ecn)
     with network.running():
         network.introduce()
         flow = TcpFlow("background", "backh1", "backh2", PAIRS)
@@ -118,7 +130,7 @@ def play(lab: Lab, guests: str) -> Cell:
         told: dict[str, Any] = Replay(job, places).play(MOST_S)
         got = dst.namespace.received(dst.name).since(before)
         flow.abort()
-        counted = [_counters(guest.namespace.run("nstat", "-az")) for guest in spaces.values()]
+        counted = [counters(guest) for guest in spaces.values()]
     return Cell(
         guests,
         told["completion_s"],
@@ -128,7 +140,9 @@ def play(lab: Lab, guests: str) -> Cell:
     )
 
 
-def _counters(text: str) -> dict[str, int]:
+def counters(guest: Guest) -> dict[str, int]:
+    """What a guest's kernel has counted of IP and TCP."""
+    text = guest.namespace.run("nstat", "-az")
     lines = (line.split() for line in text.splitlines() if not line.startswith("#"))
     return {line[0]: int(line[1]) for line in lines}
 

@@ -263,7 +263,16 @@ fn vcc(r: &mut Reader, t: &mut Table<'_>) -> Settings {
         );
         r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
-    Settings { mode, polices, ..Settings::default() }
+    let holds = r.get(t, "hold_acks", values::flag).unwrap_or(false);
+    if holds && mode != Mode::Dctcp {
+        let problem = Problem::error(
+            t.place.key("hold_acks"),
+            format!("windows are not below two segments with `vcc = \"{}\"`", mode.name()),
+            "set `vcc` to \"dctcp\", or remove `hold_acks`",
+        );
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
+    }
+    Settings { mode, polices, holds }
 }
 
 fn outside(r: &mut Reader, t: &mut Table<'_>) -> Outside {

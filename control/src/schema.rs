@@ -223,6 +223,7 @@ const TENANT: &[Key] = &[
     ("flood_rate", Form::Text(RATE), false, "copies of what its endpoints flood together"),
     ("vcc", Form::Vcc, false, "congestion control that the switch runs for its endpoints' TCP"),
     ("police", Form::Flag, false, "what they send beyond the window that `vcc` tells them is dropped"),
+    ("hold_acks", Form::Flag, false, "acknowledgements wait where the window that `vcc` allows is below two segments"),
     (
         "outside",
         Form::Texts(MAC_OR_IP),

@@ -307,6 +307,7 @@ pub fn tenant(tenant: &Tenant) -> Keys {
     w.put_some("flood_rate", tenant.flood_rate, rate);
     w.put_unless_default("vcc", &tenant.vcc.mode, &Default::default(), |mode| mode.name().into());
     w.put_unless_default("police", &tenant.vcc.polices, &false, |&on| on.into());
+    w.put_unless_default("hold_acks", &tenant.vcc.holds, &false, |&on| on.into());
     w.0
 }
 

@@ -359,15 +359,17 @@ impl Switch {
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Local) {
                 match pool.meta(&frame).out() {
                     Out::From(from) => {
-                        self.show(pool, now, endpoint, &frame);
-                        self.deliver_local(pool, from, endpoint, frame);
+                        if let Some(frame) = self.show(pool, now, (from, endpoint), frame) {
+                            self.deliver_local(pool, from, endpoint, frame);
+                        }
                     }
                     _ => pool.free(frame),
                 }
             } else if let Some((to, frame)) = self.vcc.dequeue(pool, now) {
-                match self.program.endpoints.get(to.0) {
-                    Some(endpoint) => self.hand_to(pool, to, endpoint.port, frame),
-                    None => pool.free(frame),
+                match (pool.meta(&frame).out(), self.program.endpoints.get(to.0)) {
+                    (Out::From(from), Some(_)) => self.deliver_local(pool, from, to, frame),
+                    (_, Some(endpoint)) => self.hand_to(pool, to, endpoint.port, frame),
+                    (_, None) => pool.free(frame),
                 }
             } else {
                 return self.out.pop_front();
@@ -645,8 +647,10 @@ impl Switch {
         frame: Frame,
     ) {
         if self.ingress.is_limited(to) && self.ingress.pass(pool, now, Plane::Local, to, &frame) {
-            self.show(pool, now, to, &frame);
-            return self.deliver_now(pool, (from, port), to, frame);
+            if let Some(frame) = self.show(pool, now, (from, to), frame) {
+                self.deliver_now(pool, (from, port), to, frame);
+            }
+            return;
         }
         self.arrive_queued(pool, now, from, to, frame);
     }
@@ -661,7 +665,7 @@ impl Switch {
             }
             return;
         }
-        self.show(pool, now, to, &frame);
+        let Some(frame) = self.show(pool, now, (from, to), frame) else { return };
         match self.program.endpoints.get(to.0) {
             Some(endpoint) if self.is_in_pieces(pool, endpoint.port, &frame) => {
                 count_traffic(pool, &frame, &mut self.tallies[to.0 as usize].local.ingress);
@@ -709,12 +713,25 @@ impl Switch {
         ahead.is_some_and(|ahead| ahead.would_take(pool, now, frame))
     }
 
-    /// A neighbour's frame has passed the queues: what its receiver's guest is to see of it.
+    /// A neighbour's frame has passed the queues: it is as its receiver's guest is to see it, or
+    /// waits.
     #[inline]
-    fn show(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
-        if self.vcc.concerns(to) {
-            self.vcc.receive(pool, now, to, frame);
+    fn show(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (from, to): (EndpointId, EndpointId),
+        frame: Frame,
+    ) -> Option<Frame> {
+        if !self.vcc.concerns(to) {
+            return Some(frame);
         }
+        if self.vcc.may_hold() {
+            pool.meta_mut(&frame).set_out(Out::From(from));
+            return self.vcc.receive_or_hold(pool, now, to, frame);
+        }
+        self.vcc.receive(pool, now, to, &frame);
+        Some(frame)
     }
 
     fn deliver_local(&mut self, pool: &mut Pool, from: EndpointId, to: EndpointId, frame: Frame) {

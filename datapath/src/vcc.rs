@@ -526,7 +526,14 @@ impl Vcc {
         is_cut.then_some(()).ok_or(Reason::VccWindow)
     }
 
-    /// A frame is about to be delivered to a guest.
+    /// Whether acknowledgements of any endpoint may wait.
+    #[must_use]
+    #[inline]
+    pub fn may_hold(&self) -> bool {
+        self.holds.is_some()
+    }
+
+    /// A frame is about to be delivered to a guest, where none may wait.
     pub fn receive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
         if !self.receive_as_last(pool, now, to, frame)
             && let Some((id, waits)) = self.show(pool, now, to, frame)
@@ -536,7 +543,7 @@ impl Vcc {
         }
     }
 
-    /// The same of one that has come by the network: it goes on, or waits for [`Vcc::dequeue`].
+    /// The same where it may: it goes on, or waits for [`Vcc::dequeue`].
     pub fn receive_or_hold(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) -> Option<Frame> {
         if self.receive_as_last(pool, now, to, &frame) {
             return Some(frame);

@@ -214,12 +214,13 @@ struct Vcc {
     reductions: u64,
     policed: u64,
     deaf: u64,
+    held: u64,
 }
 
 impl From<&Counters> for Vcc {
     fn from(counters: &Counters) -> Vcc {
         let &Counters { opened: [translated, native, plain], acked_bytes, marked_bytes, hidden_marks, .. } = counters;
-        let &Counters { lowered, reductions, policed, deaf, .. } = counters;
+        let &Counters { lowered, reductions, policed, deaf, held, .. } = counters;
         let untouched = Why::ALL.iter().map(|&why| (why.name().to_owned(), counters.untouched[why as usize]));
         let untouched = untouched.filter(|&(_, count)| count > 0).collect();
         Vcc {
@@ -234,6 +235,7 @@ impl From<&Counters> for Vcc {
             reductions,
             policed,
             deaf,
+            held,
         }
     }
 }
@@ -249,6 +251,7 @@ impl From<&Vcc> for Counters {
             reductions: vcc.reductions,
             policed: vcc.policed,
             deaf: vcc.deaf,
+            held: vcc.held,
             ..Counters::default()
         };
         for &why in Why::ALL {

@@ -53,6 +53,9 @@ pub struct EndpointReport {
     /// Native connections that did not heed marks, and have the switch's window since.
     #[serde(default)]
     pub deaf: u64,
+    /// Acknowledgements that waited, as the window was below two segments.
+    #[serde(default)]
+    pub held: u64,
     /// The open connections used last, at most 64.
     pub connections: Vec<ConnectionReport>,
 }
@@ -110,6 +113,7 @@ pub fn of_switch(plan: &SwitchPlan, part: &VccPart) -> Vec<EndpointReport> {
             reductions: counters.reductions,
             policed: counters.policed,
             deaf: counters.deaf,
+            held: counters.held,
             connections: told.connections.iter().map(|(key, connection)| connection_report(key, connection)).collect(),
         })
     };
@@ -171,6 +175,9 @@ pub fn text(reply: &VccReply) -> String {
         );
         if endpoint.policed > 0 {
             let _ = writeln!(out, "  dropped beyond the window: {} segments", endpoint.policed);
+        }
+        if endpoint.held > 0 {
+            let _ = writeln!(out, "  windows below two segments: {} acknowledgements waited", endpoint.held);
         }
         if endpoint.deaf > 0 {
             let _ =

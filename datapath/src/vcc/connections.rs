@@ -29,8 +29,10 @@ const HALF_OPEN_NS: u64 = 75_000_000_000;
 const HALF_OPEN_PRESSED_NS: u64 = 3_000_000_000;
 /// How long an open connection may say nothing, in nanoseconds.
 const IDLE_NS: u64 = 900_000_000_000;
-/// An entry's place in the order of age is renewed so often at most, in nanoseconds.
+/// An entry's place in the order of age is renewed so often at most, in nanoseconds. That of an
+/// open connection more seldom, so that of thousands by turns few take the longer way for it.
 const TOUCH_NS: u64 = 1_000_000_000;
+const TOUCH_OPEN_NS: u64 = 8_000_000_000;
 /// Entries that one new one looks at to make room.
 const SWEEP: usize = 8;
 
@@ -184,12 +186,12 @@ impl Connections {
         Some(found)
     }
 
-    /// The entry of an open connection that was used within a second, where it is in this place.
+    /// The entry of an open connection that has its place in the order of age, where it is here.
     #[must_use]
     #[inline(always)]
     pub(crate) fn used(&mut self, now: Instant, id: Id, endpoint: EndpointId, flow: Tcp4) -> Option<&mut Connection> {
         // A list is of one endpoint.
-        let open = (list(endpoint, Class::Open), TOUCH_NS);
+        let open = (list(endpoint, Class::Open), TOUCH_OPEN_NS);
         if self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow)) { self.get_mut(id) } else { None }
     }
 
@@ -198,7 +200,7 @@ impl Connections {
     #[inline(always)]
     pub(crate) fn guess(&mut self, now: Instant, endpoint: EndpointId, flow: Tcp4) -> Option<(Id, &mut Connection)> {
         let &[first, second] = self.guesses.get(self.place(flow.guess(self.guess_key, endpoint.0)))?;
-        let open = (list(endpoint, Class::Open), TOUCH_NS);
+        let open = (list(endpoint, Class::Open), TOUCH_OPEN_NS);
         let is_it = |id| self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow));
         // One after the other, so that what was looked at is not looked at again.
         if is_it(first) {
@@ -277,7 +279,8 @@ impl Connections {
     #[inline]
     pub fn touch(&mut self, now: Instant, id: Id, endpoint: EndpointId, class: Class) {
         let list = list(endpoint, class);
-        if !self.table.is_fresh(now, id, list, TOUCH_NS) {
+        let often_ns = if class == Class::Open { TOUCH_OPEN_NS } else { TOUCH_NS };
+        if !self.table.is_fresh(now, id, list, often_ns) {
             self.table.touch(now, id, list);
         }
     }

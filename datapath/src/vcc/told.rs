@@ -36,14 +36,16 @@ pub struct Told {
     pub alpha: u32,
     /// The guest speaks ECN itself and did not heed marks.
     pub is_deaf: bool,
+    /// For how long it waits before the guest has it, in microseconds, where there is room.
+    pub waits_us: u32,
 }
 
 impl Told {
     fn new(direction: Direction, mode: Mode, segment: Segment) -> Told {
         let treatment = Treatment::Untouched(Why::Unknown);
         let (wire, edit) = (Wire::Plain, Edit::NONE);
-        let (cut, is_refused, scale, alpha, is_deaf) = (0, false, 0, 0, false);
-        Told { direction, mode, treatment, wire, segment, edit, cut, is_refused, scale, alpha, is_deaf }
+        let (cut, is_refused, scale, alpha, is_deaf, waits_us) = (0, false, 0, 0, false, 0);
+        Told { direction, mode, treatment, wire, segment, edit, cut, is_refused, scale, alpha, is_deaf, waits_us }
     }
 
     fn untouched(self, why: Why) -> Told {
@@ -153,7 +155,8 @@ impl Vcc {
         let key = Key { endpoint: call.owner.endpoint, flow: flow.reversed() };
         let known = self.connections.find(&key).and_then(|id| self.connections.get(id)).copied();
         let options = || options_of(bytes, layout);
-        let unused = (&mut Counters::default(), &mut Waits::default());
+        let mut waits = Waits::default();
+        let unused = (&mut Counters::default(), &mut waits);
         Some(match known {
             Some(c) if segment.is_syn() && c.treatment == Treatment::Opening && c.is(bit::ACTIVE) => {
                 told.untouched(Why::Simultaneous)
@@ -175,7 +178,8 @@ impl Vcc {
             }
             Some(mut c) => {
                 let edit = open::receive(&mut c, now, policy, &segment, unused);
-                told.of(&c, edit)
+                let waits_us = if waits.us > 0 && options().has_sack { 0 } else { waits.us };
+                Told { waits_us, ..told.of(&c, edit) }
             }
             None => told,
         })
@@ -255,6 +259,9 @@ impl Told {
                     write!(f, "; says that the window was reduced")?;
                 }
             }
+        }
+        if self.waits_us > 0 {
+            write!(f, "; waits {} us, as the window is below two segments", self.waits_us)?;
         }
         let Some(window) = self.edit.window else { return Ok(()) };
         let bytes = |field: u16| u64::from(field) << self.scale.min(14);

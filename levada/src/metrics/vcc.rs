@@ -34,6 +34,8 @@ pub(super) fn families(all: &mut Families, endpoint: &EndpointReport) {
     all.counter("levada_endpoint_vcc_reductions", "Reductions of a window.", &to, endpoint.reductions);
     let policed = "Segments dropped since they lay beyond the window that the guest was told.";
     all.counter("levada_endpoint_vcc_policed_segments", policed, &to, endpoint.policed);
+    let held = "Acknowledgements that waited, as the window was below two segments.";
+    all.counter("levada_endpoint_vcc_held_acknowledgements", held, &to, endpoint.held);
     let deaf = "Native connections that did not heed marks, and have the switch's window since.";
     all.counter("levada_endpoint_vcc_deaf_connections", deaf, &to, endpoint.deaf);
 }

@@ -2,12 +2,13 @@
 //! tells it.
 
 use super::*;
+use crate::aqm::{At, Discipline, Step};
 use crate::offload::Gso;
 use crate::service::choose::Policy;
 use crate::service::{Address, Backend, Service, WhenDown};
 use crate::vcc::connections::Class;
 use crate::vcc::segment::{Segment, codes, ecn};
-use crate::vcc::{Counters, Mode};
+use crate::vcc::{Counters, Mode, Settings};
 use crate::wire::{protocol, tcp_flags};
 use core::net::IpAddr;
 
@@ -67,6 +68,28 @@ impl Rig {
         assert_eq!(shown(&ack), (codes::NONE, ecn::NOT));
     }
 
+    /// The ports of what leaves within so many nanoseconds.
+    fn drain_for(&mut self, ns: u64) -> Vec<PortId> {
+        let (mut out, end) = (Vec::new(), self.now.plus_ns(ns));
+        loop {
+            while let Some((port, frame)) = self.switch.tx(&mut self.pool, self.now) {
+                out.push(port);
+                self.pool.free(frame);
+            }
+            match self.switch.poll_timeout() {
+                Some(due) if due <= end => self.now = due.max(self.now.plus_ns(1)),
+                _ => break,
+            }
+        }
+        self.now = self.now.max(end);
+        out
+    }
+
+    /// Frames of neighbours that the first endpoint has had.
+    fn delivered(&self) -> u64 {
+        self.switch.endpoint_stats(EndpointId(0)).local_ingress.traffic.frames
+    }
+
     fn counted(&self, endpoint: u32) -> &Counters {
         self.switch.vcc().counters(EndpointId(endpoint)).expect("its tenant has vcc")
     }
@@ -109,6 +132,50 @@ fn between_neighbours_a_queue_marks_and_neither_guest_sees_it() {
     }
     assert!(rig.counted(0).marked_bytes > 0 && rig.counted(0).lowered > 0, "{:?}", rig.counted(0));
     assert_eq!([0, 1].map(|endpoint| rig.counted(endpoint).untouched.iter().sum::<u64>()), [0, 0]);
+}
+
+#[test]
+fn where_a_window_is_below_two_segments_a_neighbours_acknowledgement_waits() {
+    let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2)], |program| {
+        program.tenants[0].vcc = Settings { mode: Mode::Dctcp, polices: false, holds: true };
+        let ingress = Share { limit: Rate(10_000_000), ..Share::default() };
+        program.endpoints[1].share.ingress = ingress;
+        // What stood behind another is marked.
+        program.endpoints[1].aqm = Some(Discipline::Step(Step { mark_bytes: 0, at: At::Arrival }));
+    });
+    rig.shake();
+    let (mut seq, mut said, mut waited) = (100u32, String::new(), 0);
+    for _ in 0..40 {
+        // Two segments; the second is marked, then both are acknowledged.
+        for _ in 0..2 {
+            let data = tcp((1, 7), (2, 80), ACK, (seq, 500)).payload(vec![0; 500]).frame(&mut rig.pool).unwrap();
+            assert_eq!(rig.switch.rx(&mut rig.pool, rig.now, PortId(1), data), FORWARDED);
+            seq += 500;
+        }
+        rig.drain_for(10 * MS);
+        let ack = tcp((2, 80), (1, 7), ACK, (500, seq)).frame(&mut rig.pool).unwrap();
+        let told = rig.switch.explain(&rig.pool, rig.now, PortId(2), &ack).to_string();
+        let received = rig.delivered();
+        assert_eq!(rig.switch.rx(&mut rig.pool, rig.now, PortId(2), ack), FORWARDED);
+        let out = rig.drain_for(0);
+        if out.is_empty() {
+            assert!(told.contains("; waits ") && told.contains(" us, as the window is below two segments"), "{told}");
+            assert_eq!(rig.delivered(), received, "it is delivered later");
+            let due = rig.switch.poll_timeout().expect("it is due");
+            assert!(due > rig.now && due <= rig.now.plus_ns(21 * MS));
+            waited += 1;
+            said = told;
+            assert_eq!(rig.drain_for(21 * MS), [PortId(1)]);
+        } else {
+            assert_eq!(out, [PortId(1)]);
+            assert!(!told.contains("; waits "), "{told}");
+        }
+        assert_eq!(rig.delivered(), received + 1);
+    }
+    assert!(waited > 10, "{waited} waited; {said}");
+    assert_eq!(rig.counted(0).held, waited);
+    // The guest is told of two segments all the same.
+    assert!(said.contains("; window 65000 lowered to 10"), "{said}");
 }
 
 #[test]
