@@ -25,7 +25,7 @@ from bench.vcc import vcc
 from bench.vhost import vhost
 from lab.machine import describe
 from lab.net import Failed, Lab, remove_leftovers, require_root
-from lab.programs import Missing
+from lab.programs import Missing, require_fresh
 from lab.report import Report
 from lab.switches import Ovs, Vde
 
@@ -56,6 +56,11 @@ def main() -> int:
         for name in remove_leftovers():
             print(f"removed {name}")
         return 0
+    try:
+        require_fresh()
+    except Missing as error:
+        print(f"bench/run: {error}", file=sys.stderr)
+        return 2
     report = Report("bench", args.quick, machine=_machine())
     failed = False
     try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 _BUILT = Path(__file__).resolve().parents[1] / "target" / "release" / "levada"
 
 
 class Missing(RuntimeError):
-    """A program that is needed is not installed or built; the text says what to do."""
+    """A program that is needed is not installed or built, or is older than what it is built from;
+    the text says what to do."""
 
 
 def program() -> Path:
@@ -18,6 +20,30 @@ def program() -> Path:
     if not path.is_file():
         raise Missing(f"no program at {path}: `cargo build --release`, or name one in $LEVADA")
     return path
+
+
+def require_fresh() -> None:
+    """The release build is of the sources that lie here: results of others say nothing of them.
+    Cargo lists the sources beside each program. One that $LEVADA names is taken as it is. Raises
+    `Missing` with what to do."""
+    if "LEVADA" in os.environ:
+        return
+    for built in (_BUILT, _BUILT.with_name("levada-sim")):
+        newer = _newer_source(built)
+        if newer is not None:
+            raise Missing(f"{built} is older than {newer}: `tools/setup build`, then again")
+
+
+def _newer_source(built: Path) -> str | None:
+    """A source that was changed since, if there is one."""
+    listed = built.with_name(f"{built.name}.d")
+    if not built.is_file() or not listed.is_file():
+        return None
+    when = built.stat().st_mtime
+    # A space in a name is escaped.
+    names = re.split(r"(?<!\\)\s+", listed.read_text().partition(": ")[2].strip())
+    sources = (Path(name.replace("\\ ", " ")) for name in names if name)
+    return next((str(s) for s in sources if s.is_file() and s.stat().st_mtime > when), None)
 
 
 def example(name: str) -> str:

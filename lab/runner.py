@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lab.experiments import EXPERIMENTS
 from lab.net import Failed, Lab, remove_leftovers, require_root
-from lab.programs import Missing
+from lab.programs import Missing, require_fresh
 from lab.report import Report
 
 
@@ -39,6 +39,7 @@ def main() -> int:
         return 2
     only = {} if args.only is None else {"only": args.only}
     try:
+        require_fresh()
         with Lab() as lab:
             report: Report = module.run(lab, args.quick, out, **only)
     except (Failed, Missing) as error:
