@@ -53,10 +53,12 @@ def play(src: Guest, dst: Guest, file: Path, largest: int = LARGEST) -> list[Poi
     return play_at(src.namespace, dst.namespace, dst.address, file, (1, largest))
 
 
-def play_at(src: Place, dst: Place, address: str, file: Path, sizes: Sizes) -> list[Point]:
+def play_at(
+    src: Place, dst: Place, address: str, file: Path, sizes: Sizes, by: Sequence[str] = ()
+) -> list[Point]:
     """The curve between two places, of which the second has the address. `file` is the first one's:
-    NPtcp writes it there."""
-    limit = ("timeout", str(LONGEST_S), *_command(sizes))
+    NPtcp writes it there. `by` is what runs NPtcp at both, if anything does."""
+    limit = ("timeout", str(LONGEST_S), *by, *_command(sizes))
     receiver = dst.spawn("netpipe-receiver", *limit)
     receiver.wait_for(lambda: _LISTENS in dst.run("cat", "/proc/net/tcp"), "a listening NPtcp")
     transmitter = src.spawn("netpipe", *limit, "-h", address, "-o", str(file))

@@ -13,7 +13,8 @@ is lost is one of these and not an offloaded chunk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from lab.net import Lab, Namespace, bridge, veth
@@ -81,19 +82,12 @@ class LevadaBond(Levada):
             self._begin(label=f"levada-{host.name}")
 
     def _cable(self, spaces: dict[str, Namespace]) -> None:
-        """Gives each host its interfaces `up0`, `up1` and so on."""
-        fabric = self._fabric = self.lab.namespace("fabric")
-        for link, rate in enumerate(self.rates):
-            bridge(fabric, f"br{link}")
-            fabric.ip(f"link set br{link} type bridge group_fwd_mask {HELLO_MASK}")
-            for host in self.topology.hosts:
-                port = _port(host, link)
-                veth(spaces[host.name], f"up{link}", fabric, port, self._mtu())
-                fabric.ip(f"link set {port} master br{link}")
-                hold_rate(fabric, port, rate, self.topology.fabric_queue_bytes)
-                if self.loses_one_of:
-                    spaces[host.name].run("ethtool", "-K", f"up{link}", "tso", "off", "gso", "off")
-                    lose(fabric, port, self.loses_one_of)
+        queue_bytes = self.topology.fabric_queue_bytes
+        self._fabric = cable(self.lab, spaces, self.rates, self._mtu(), queue_bytes)
+        for host, link in itertools.product(self.topology.hosts, range(self.links)):
+            if self.loses_one_of:
+                spaces[host.name].run("ethtool", "-K", f"up{link}", "tso", "off", "gso", "off")
+                lose(self._fabric, _port(host.name, link), self.loses_one_of)
 
     def _mtu(self) -> int:
         return self.topology.mtu + (TAG_BYTES if self.links > 1 else 0)
@@ -109,7 +103,7 @@ class LevadaBond(Levada):
     def _set(self, link: int, state: str) -> None:
         assert self._fabric is not None
         for host in self.topology.hosts:
-            self._fabric.ip(f"link set dev {_port(host, link)} {state}")
+            self._fabric.ip(f"link set dev {_port(host.name, link)} {state}")
 
     def sample(self) -> dict[str, Any]:
         """Both daemons' switches, as if they were one's."""
@@ -134,8 +128,25 @@ class LevadaBond(Levada):
         return "\n".join([toml_table("switch.uplink", burst=burst), bond, *members])
 
 
-def _port(host: Host, link: int) -> str:
-    return f"{host.name}-{link}"
+def cable(
+    lab: Lab, spaces: Mapping[str, Namespace], rates: Sequence[int], mtu: int, queue_bytes: int
+) -> Namespace:
+    """Gives each host, by its name, the interfaces `up0`, `up1` and so on, a link of these rates
+    each; where the links' bridges are."""
+    fabric = lab.namespace("fabric")
+    for link, rate in enumerate(rates):
+        bridge(fabric, f"br{link}")
+        fabric.ip(f"link set br{link} type bridge group_fwd_mask {HELLO_MASK}")
+        for name, space in spaces.items():
+            port = _port(name, link)
+            veth(space, f"up{link}", fabric, port, mtu)
+            fabric.ip(f"link set {port} master br{link}")
+            hold_rate(fabric, port, rate, queue_bytes)
+    return fabric
+
+
+def _port(host: str, link: int) -> str:
+    return f"{host}-{link}"
 
 
 def lose(space: Namespace, port: str, one_of: int) -> None:

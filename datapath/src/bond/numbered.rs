@@ -208,7 +208,7 @@ impl Bond {
         meta.flow = kept_number(full, false);
         member.pass_one(now, len, meta.wire_bytes);
         (peer.next, self.next_equal) = (full + 1, place + 1);
-        peer.has_left(now, index, full, false, true);
+        peer.has_left(now, (index, member.free_at()), full, false, true);
         Some(MemberId(index as u8))
     }
 
@@ -291,7 +291,7 @@ impl Bond {
         }
         if MAY_PASS && member.passes(now) {
             member.pass(pool, now, &frame);
-            peer.has_left(now, index, full, is_cut, true);
+            peer.has_left(now, (index, member.free_at()), full, is_cut, true);
             return Ok(Some((MemberId(index as u8), frame)));
         }
         member.wait(pool, now, frame);
@@ -357,7 +357,8 @@ impl Bond {
     pub(super) fn has_left(&mut self, pool: &Pool, now: Instant, index: usize, frame: &Frame) {
         let (Some(peer), Some(kept)) = (&mut self.peer, pool.meta(frame).flow) else { return };
         let (full, is_shared) = peer.full(kept);
-        peer.has_left(now, index, full, is_shared, self.members[index].waiting() == 0);
+        let member = &self.members[index];
+        peer.has_left(now, (index, member.free_at()), full, is_shared, member.waiting() == 0);
     }
 
     /// Whether a frame that left over a member is to be given back when its port has written it

@@ -105,7 +105,8 @@ pub(super) struct Line {
     missed: u8,
     pub(super) hello_at: Instant,
     pub(super) hello_due: Instant,
-    /// Numbers below this have been sent over it, or will not be; and since when that is so.
+    /// Numbers below this have been sent over it, or will not be; and since when that is so, the
+    /// last of them being off its wire.
     shown: u64,
     shown_at: Instant,
     pub(super) sent: u32,
@@ -406,13 +407,21 @@ impl Peer {
         self.full(kept).0 < self.acked
     }
 
-    /// A frame with a number has left over a member. `is_last`: the member has nothing more to send
-    /// now; where others may have the number, that is said at once, since they are waited for.
+    /// A frame with a number has left over a member, whose wire is free again at that time: until
+    /// then it is on its way, and shows the number itself. `is_last`: the member has nothing more to
+    /// send now; where others may have the number, that is said at once, since they are waited for.
     #[inline]
-    pub fn has_left(&mut self, now: Instant, member: usize, full: u64, is_shared: bool, is_last: bool) {
+    pub fn has_left(
+        &mut self,
+        now: Instant,
+        (member, free_at): (usize, Instant),
+        full: u64,
+        is_shared: bool,
+        is_last: bool,
+    ) {
         let Some(line) = self.lines.get_mut(member) else { return };
         line.shown = line.shown.max(full + u64::from(!is_shared));
-        line.shown_at = now;
+        line.shown_at = free_at;
         line.sent = line.sent.wrapping_add(1);
         self.left = self.left.max(full + 1);
         if is_shared && is_last {

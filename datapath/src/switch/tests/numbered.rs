@@ -304,6 +304,27 @@ fn order_is_kept_at_the_links_whole_rate() {
     }
 }
 
+/// A link on which a frame takes longer than a member may say nothing: while frames leave there is
+/// nothing to say, and all that the links carry is data.
+#[test]
+fn slow_links_that_are_busy_carry_no_marks() {
+    for rate in [100, 20, 5] {
+        let mut pair = Pair::new(Mode::BalanceRr, &[rate * MBIT; 2], 5).agreed();
+        let wire = 1472 + 42 + 8 + u64::from(crate::segment::WIRE_OVERHEAD);
+        let gap_ns = wire * 8 * 980 / (2 * rate);
+        pair.send(1472, gap_ns, 100 * MS);
+        (pair.seen, pair.received_bytes) = (Vec::new(), 0);
+        pair.send(1472, gap_ns, 900 * MS);
+        let marks = pair.seen.iter().filter(|(side, ..)| *side == 0).count();
+        assert!(marks <= 4, "{rate} Mbit/s: {marks} hellos where one a second and member is due");
+        let got = pair.received_bytes * 8 * 1000 / 900;
+        let sum = 2 * rate * MBIT * (wire - 8) / wire;
+        assert!(got * 1000 >= sum * 997, "{rate} Mbit/s: {got} of {sum}");
+        assert_eq!(pair.order().late + pair.order().lost, 0, "{rate} Mbit/s");
+        pair.clear();
+    }
+}
+
 /// A link that has negotiated less than its member's rate, and one that does so later: neither has
 /// more to send than it carries, so its device queues nothing, and nothing is late for it.
 #[test]
