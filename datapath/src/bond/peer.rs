@@ -408,8 +408,9 @@ impl Peer {
     }
 
     /// A frame with a number has left over a member, whose wire is free again at that time: until
-    /// then it is on its way, and shows the number itself. `is_last`: the member has nothing more to
-    /// send now; where others may have the number, that is said at once, since they are waited for.
+    /// then it is on its way, and shows the number itself. `is_last`: the member has nothing more
+    /// to send now; where others may have the number, that is said at once, since they are waited
+    /// for.
     #[inline]
     pub fn has_left(
         &mut self,
