@@ -27,7 +27,7 @@ use std::net::Ipv4Addr;
 use std::process::exit;
 use std::time::Instant as Clock;
 
-use datapath::frame::{Pool, PoolLimits};
+use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::program::{
     Attachment, Change, Endpoint, EndpointId, PortFeatures, PortId, Program, Tenant, TenantId, Uplink,
@@ -205,6 +205,8 @@ struct Run {
     /// By client, who answers it.
     backends: Vec<u8>,
     template: Vec<u8>,
+    /// By port, frames that it has read.
+    bursts: [Vec<Frame>; BACKENDS as usize + 1],
     sent: u64,
 }
 
@@ -223,6 +225,7 @@ impl Run {
             next: 0,
             backends: (0..open).map(|n| (n % BACKENDS) as u8).collect(),
             template: frame.payload(vec![0; PAYLOAD as usize]).bytes(),
+            bursts: std::array::from_fn(|_| Vec::with_capacity(BURST as usize)),
             sent: 0,
         };
         if has_services {
@@ -323,13 +326,19 @@ impl Run {
     /// One segment of each of some connections, in by one port and out by another.
     fn pass(&mut self, segment: &Segment, clients: &[u32]) {
         for &number in clients {
-            self.now = self.now.plus_ns(FRAME_NS);
             let backend = u32::from(self.backends[number as usize]);
             let port = if segment.from_client { OUTSIDE } else { PortId(backend) };
             self.write(segment, number, backend);
             let len = self.template.len() - (PAYLOAD - segment.payload) as usize;
             let frame = self.pool.alloc_from(&self.template[..len]).expect("nothing is left from before");
-            black_box(self.switch.rx(&mut self.pool, self.now, port, frame));
+            self.bursts[port.0 as usize].push(frame);
+        }
+        for (port, burst) in (0..).map(PortId).zip(&mut self.bursts) {
+            self.switch.read_ahead(&self.pool, port, burst);
+            for frame in burst.drain(..) {
+                self.now = self.now.plus_ns(FRAME_NS);
+                black_box(self.switch.rx(&mut self.pool, self.now, port, frame));
+            }
         }
         let due = self.sent + clients.len() as u64;
         while self.sent < due {

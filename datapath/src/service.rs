@@ -11,6 +11,7 @@
 //! tenant holds of them is its own ([`connections`]).
 
 mod affinity;
+pub mod ahead;
 pub mod answer;
 mod ask;
 mod check;

@@ -152,6 +152,15 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.index.warm(hash)
     }
 
+    /// The same of the entry that is most likely the one which the lookup will find.
+    #[must_use]
+    #[inline]
+    pub fn warm_entry(&self, hash: u64) -> u32 {
+        let entry = self.index.likely(hash).and_then(|at| self.entries.get(at as usize));
+        // Its first bytes and its last ones may lie in two cache lines.
+        entry.map_or(0, |entry| entry.hash as u32 ^ entry.prev ^ u32::from(entry.content.is_some()))
+    }
+
     /// Where the entry of `key` is.
     #[must_use]
     #[inline]

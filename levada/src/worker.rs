@@ -438,6 +438,7 @@ impl Worker {
         // has.
         self.starved = read < burst && self.pool.available().large == 0;
         let switch_slot = &mut self.switch_slots[device.switch];
+        switch_slot.switch.read_ahead(&self.pool, device.id, &self.burst);
         let mut bytes = 0;
         match &mut self.trace {
             None => {

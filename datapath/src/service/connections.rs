@@ -188,6 +188,12 @@ impl Connections {
         self.table.find(key)
     }
 
+    /// The table itself, to read ahead.
+    #[must_use]
+    pub(super) fn table(&self) -> &Table<Key, Entry> {
+        &self.table
+    }
+
     /// The hash of a connection, for [`Connections::find_hashed`] and [`Connections::insert`].
     #[must_use]
     #[inline]

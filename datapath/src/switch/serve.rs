@@ -2,12 +2,13 @@
 //! says is shown.
 
 use super::parse::{drop_for, parse};
-use super::{OUT, Switch};
+use super::{OUT, Role, Switch};
 use crate::forward::Outside;
 use crate::frame::{Frame, Out, Pool};
 use crate::network::{Network, network_of};
 use crate::offload::Offload;
-use crate::program::{Attachment, ChangeError, EndpointId, Slots};
+use crate::program::{Attachment, ChangeError, EndpointId, PortId, Slots};
+use crate::service::ahead::Glance;
 use crate::service::answer::{self, Answer};
 use crate::service::{
     Again, BackendStats, Checked, Decision, Key, Known, Probe, Released, Service, ServiceId, ServiceStats, Shown,
@@ -42,6 +43,26 @@ impl Switch {
     ) -> Result<(), Option<Words>> {
         let (bytes, meta) = pool.parts_mut(frame);
         self.services.pass_recent(now, network, is_outside, bytes, &meta.layout, &meta.offload)
+    }
+
+    /// A port has read these frames, and each will come by [`Switch::rx`]: what the services' stage
+    /// will look up for them is read now, all at once, where that is long to wait for. Changes
+    /// nothing.
+    pub fn read_ahead(&self, pool: &Pool, port: PortId, frames: &[Frame]) {
+        if frames.len() < 2 || !self.services.reads_ahead() {
+            return;
+        }
+        let from = match self.role(port) {
+            Role::Endpoint(from) => Some(self.forward.network(from)),
+            Role::Uplink(_) => None,
+            Role::Nothing => return,
+        };
+        let seen = frames.iter().filter_map(|frame| {
+            let glance = Glance::of(pool.bytes(frame))?;
+            let network = from.or_else(|| self.forward.network_of_vlan(glance.vlan))?;
+            Some((network, glance))
+        });
+        self.services.read_ahead(from.is_none(), seen);
     }
 
     /// The services' stage, for a frame that `from` sent, or that came from outside; `words` are

@@ -75,6 +75,15 @@ impl Index {
         u32::from(self.buckets[Walk::new(hash, self.buckets.len()).at].passed)
     }
 
+    /// An entry of the first bucket that may have this hash.
+    #[inline]
+    pub(super) fn likely(&self, hash: u64) -> Option<u32> {
+        let bucket = &self.buckets[Walk::new(hash, self.buckets.len()).at];
+        let [low, high] = bucket.alike(tag(hash));
+        let at = if low != 0 { low.trailing_zeros() / 8 } else { 8 + high.trailing_zeros() / 8 };
+        bucket.entries.get(at as usize).copied()
+    }
+
     /// The entry with this hash that is the `same`.
     #[inline]
     pub(super) fn find(&self, hash: u64, same: impl Fn(u32) -> bool) -> Option<u32> {

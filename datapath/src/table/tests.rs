@@ -77,12 +77,16 @@ fn a_million_entries_are_found_with_one_bucket_each() {
     for key in 0..1 << 20 {
         table.insert(Instant::ZERO, 0, key, key * 3).unwrap();
     }
+    let (mut looked, mut guessed) = (0, 0);
     for key in (0..1 << 20).step_by(7) {
         let hash = table.hash(&key);
         let id = table.find_hashed(hash, &key).unwrap();
         assert_eq!(table.get(id), Some(&(key * 3)));
-        let _ = table.warm(hash);
+        looked += 1;
+        guessed += u32::from(table.index.likely(hash) == Some(id.0));
+        let _ = (table.warm(hash), table.warm_entry(hash));
     }
+    assert!(guessed * 100 >= looked * 96, "{guessed} of {looked} are read ahead where they are");
     assert_eq!(table.find(&(1 << 20)), None);
 }
 

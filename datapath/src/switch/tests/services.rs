@@ -6,6 +6,7 @@ use crate::service::{Address, Backend, Service, ServiceId, WhenDown};
 use crate::wire::{Arp, Icmp, Tcp, parse, protocol, tcp_flags};
 use std::net::{IpAddr, Ipv6Addr};
 
+mod ahead;
 mod changed;
 mod checked;
 mod chosen;
