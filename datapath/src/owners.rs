@@ -298,6 +298,9 @@ impl Owners {
             By::Outside => (None, self.listed.contains_key(&key)),
             By::Endpoint(id, _, identity, _) => (Some(id), identity.right(address) == Some(Right::Declared)),
         };
+        if kind == Kind::Redirect {
+            return self.judge_redirect(now, network, fdb, claim).map(|()| Good::Plain);
+        }
         let owners = self.declared.get(&key).map_or(&[][..], Vec::as_slice);
         if let Some(&first) = owners.first() {
             let is_owner = own.is_some_and(|own| owners.contains(&own));
@@ -323,6 +326,28 @@ impl Owners {
             return self.judge_loosely(now, &key, by, claim);
         }
         self.judge_first_come(now, network, &key, by, listed, claim)
+    }
+
+    /// What a router says of another's address: it is where its owner is.
+    fn judge_redirect(&self, now: Instant, network: Network, fdb: &Fdb, claim: &Claim) -> Result<(), Owner> {
+        let &Claim { address, mac, .. } = claim;
+        let key = Key::new(network, address);
+        let has_mac = fdb.find(now, network, 0, mac);
+        if let Some(owners) = self.declared.get(&key)
+            && let Some(&first) = owners.first()
+        {
+            return if has_mac.is_some_and(|id| owners.contains(&id)) { Ok(()) } else { Err(Owner::Declared(first)) };
+        }
+        if let IpAddr::V6(v6) = address
+            && let Some(owner) = link_local_of(v6).and_then(|maker| fdb.find(now, network, 0, maker))
+        {
+            return if has_mac == Some(owner) { Ok(()) } else { Err(Owner::Declared(owner)) };
+        }
+        match (self.holder(now, &key), self.outside.find(now, &key)) {
+            (Some((endpoint, held)), _) if held.mac != mac => Err(Owner::Held(endpoint)),
+            (None, Some(seen)) if seen.is_router && seen.mac != mac => Err(Owner::Outside),
+            _ => Ok(()),
+        }
     }
 
     /// A link-local address that was made from a MAC address.

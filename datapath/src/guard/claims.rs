@@ -15,6 +15,9 @@ pub enum Kind {
     /// It is asked whether anybody has it, by who is about to use it: an owner who has just come
     /// gives it up for that (RFC 4862, section 5.4; RFC 5227, section 2.1.1).
     Probe,
+    /// Hosts are told by a router whose link-layer address a target's is (RFC 4861, section 8):
+    /// it speaks for others, and may say what is true.
+    Redirect,
 }
 
 /// One address that a frame claims.
@@ -63,8 +66,11 @@ fn of_ipv6(bytes: &[u8], layout: &Layout, from: Mac) -> [Option<Claim>; 2] {
     let message = if layout.l4 == L4::Icmpv6 { Icmp::of(bytes, layout) } else { None };
     let discovery = message.filter(|message| (ROUTER_SOLICITATION..=REDIRECT).contains(&message.kind()));
     let Some(message) = discovery else { return [plain(address, from), None] };
+    // Receivers read one of the two options, and skip the other: what it says shows no right.
+    let is_answer = matches!(message.kind(), NEIGHBOUR_ADVERTISEMENT | REDIRECT);
     let given = message.nd_options().find_map(|option| match option {
-        Ok(NdOption::SourceLinkLayer(mac) | NdOption::TargetLinkLayer(mac)) => mac,
+        Ok(NdOption::TargetLinkLayer(mac)) if is_answer => mac,
+        Ok(NdOption::SourceLinkLayer(mac)) if !is_answer => mac,
         _ => None,
     });
     let mac = if message.kind() == REDIRECT { from } else { given.unwrap_or(from) };
@@ -81,6 +87,7 @@ fn of_ipv6(bytes: &[u8], layout: &Layout, from: Mac) -> [Option<Claim>; 2] {
         NEIGHBOUR_SOLICITATION if address.is_unspecified() => {
             target.map(|address| Claim { address, mac, kind: Kind::Probe })
         }
+        REDIRECT => target.zip(given).map(|(address, mac)| Claim { address, mac, kind: Kind::Redirect }),
         _ => None,
     };
     [of_source, of_target]

@@ -3,7 +3,8 @@
 use super::*;
 use crate::program::{Change, Outside};
 use crate::wire::build::{
-    ALL_NODES, arp_reply, arp_request, link_local, nd, neighbour_advertisement, neighbour_solicitation,
+    ALL_NODES, arp_reply, arp_request, link_layer_option, link_local, nd, neighbour_advertisement,
+    neighbour_solicitation,
 };
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -177,6 +178,55 @@ fn a_declared_ip_address_is_its_owners() {
     // Its own.
     assert_eq!(rig.send(1, &arp_reply(mac(1), ip(1), mac(2), ip(2))).0, FORWARDED);
     assert_eq!(rig.send(1, &neighbour_solicitation(mac(1), Ipv6Addr::UNSPECIFIED, target)).0, FORWARDED);
+}
+
+/// An advertisement with the source's option before the target's, which alone receivers read (RFC
+/// 4861, section 7.2.5).
+fn two_faced(from: u8, target: Ipv6Addr, shown: u8, meant: u8) -> build::Build<'static> {
+    let options = [link_layer_option(1, mac(shown)), link_layer_option(2, mac(meant))].concat();
+    let body = [&target.octets()[..], &options].concat();
+    nd(136, mac(from), (target, ALL_NODES), 0x2000_0000, body)
+}
+
+#[test]
+fn an_option_that_receivers_skip_gives_no_right_to_an_address() {
+    let mut rig = Rig::new(&SHARED, &[(0, 1), (1, 0)], |program| {
+        program.endpoints[0].identity = Identity { macs: vec![mac(1)], ..lists(&["fd00::1"]) };
+        program.endpoints[1].trunk = true;
+    });
+    let declared: Ipv6Addr = "fd00::1".parse().unwrap();
+    assert_eq!(rig.send(0, &two_faced(9, declared, 1, 1)).0, FORWARDED, "a proxy tells the owner's own");
+    assert_eq!(rig.send(0, &two_faced(9, declared, 1, 9)).0, dropped(Reason::Loop));
+    // A router outside, and another tenant's trunk.
+    for address in [RANDOM, link_local(mac(9))] {
+        assert_eq!(rig.send(0, &neighbour_advertisement(mac(9), address, address)).0, FORWARDED);
+        assert_eq!(rig.send(2, &two_faced(2, address, 9, 2)), (dropped(Reason::SpoofedNd), vec![]));
+    }
+    // Somebody outside, and what an endpoint holds.
+    let held = Ipv6Addr::new(0xfe80, 0, 0, 0, 0xa1b2, 0xc3d4, 0xe5f6, 0x709);
+    assert_eq!(rig.send(1, &neighbour_advertisement(mac(1), held, held)).0, FORWARDED);
+    assert_eq!(rig.send(0, &two_faced(8, held, 1, 8)).0, dropped(Reason::Loop));
+}
+
+#[test]
+fn a_redirect_gives_nobody_elses_link_layer_address_for_its_target() {
+    let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2), (0, 3)], |program| {
+        program.endpoints[0].identity = Identity { macs: vec![mac(1)], ..lists(&["fd00::1"]) };
+        program.endpoints[2].identity.allow.router = true;
+    });
+    let declared: Ipv6Addr = "fd00::1".parse().unwrap();
+    let redirect = |from: u8, target: Ipv6Addr, given: u8| {
+        let options = link_layer_option(2, mac(given));
+        let body = [&target.octets()[..], &target.octets(), &options].concat();
+        nd(137, mac(from), (link_local(mac(from)), ALL_NODES), 0, body)
+    };
+    assert_eq!(rig.send(1, &neighbour_advertisement(mac(1), RANDOM, RANDOM)).0, FORWARDED);
+    for target in [declared, RANDOM, link_local(mac(1))] {
+        assert_eq!(rig.send(0, &redirect(9, target, 1).vlan(10)).0, FORWARDED, "{target} is there");
+        assert_eq!(rig.send(0, &redirect(9, target, 9).vlan(10)).0, dropped(Reason::Loop), "{target}");
+        assert_eq!(rig.send(3, &redirect(3, target, 1)).0, FORWARDED, "{target} is there");
+        assert_eq!(rig.send(3, &redirect(3, target, 3)).0, dropped(Reason::SpoofedNd), "{target}");
+    }
 }
 
 #[test]
