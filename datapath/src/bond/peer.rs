@@ -67,8 +67,6 @@ const MISWIRED_NS: u64 = 3_000_000_000;
 /// nanoseconds: less than hellos of two that both live are apart.
 const ON_THE_WAY_NS: u64 = 50_000_000;
 const NEVER: Instant = Instant(u64::MAX);
-/// No member's number.
-const NOBODYS: u8 = u8::MAX;
 /// Hellos of a member that are read in a second: as many as may be said.
 const HELLOS_MOST: u32 = 5100;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -94,10 +92,8 @@ pub(super) struct Line {
     pub(super) end: End,
     up_at: Instant,
     heard_at: Instant,
-    /// The number that the other end gives the member, [`NOBODYS`] where it gives it to another
-    /// one now; and the other end's count of the hello that said so.
+    /// The number that the other end gives the member.
     pub(super) theirs: u8,
-    named: u32,
     /// Longest frame that the other end receives; 0 where it does not say.
     pub(super) max_frame: u16,
     /// The other end has said that it receives from it.
@@ -133,8 +129,7 @@ impl Line {
         end: End::Unknown(Instant::ZERO),
         up_at: Instant::ZERO,
         heard_at: Instant::ZERO,
-        theirs: NOBODYS,
-        named: 0,
+        theirs: 0,
         max_frame: 0,
         is_received: false,
         is_silent: false,
@@ -538,7 +533,6 @@ impl Peer {
                 line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
             }
             (line.is_received, line.is_silent, line.missed, line.target) = (false, false, 0, 0);
-            (line.theirs, line.named) = (NOBODYS, 0);
         }
         for member in 0..MOST_MEMBERS as u8 {
             self.order.set_live(now, MemberId(member), false);
@@ -548,25 +542,11 @@ impl Peer {
         self.challenge_all();
     }
 
-    /// The other end has numbered its members anew where two have one number: the one of which it
-    /// said so before has none any more. Whether a hello is the older one.
-    fn name(&mut self, at: usize, hello: &Hello) -> bool {
-        let is_other = |(n, line): &(usize, &mut Line)| *n != at && line.theirs == hello.member;
-        let Some((_, other)) = self.lines.iter_mut().enumerate().find(is_other) else { return false };
-        if hello.count.wrapping_sub(other.named) >= 1 << 31 {
-            return true;
-        }
-        other.theirs = NOBODYS;
-        false
-    }
-
     /// What a hello says of the peer, of the member it came over, and of the others.
     fn greet(&mut self, now: Instant, at: usize, hello: &Hello) {
-        let is_old = self.name(at, hello);
         let line = &mut self.lines[at];
         let is_new = line.end != End::Peer;
-        (line.end, line.max_frame) = (End::Peer, hello.max_frame);
-        (line.theirs, line.named) = if is_old { (NOBODYS, line.named) } else { (hello.member, hello.count) };
+        (line.end, line.theirs, line.max_frame) = (End::Peer, hello.member, hello.max_frame);
         let pause = now.since(line.heard_at);
         line.heard_at = now;
         let mut has_news = is_new;

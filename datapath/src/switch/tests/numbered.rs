@@ -8,8 +8,6 @@ use crate::bond::{BondSettings, Duplex, MemberState, Mode, Negotiated, Plain};
 use crate::program::{Change, Member};
 use std::collections::{BTreeSet, VecDeque};
 
-mod changed;
-
 const MS: u64 = 1_000_000;
 const GBIT: u64 = Rate::GBIT;
 const MBIT: u64 = GBIT / 1000;
