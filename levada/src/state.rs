@@ -98,6 +98,8 @@ struct Bond {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
 #[serde(default)]
 struct BondMember {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own: Option<u8>,
     theirs: u8,
     max_frame: u16,
     is_received: bool,
@@ -462,9 +464,9 @@ fn member_names(switch: &SwitchPlan) -> &[String] {
 fn bond_out(switch: &SwitchPlan, state: &PeerState) -> Bond {
     let &PeerState { epoch, other, said, heard, next, expected, are_cut, .. } = state;
     let member = |&(id, line): &(MemberId, LineState)| {
-        let LineState { theirs, max_frame, is_received, sent } = line;
+        let LineState { own, theirs, max_frame, is_received, sent } = line;
         let name = member_names(switch).get(usize::from(id.0))?.clone();
-        Some((name, BondMember { theirs, max_frame, is_received, sent }))
+        Some((name, BondMember { own, theirs, max_frame, is_received, sent }))
     };
     let members = state.members.iter().filter_map(member).collect();
     Bond { epoch, other, said, heard, next, expected, are_cut, members }
@@ -473,8 +475,8 @@ fn bond_out(switch: &SwitchPlan, state: &PeerState) -> Bond {
 fn bond_in(switch: &SwitchPlan, written: &Bond) -> PeerState {
     let &Bond { epoch, other, said, heard, next, expected, are_cut, .. } = written;
     let members = (0..).map(MemberId).zip(member_names(switch)).filter_map(|(id, name)| {
-        let &BondMember { theirs, max_frame, is_received, sent } = written.members.get(name)?;
-        Some((id, LineState { theirs, max_frame, is_received, sent }))
+        let &BondMember { own, theirs, max_frame, is_received, sent } = written.members.get(name)?;
+        Some((id, LineState { own, theirs, max_frame, is_received, sent }))
     });
     PeerState { epoch, other, said, heard, next, expected, are_cut, members: members.collect() }
 }

@@ -213,6 +213,23 @@ impl Order {
         found.is_live = is_live;
     }
 
+    /// Members are others: by place, which one each was before. What those that are gone carried may
+    /// come again by the others.
+    pub fn set_members(&mut self, now: Instant, was: &[Option<MemberId>]) {
+        let before = self.members;
+        let place = |old: u8| was.iter().position(|was| *was == Some(MemberId(old)));
+        for (n, member) in self.members.iter_mut().enumerate() {
+            let was = was.get(n).copied().flatten();
+            *member = was.and_then(|was| before.get(usize::from(was.0)).copied()).unwrap_or_default();
+        }
+        if (0..).zip(&before).any(|(old, member)| member.is_live && place(old).is_none()) {
+            self.replay_until = now.plus_ns(REPLAY_NS);
+        }
+        for (by, _) in self.places.iter_mut().filter_map(|place| place.seen.as_mut()) {
+            *by = place(*by).map_or(NO_MEMBER, |new| new as u8);
+        }
+    }
+
     /// The peer began anew: what waits goes on, in order, and the next number is whichever comes
     /// first.
     pub fn restart(&mut self, pool: &mut Pool, now: Instant) {

@@ -67,6 +67,8 @@ const MISWIRED_NS: u64 = 3_000_000_000;
 /// nanoseconds: less than hellos of two that both live are apart.
 const ON_THE_WAY_NS: u64 = 50_000_000;
 const NEVER: Instant = Instant(u64::MAX);
+/// No member's number.
+const NOBODYS: u8 = u8::MAX;
 /// Hellos of a member that are read in a second: as many as may be said.
 const HELLOS_MOST: u32 = 5100;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -89,6 +91,9 @@ pub(super) enum End {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     is_up: bool,
+    /// The number by which hellos call it: it keeps that while others come and go, since the other
+    /// end learns each member's new one from another hello.
+    pub(super) own: u8,
     pub(super) end: End,
     up_at: Instant,
     heard_at: Instant,
@@ -126,10 +131,11 @@ pub(super) struct Line {
 impl Line {
     const NEW: Line = Line {
         is_up: false,
+        own: 0,
         end: End::Unknown(Instant::ZERO),
         up_at: Instant::ZERO,
         heard_at: Instant::ZERO,
-        theirs: 0,
+        theirs: NOBODYS,
         max_frame: 0,
         is_received: false,
         is_silent: false,
@@ -251,7 +257,7 @@ impl Peer {
             before: None,
             met_at: Instant::ZERO,
             miswired_until: Instant::ZERO,
-            lines: [Line::NEW; MOST_MEMBERS],
+            lines: std::array::from_fn(|n| Line { own: n as u8, ..Line::NEW }),
             order: Order::new(hold_ns),
             plain: Some(Plain::NoPeer),
             next: u64::from(MODULUS),
@@ -320,15 +326,15 @@ impl Peer {
         if line.is_up == is_up {
             return;
         }
-        let (second, hellos, sent) = (line.second, line.hellos, line.sent);
-        *line = Line { is_up, up_at: now, second, hellos, sent, ..Line::NEW };
+        let Line { own, second, hellos, sent, .. } = *line;
+        *line = Line { is_up, own, up_at: now, second, hellos, sent, ..Line::NEW };
         line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
         line.hello_due = now;
         self.challenges += 1;
         line.challenge = challenge(self.epoch, self.challenges);
         let known = self.restored.as_mut().filter(|restored| is_up && now < restored.until);
         if let Some(known) = known.and_then(|restored| restored.lines[member].take()) {
-            let LineState { theirs, max_frame, is_received, sent } = known;
+            let LineState { theirs, max_frame, is_received, sent, .. } = known;
             let (end, heard_at, shown) = (End::Peer, now, self.next);
             *line = Line { end, heard_at, theirs, max_frame, is_received, sent, shown, ..*line };
         }
@@ -347,12 +353,23 @@ impl Peer {
     /// Members are others: by place, which one each was before.
     pub fn set_members(&mut self, now: Instant, was: &[Option<MemberId>]) {
         let before = self.lines;
-        let before = |was: &Option<MemberId>| was.and_then(|was| before.get(usize::from(was.0)).copied());
-        for (member, line) in self.lines.iter_mut().enumerate() {
-            *line = was.get(member).and_then(before).unwrap_or(Line::NEW);
-            self.order.set_live(now, MemberId(member as u8), line.is_live());
-        }
+        let stayed = |was: &Option<MemberId>| was.and_then(|was| before.get(usize::from(was.0)).copied());
+        let stayed: [Option<Line>; MOST_MEMBERS] = std::array::from_fn(|n| was.get(n).and_then(stayed));
+        self.lines = stayed.map(|line| line.unwrap_or(Line::NEW));
+        self.number_lines(&stayed.map(|line| Some(line?.own)), |own| before.iter().any(|l| l.is_up && l.own == own));
+        self.order.set_members(now, was);
         self.say(now);
+    }
+
+    /// Members that hellos call by a number go on with that; others get free ones, and such as
+    /// nobody had before (`was_used`) as far as there are any.
+    pub(super) fn number_lines(&mut self, known: &[Option<u8>; MOST_MEMBERS], was_used: impl Fn(u8) -> bool) {
+        let mut free: Vec<u8> = (0..MOST_MEMBERS as u8).filter(|&own| !known.contains(&Some(own))).collect();
+        free.sort_by_key(|&own| was_used(own));
+        let mut free = free.into_iter();
+        for (line, known) in self.lines.iter_mut().zip(known) {
+            line.own = known.or_else(|| free.next()).unwrap_or(NOBODYS);
+        }
     }
 
     /// Whether frames are numbered follows what is known. `sending` has the members that may send,
@@ -544,6 +561,10 @@ impl Peer {
 
     /// What a hello says of the peer, of the member it came over, and of the others.
     fn greet(&mut self, now: Instant, at: usize, hello: &Hello) {
+        // Who has this number now is no other member.
+        for line in self.lines.iter_mut().filter(|line| line.theirs == hello.member) {
+            line.theirs = NOBODYS;
+        }
         let line = &mut self.lines[at];
         let is_new = line.end != End::Peer;
         (line.end, line.theirs, line.max_frame) = (End::Peer, hello.member, hello.max_frame);
@@ -721,7 +742,8 @@ impl Peer {
             self.hellos_due = dues.min().unwrap_or(NEVER);
             return None;
         };
-        let receives = self.mask(Line::is_live);
+        let live = self.lines.iter().filter(|line| line.is_live() && line.own < 16);
+        let receives = live.fold(0, |all, line| all | 1 << line.own);
         let below = waits(at).map_or(self.next, |kept| self.full(kept).0);
         self.count = self.count.wrapping_add(1);
         let asks = self.asks || self.is_full();
@@ -738,7 +760,7 @@ impl Peer {
             epoch: self.epoch,
             heard: self.other.unwrap_or_default(),
             count: self.count,
-            member: at as u8,
+            member: line.own,
             receives,
             is_numbered: self.plain.is_none(),
             has_pieces: self.order.stats().pieces > 0,

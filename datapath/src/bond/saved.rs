@@ -38,6 +38,8 @@ pub struct PeerState {
 /// Of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LineState {
+    /// The number by which hellos call it; `None`: its place.
+    pub own: Option<u8>,
     /// The number that the other end gives it.
     pub theirs: u8,
     /// Longest frame that the other end receives; 0 where it does not say.
@@ -87,8 +89,9 @@ impl Bond {
 
 impl Peer {
     fn export(&self) -> Option<PeerState> {
-        let members = (0..).map(MemberId).zip(&self.lines).filter(|(_, line)| line.is_live());
+        let members = (0..).map(MemberId).zip(&self.lines).filter(|(_, line)| line.is_live() && line.theirs < 16);
         let line = |line: &Line| LineState {
+            own: Some(line.own),
             theirs: line.theirs,
             max_frame: line.max_frame,
             is_received: line.is_received,
@@ -108,7 +111,9 @@ impl Peer {
 
     fn restore(&mut self, now: Instant, members: usize, has_copies: bool, state: &PeerState) -> bool {
         let counted = u64::from(MODULUS)..MOST_COUNTED;
-        let fits = |&(id, line): &(MemberId, LineState)| usize::from(id.0) < members && line.theirs < 16;
+        let fits = |&(id, line): &(MemberId, LineState)| {
+            usize::from(id.0) < members && line.theirs < 16 && line.own.is_none_or(|own| own < 16)
+        };
         let is_sound = state.epoch != 0
             && state.other != 0
             && state.epoch != state.other
@@ -124,9 +129,13 @@ impl Peer {
         self.agreed_at = Some(now);
         self.order.go_on(state.expected, has_copies);
         let mut lines = [None; MOST_MEMBERS];
+        let mut known = [None; MOST_MEMBERS];
         for &(id, line) in &state.members {
+            let own = line.own.unwrap_or(id.0);
+            known[usize::from(id.0)] = Some(own).filter(|own| !known.contains(&Some(*own)));
             lines[usize::from(id.0)] = Some(line);
         }
+        self.number_lines(&known, |_| false);
         self.restored = Some(Box::new(Restored { until: now.plus_ns(COMES_UP_NS), lines }));
         true
     }

@@ -8,6 +8,8 @@ use crate::bond::{BondSettings, Duplex, MemberState, Mode, Negotiated, Plain};
 use crate::program::{Change, Member};
 use std::collections::{BTreeSet, VecDeque};
 
+mod changed;
+
 const MS: u64 = 1_000_000;
 const GBIT: u64 = Rate::GBIT;
 const MBIT: u64 = GBIT / 1000;
@@ -954,7 +956,7 @@ mod random {
             lines in proptest::collection::vec((0..18u8, 0..18u8, any::<(u16, bool, u32)>()), 0..4),
         ) {
             let line = |&(member, theirs, (max_frame, is_received, sent)): &(u8, u8, (u16, bool, u32))| {
-                (MemberId(member), LineState { theirs, max_frame, is_received, sent })
+                (MemberId(member), LineState { own: None, theirs, max_frame, is_received, sent })
             };
             let members = lines.iter().map(line).collect();
             let bond = Some(PeerState { epoch, other, said, heard, next, expected, are_cut, members });

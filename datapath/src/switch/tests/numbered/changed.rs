@@ -1,0 +1,98 @@
+//! Members come and go at one end, while the other end's cables stay as they are.
+
+use super::*;
+
+/// A side whose members are these cables.
+fn with_members(pair: &Pair, side: usize, cables: &[u32]) -> Program {
+    let rates = vec![GBIT; pair.members];
+    let mut program = program(Mode::BalanceRr, true, &rates, 1518, side as u8 + 1);
+    let uplink = program.uplink.as_mut().expect("it is one");
+    uplink.members = cables.iter().map(|&cable| uplink.members[cable as usize]).collect();
+    program
+}
+
+/// Members of one side by their cables, each up.
+fn set_members(pair: &mut Pair, side: usize, cables: &[u32]) {
+    let change = Change::Uplink(with_members(pair, side, cables).uplink);
+    pair.switches[side].change(&mut pair.pool, pair.now, change).expect("it fits");
+    (0..cables.len()).for_each(|member| pair.set(side, member, MemberState::Distributing));
+}
+
+/// Whichever end takes members away, the other's links stay up, and it learns that from the hellos:
+/// nothing is sent where nobody receives.
+#[test]
+fn a_member_that_is_taken_away_at_one_end_is_sent_nothing_by_the_other() {
+    for side in 0..2 {
+        for cables in [&[1u32, 2][..], &[0, 2], &[2], &[2, 1], &[2, 0]] {
+            let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 3], 3).agreed();
+            pair.send(1000, 20_000, 5 * MS);
+            set_members(&mut pair, side, cables);
+            pair.send(1000, 20_000, 40 * MS);
+            pair.finish();
+            let before = pair.lost();
+            pair.send(1000, 100_000, 4_000 * MS);
+            pair.finish();
+            assert_eq!(pair.lost() - before, 0, "side {side}, {cables:?}");
+            pair.clear();
+        }
+    }
+}
+
+/// The same while frames pass: what was on the way is sent again, and in order.
+#[test]
+fn members_that_come_and_go_leave_order_and_lose_nothing() {
+    for side in 0..2 {
+        for steps in [
+            [&[1u32, 2][..], &[0, 1, 2]],
+            [&[0, 2], &[0, 1, 2]],
+            [&[2, 1], &[1, 2]],
+            [&[2], &[0, 2]],
+            [&[2, 1, 0], &[0, 1, 2]],
+        ] {
+            let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 3], 3).agreed();
+            pair.wires[0][1].delay_ns = 300_000;
+            pair.send(1000, 10_000, 5 * MS);
+            for cables in steps {
+                set_members(&mut pair, side, cables);
+                pair.send(1000, 10_000, 700 * MS);
+            }
+            pair.finish();
+            let disorder = pair.received.windows(2).filter(|two| two[1] < two[0]).count();
+            let twice = pair.received.len() as u64 + pair.lost() - pair.sent;
+            assert_eq!((pair.lost(), disorder, twice), (0, 0, 0), "side {side}, {steps:?}");
+            pair.clear();
+        }
+    }
+}
+
+/// Another process goes on with members whose numbers are not their places, and gets the third back.
+#[test]
+fn a_takeover_keeps_the_numbers_of_members() {
+    for side in 0..2 {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 3], 4).agreed();
+        set_members(&mut pair, side, &[1, 2]);
+        pair.send(1000, 20_000, 40 * MS);
+        pair.finish();
+        let now = pair.now;
+        pair.switches[side].set_leaving(&mut pair.pool, now, true);
+        pair.work();
+        let state = pair.switches[side].export(now);
+        pair.switches[side].clear(&mut pair.pool);
+        let mut next = Switch::new(&with_members(&pair, side, &[1, 2]), 99).expect("sound");
+        assert_eq!(next.import(now, 0, &state).map(|imported| imported.ignored), Ok(0));
+        pair.switches[side] = next;
+        (0..2).for_each(|member| pair.set(side, member, MemberState::Distributing));
+        pair.send(1000, 20_000, 40 * MS);
+        let after = pair.switches[side].export(pair.now);
+        for state in [&state, &after] {
+            let members = &state.bond.as_ref().expect("they agreed").members;
+            let numbers: Vec<_> = members.iter().map(|(_, line)| line.own).collect();
+            assert_eq!(numbers, [Some(1), Some(2)], "side {side}");
+        }
+        set_members(&mut pair, side, &[0, 1, 2]);
+        pair.send(1000, 20_000, 700 * MS);
+        pair.finish();
+        assert_eq!((pair.lost(), pair.received.len() as u64), (0, pair.sent), "side {side}");
+        pair.clear();
+    }
+}
