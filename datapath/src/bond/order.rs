@@ -213,8 +213,8 @@ impl Order {
         found.is_live = is_live;
     }
 
-    /// Members are others: by place, which one each was before. What those that are gone carried may
-    /// come again by the others.
+    /// Members are others: by place, which one each was before. What those that are gone carried
+    /// may come again by the others.
     pub fn set_members(&mut self, now: Instant, was: &[Option<MemberId>]) {
         let before = self.members;
         let place = |old: u8| was.iter().position(|was| *was == Some(MemberId(old)));

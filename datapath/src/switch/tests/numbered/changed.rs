@@ -65,7 +65,8 @@ fn members_that_come_and_go_leave_order_and_lose_nothing() {
     }
 }
 
-/// Another process goes on with members whose numbers are not their places, and gets the third back.
+/// Another process goes on with members whose numbers are not their places, and gets the third
+/// back.
 #[test]
 fn a_takeover_keeps_the_numbers_of_members() {
     for side in 0..2 {
