@@ -79,7 +79,7 @@ def test_every_peer_carries_every_tenant(kind: type[Switch], topology: Topology)
         with switch.running():
             red = [e for e in topology.endpoints if e.tenant == "red"]
             out = switch.guests[red[0].name].namespace.run(
-                "ping", "-n", "-c2", "-i0.1", "-w2", topology.address(red[1])
+                "ping", "-n", "-c2", "-i0.1", "-w10", topology.address(red[1])
             )
             assert "2 received" in out
             assert switch.processes or isinstance(switch, Bridge), "only the kernel has no process"
