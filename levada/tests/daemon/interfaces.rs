@@ -206,7 +206,7 @@ impl Session {
     }
 
     /// Waits until both were answered `count` times more, and tells the longest gaps since the last
-    /// step.
+    /// step: for how long a connection that lives stands still, TCP's waits decide, which double.
     pub fn step(&self, what: &str, count: u64) -> [Duration; 2] {
         let counts = || [&self.tcp, &self.udp].map(|gaps| gaps.count.load(Ordering::Relaxed));
         let before = counts();
@@ -238,8 +238,7 @@ fn a_session_over_the_taken_interface_survives_start_kill_and_restart() {
     let session = Session::begin(&bed);
     session.step("without a switch", 25);
     let mut daemon = bed.start(TAKEN);
-    let mut gaps = Vec::new();
-    gaps.push(session.step("start", 50));
+    session.step("start", 50);
     assert_eq!(hooks_of(&bed), Hooks { ingress: 1, egress: 1 });
     let switched = |daemon: &Daemon| daemon.endpoint("host")["egress"]["frames"].as_u64().unwrap();
     assert!(switched(&daemon) > 50, "the session passes the switch");
@@ -247,25 +246,22 @@ fn a_session_over_the_taken_interface_survives_start_kill_and_restart() {
     assert_eq!(report["switches"][0]["uplink"]["sharing"], "exclusive");
     ping(&bed);
     end(&mut daemon, Signal::KILL);
-    gaps.push(session.step("kill -9", 50));
+    session.step("kill -9", 50);
     assert_given_back(&bed);
     drop(daemon);
     let mut daemon = bed.start(TAKEN);
-    gaps.push(session.step("restart", 50));
+    session.step("restart", 50);
     assert!(switched(&daemon) > 50);
     // Somebody deletes the host's tap: it is made again.
     bed.ip("host", &format!("link delete dev levada.{}", index(&bed))).unwrap();
-    gaps.push(session.step("the host's tap deleted", 50));
+    session.step("the host's tap deleted", 50);
     soon("the host's port is back", || daemon.endpoint("host")["state"] == "up" && daemon.log().contains("is back"));
-    gaps.push(session.step("and back", 25));
+    session.step("and back", 25);
     assert!(daemon.endpoint("host")["losses"] == 1);
     end(&mut daemon, Signal::TERM);
-    gaps.push(session.step("stop", 25));
+    session.step("stop", 25);
     assert_given_back(&bed);
     session.end();
-    // The connection lived; how long it stood still is the machine's: beside builds 3.4 s after a
-    // kill, of which TCP's own waits, doubled each time, are half. A minute is none of both.
-    assert!(gaps.iter().flatten().all(|gap| *gap < Duration::from_secs(60)), "{gaps:?}");
 }
 
 /// Sends datagrams to the remote host at `bits` a second until stopped.
