@@ -246,11 +246,12 @@ impl Member {
         count(pool, frame, &mut self.counts.traffic.egress);
     }
 
-    /// A frame of one segment leaves at once.
+    /// A frame of one segment leaves at once: when its wire is free again.
     #[inline]
-    pub fn pass_one(&mut self, now: Instant, len: usize, wire_bytes: u32) {
+    pub fn pass_one(&mut self, now: Instant, len: usize, wire_bytes: u32) -> Instant {
         self.free_at = self.done_at(now, wire_bytes);
         self.counts.traffic.egress.add(1, len, wire_bytes);
+        self.free_at
     }
 
     /// Lets a frame wait for its turn; gives it back where that would be too long.

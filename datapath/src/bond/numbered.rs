@@ -206,9 +206,9 @@ impl Bond {
         let (len, meta) =
             number::put_on_one(pool, frame, Number::new(full, false), |meta| !may_be_membership(&meta.layout))?;
         meta.flow = kept_number(full, false);
-        member.pass_one(now, len, meta.wire_bytes);
+        let free_at = member.pass_one(now, len, meta.wire_bytes);
         (peer.next, self.next_equal) = (full + 1, place + 1);
-        peer.has_left(now, (index, member.free_at()), full, false, true);
+        peer.has_left(now, (index, free_at), full, false, true);
         Some(MemberId(index as u8))
     }
 
