@@ -350,8 +350,8 @@ impl Port for Timed {
 }
 
 /// A worker that is driven by hand and by a clock by hand, whose switch has endpoints of two
-/// tenants: 0 and 1, whose port cannot cut, of the first; 2 and 3 of the second. Nobody empties what
-/// is sent to 1 and 3.
+/// tenants: 0 and 1, whose port cannot cut, of the first; 2 and 3 of the second. Nobody empties
+/// what is sent to 1 and 3.
 fn by_hand() -> (Worker, Vec<PairPort>, Receiver<Task>) {
     let mut program = program(4);
     program.tenants.push(Tenant::default());
