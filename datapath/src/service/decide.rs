@@ -102,7 +102,7 @@ impl Services {
             L3::Ipv4 | L3::Ipv6 => {
                 let Some((source, destination)) = ends(bytes, layout) else { return Decision::Pass };
                 let [to, by] = [destination, source].map(|ip| self.fronts.role(network, ip));
-                if to.is_none() && by.is_none() && layout.l4 != L4::Icmpv6 {
+                if to.is_none() && by.is_none() && !matches!(layout.l4, L4::Icmp | L4::Icmpv6) {
                     return Decision::Pass;
                 }
                 if by.is_some_and(|role| role.mac.is_some()) {
@@ -190,7 +190,7 @@ impl Services {
                 let key = Key { client: octets(source), port: from_port, front };
                 self.decide_front((now, from), (key, by.is_none()), bytes, layout)
             }
-            L4::Icmp | L4::Icmpv6 => self.decide_icmp(network, (by, to), bytes, layout, spoofed),
+            L4::Icmp | L4::Icmpv6 => self.decide_icmp(network, to, bytes, layout, spoofed),
             L4::Other if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::Unreachable),
             L4::Other => Decision::Pass,
         }
@@ -283,7 +283,7 @@ impl Services {
     fn decide_icmp(
         &self,
         network: Network,
-        (by, to): (Option<&Role>, Option<&Role>),
+        to: Option<&Role>,
         bytes: &[u8],
         layout: &Layout,
         spoofed: impl Fn(Reason) -> Decision,
@@ -302,7 +302,7 @@ impl Services {
             };
         }
         if let Some(quoted) = Quoted::of(bytes, layout) {
-            return self.decide_error((by, to), &quoted);
+            return self.decide_error(network, to, &quoted);
         }
         let Some((_, service)) = to.and_then(|role| role.mac) else { return Decision::Pass };
         let echo = if layout.l4 == L4::Icmp { 8 } else { 128 };
@@ -314,8 +314,9 @@ impl Services {
     }
 
     /// An error from a client's side quotes what the service had sent to it; one from a backend's
-    /// side what the backend had got from a client.
-    fn decide_error(&self, (by, to): (Option<&Role>, Option<&Role>), quoted: &Quoted) -> Decision {
+    /// side, be it of the backend or of a router before it, what the backend was to get from a
+    /// client.
+    fn decide_error(&self, network: Network, to: Option<&Role>, quoted: &Quoted) -> Decision {
         if let Some(to) = to.filter(|role| role.mac.is_some()) {
             let (number, (_, port)) = (quoted.protocol, quoted.source);
             let known = to.front(number, port).and_then(|front| {
@@ -326,8 +327,9 @@ impl Services {
             });
             return known.map_or(Decision::Drop(Reason::ServiceUnknown), |known| Decision::Error(known, true));
         }
-        let (_, port) = quoted.destination;
-        match by.and_then(|by| self.answered(by, quoted.protocol, port, quoted.source)) {
+        let (ip, port) = quoted.destination;
+        let backend = self.fronts.role(network, ip);
+        match backend.and_then(|role| self.answered(role, quoted.protocol, port, quoted.source)) {
             Some(known) => Decision::Error(known, false),
             None => Decision::Pass,
         }

@@ -10,8 +10,8 @@ use std::net::Ipv4Addr;
 
 /// A second, in nanoseconds.
 pub(super) const SECOND: u64 = 1_000_000_000;
-/// The furthest that a FIN may lie ahead of what the other side has acknowledged, in bytes: the
-/// largest window (RFC 7323).
+/// The furthest that a FIN or a reset may lie ahead of what the other side has acknowledged, in
+/// bytes: the largest window (RFC 7323).
 const WINDOW: u32 = 1 << 30;
 
 /// A flow of a client to a service: 20 bytes.
@@ -57,7 +57,7 @@ pub enum State {
     Answered,
     /// TCP, both have spoken.
     Open,
-    /// One side has sent its FIN.
+    /// One side has sent its FIN, or a reset that the other may not take.
     Closing,
     /// Both FINs were acknowledged, or it was reset.
     Closed,
@@ -239,13 +239,9 @@ impl Entry {
     #[inline(always)]
     pub fn client_sends(&mut self, segment: &Segment) {
         if segment.has(flags::RST) {
-            // What is not exactly what the other side expects changes nothing here (RFC 5961,
-            // section 3).
-            if segment.sequence == self.server_ack || matches!(self.state, State::Asked | State::Sought) {
-                self.close();
-            }
-            return;
+            return self.reset(segment.sequence == self.server_ack, segment.sequence.wrapping_sub(self.server_ack));
         }
+        self.stay(segment);
         if segment.has(flags::ACK) {
             if self.state == State::Answered {
                 self.state = State::Open;
@@ -272,10 +268,8 @@ impl Entry {
     #[inline(always)]
     pub fn server_sends(&mut self, segment: &Segment) {
         if segment.has(flags::RST) {
-            if segment.sequence == self.client_ack || matches!(self.state, State::Asked | State::Sought) {
-                self.close();
-            }
-            return;
+            let is_exact = segment.sequence == self.client_ack || segment.sequence == self.server_end;
+            return self.reset(is_exact, segment.sequence.wrapping_sub(self.client_ack));
         }
         if self.state == State::Sought {
             if self.bits & HEARD == 0 {
@@ -285,14 +279,10 @@ impl Entry {
             self.server_end = segment.sequence;
         }
         if segment.has(flags::SYN) {
-            if self.state == State::Asked {
-                self.state = State::Answered;
-                self.server_end = segment.sequence.wrapping_add(1);
-                self.client_ack = self.server_end;
-                self.server_ack = segment.ack;
-            }
+            self.answer(segment);
             return;
         }
+        self.stay(segment);
         if segment.has(flags::ACK) {
             self.server_ack = segment.ack;
         }
@@ -309,6 +299,46 @@ impl Entry {
             self.finish(SERVER_FIN);
         }
         self.close_when_done();
+    }
+
+    /// The backend answers a SYN. One of a connection that both ends had before, of which only the
+    /// client, or only the backend, knows no more, has other numbers than that; then it is new.
+    fn answer(&mut self, segment: &Segment) {
+        let end = segment.sequence.wrapping_add(1);
+        match self.state {
+            State::Asked => self.state = State::Answered,
+            State::Answered | State::Open if end != self.server_end => {}
+            State::Closing if self.is_doubted() => self.state = State::Open,
+            _ => return,
+        }
+        self.bits = self.bits & !(CLIENT_FIN | SERVER_FIN | ANSWERED) | BUSY;
+        (self.server_end, self.client_ack, self.server_ack) = (end, end, segment.ack);
+    }
+
+    /// A side says that there is no such connection. What is exactly what the other side expects
+    /// closes it. What lies so far `ahead` of what that one has acknowledged may be behind data
+    /// that is on its way, or be invented (RFC 5961, section 3): the other side answers it where
+    /// the connection lives, so till then it is doubted.
+    fn reset(&mut self, is_exact: bool, ahead: u32) {
+        if is_exact || matches!(self.state, State::Asked | State::Sought) {
+            self.close();
+        } else if self.state == State::Open && ahead < WINDOW {
+            self.state = State::Closing;
+            self.bits &= !BUSY;
+        }
+    }
+
+    /// Whether a reset has come that may have been invented, and no answer: nobody has finished.
+    const fn is_doubted(&self) -> bool {
+        matches!(self.state, State::Closing) && self.bits & (CLIENT_FIN | SERVER_FIN) == 0
+    }
+
+    /// One that was doubted lives.
+    #[inline(always)]
+    fn stay(&mut self, segment: &Segment) {
+        if self.is_doubted() && segment.has(flags::ACK) {
+            self.state = State::Open;
+        }
     }
 
     /// A datagram of UDP passes.
@@ -370,10 +400,11 @@ impl Entry {
         matches!(self.state, State::Sought) && self.bits & HEARD != 0
     }
 
-    /// Whether a SYN of the same client and port is a new connection.
+    /// Whether a SYN of the same client and port is a new connection. Where it is doubted whether
+    /// the old one lives, its backend says that.
     #[must_use]
     pub const fn is_replaced(&self) -> bool {
-        matches!(self.state, State::Closing | State::Closed | State::Direct | State::Sought)
+        matches!(self.state, State::Closing | State::Closed | State::Direct | State::Sought) && !self.is_doubted()
     }
 
     /// Both sides know it.
@@ -469,10 +500,11 @@ pub(super) mod tests {
     #[test]
     fn only_an_exact_reset_closes_it() {
         let mut entry = open();
-        for sequence in [0, 99, 101, 500] {
+        // Behind what was acknowledged: old, or invented.
+        for sequence in [0, 99] {
             entry.client_sends(&segment(flags::RST, sequence, 0, 0));
         }
-        for sequence in [0, 100, 499, 501] {
+        for sequence in [0, 100, 499] {
             entry.server_sends(&segment(flags::RST | flags::ACK, sequence, 100, 0));
         }
         assert_eq!(entry.state, State::Open);
@@ -481,6 +513,68 @@ pub(super) mod tests {
         let mut entry = open();
         entry.client_sends(&segment(flags::RST, 100, 0, 0));
         assert_eq!(entry.state, State::Closed);
+        // What the client has had of the server may not be acknowledged yet.
+        let mut entry = open();
+        entry.server_sends(&segment(flags::ACK, 500, 100, 1000));
+        entry.server_sends(&segment(flags::RST, 1500, 0, 0));
+        assert_eq!((entry.state, entry.is_busy()), (State::Closed, false));
+    }
+
+    #[test]
+    fn a_reset_that_may_be_invented_makes_doubt_until_the_other_side_answers() {
+        type Sends = fn(&mut Entry, &Segment);
+        let [client, server]: [Sends; 2] = [Entry::client_sends, Entry::server_sends];
+        for (resets, sequence, answers, answer) in [
+            (client, 150, server, segment(flags::ACK, 500, 100, 0)),
+            (server, 1500, client, segment(flags::ACK, 100, 500, 0)),
+        ] {
+            let mut doubted = open();
+            resets(&mut doubted, &segment(flags::RST, sequence, 0, 0));
+            assert_eq!((doubted.state, doubted.is_busy()), (State::Closing, false));
+            assert!(!doubted.is_replaced(), "a SYN goes where it may still be known");
+            let mut entry = doubted;
+            answers(&mut entry, &answer);
+            assert_eq!(entry.state, State::Open, "it lives");
+            // Its data acknowledged, and its reset said again for that.
+            resets(&mut entry, &segment(flags::RST, answer.ack, 0, 0));
+            assert_eq!(entry.state, State::Closed);
+            // Or the same two open another.
+            client(&mut doubted, &segment(flags::SYN, 7000, 0, 0));
+            server(&mut doubted, &segment(flags::SYN | flags::ACK, 3_000_000_000, 7001, 0));
+            client(&mut doubted, &segment(flags::ACK, 7001, 3_000_000_001, 9));
+            assert_eq!((doubted.state, doubted.is_busy()), (State::Open, true));
+            server(&mut doubted, &segment(flags::ACK, 3_000_000_001, 7010, 1));
+            client(&mut doubted, &segment(flags::ACK, 7010, 3_000_000_002, 0));
+            assert!(!doubted.is_busy());
+        }
+    }
+
+    #[test]
+    fn a_syn_that_its_backend_answers_is_a_new_connection_with_numbers_of_its_own() {
+        // Behind the old ones, and before them.
+        for first in [400, 3_000_000_000] {
+            let mut entry = open();
+            entry.client_sends(&segment(flags::ACK | flags::FIN, 100, 500, 0));
+            entry.server_sends(&segment(flags::ACK, 500, 101, 1000));
+            // The server has lost it; the client begins again.
+            entry.client_sends(&segment(flags::SYN, 8000, 0, 0));
+            entry.server_sends(&segment(flags::SYN | flags::ACK, first, 8001, 0));
+            entry.client_sends(&segment(flags::ACK, 8001, first + 1, 20));
+            entry.server_sends(&segment(flags::ACK, first + 1, 8021, 30));
+            assert!(entry.is_busy());
+            entry.client_sends(&segment(flags::ACK, 8021, first + 31, 0));
+            assert_eq!((entry.state, entry.is_busy()), (State::Open, false));
+            entry.client_sends(&segment(flags::ACK | flags::FIN, 8021, first + 31, 0));
+            assert_eq!(entry.state, State::Closing);
+            entry.server_sends(&segment(flags::ACK | flags::FIN, first + 31, 8022, 0));
+            entry.client_sends(&segment(flags::ACK, 8022, first + 32, 0));
+            assert_eq!(entry.state, State::Closed);
+        }
+        // The answer once more, as its acknowledgement was lost.
+        let mut entry = open();
+        let before = entry;
+        entry.server_sends(&segment(flags::SYN | flags::ACK, 499, 100, 0));
+        assert_eq!(entry, before);
     }
 
     #[test]

@@ -277,6 +277,20 @@ fn an_error_about_a_connection_reaches_its_backend() {
 }
 
 #[test]
+fn a_router_before_a_backend_tells_the_client_what_the_client_has_sent() {
+    let mut rig = rig(Policy::RoundRobin);
+    assert_eq!(rig.open(5), 2);
+    let sent = |to: (u8, u16)| tcp((1, 5), to, ACK, (100, 500)).payload(vec![9; 40]).bytes()[14..].to_vec();
+    // In this network, at port 4.
+    let too_big = |quote| eth(mac(4), mac(1)).ipv4(ip(4), ip(1)).icmp(3, 4, 1400).payload(quote);
+    assert_eq!(rig.one(4, &too_big(sent((2, 8080)))), (1, too_big(sent((100, 80))).bytes()), "it speaks for itself");
+    // What is not of a connection stays as it is.
+    for other in [sent((2, 8081)), sent((3, 8080)), sent((4, 8080))] {
+        assert_eq!(rig.one(4, &too_big(other.clone())), (1, too_big(other).bytes()));
+    }
+}
+
+#[test]
 fn a_backend_that_calls_its_own_service_gets_another_or_itself() {
     let mut rig = rig(Policy::RoundRobin);
     for port in 1..4 {
