@@ -5,8 +5,9 @@
 //! Choudhury and Hahne 1998), and [`LEAST`] in any case, so who comes later finds some. Of those
 //! that are not open an endpoint has at most [`HALF_OPEN_MOST`] that its guest began, and as many
 //! that strangers began. Room is made from an endpoint's own entries: those that linger after their
-//! end, are half-open for too long, or idle. Never is an open connection that lives forgotten; a
-//! new one that finds no room is left untouched, and counted.
+//! end, are half-open for too long, or idle, which is a longer time where half of the table is
+//! free. Never is an open connection that lives forgotten; a new one that finds no room is left
+//! untouched, and counted.
 
 use super::Owner;
 use super::connection::{Connection, Treatment, bit};
@@ -27,8 +28,10 @@ const LINGER_NS: u64 = 2_000_000_000;
 const HALF_OPEN_NS: u64 = 75_000_000_000;
 /// The same where there is no room.
 const HALF_OPEN_PRESSED_NS: u64 = 3_000_000_000;
-/// How long an open connection may say nothing, in nanoseconds.
-const IDLE_NS: u64 = 900_000_000_000;
+/// How long an open connection may say nothing, in nanoseconds: 2 h 4 min (RFC 5382, section 5).
+const IDLE_NS: u64 = 7_440_000_000_000;
+/// The same where half of the table is taken.
+const IDLE_PRESSED_NS: u64 = 900_000_000_000;
 /// An entry's place in the order of age is renewed so often at most, in nanoseconds. That of an
 /// open connection more seldom, so that of thousands by turns few take the longer way for it.
 const TOUCH_NS: u64 = 1_000_000_000;
@@ -239,7 +242,7 @@ impl Connections {
     #[must_use]
     pub fn may_insert(&self, now: Instant, Owner { tenant, endpoint }: Owner, connection: &Connection) -> bool {
         let is_aged = |(class, age_ns)| self.table.aged(now, list(endpoint, class), age_ns).is_some();
-        self.has_room(tenant, endpoint, Class::opening(connection)) || ages(true).into_iter().any(is_aged)
+        self.has_room(tenant, endpoint, Class::opening(connection)) || ages(true, true).into_iter().any(is_aged)
     }
 
     /// Adds a half-open connection.
@@ -319,7 +322,8 @@ impl Connections {
     /// Forgets what is old of the endpoint, a few entries at most.
     fn sweep(&mut self, now: Instant, tenant: TenantId, endpoint: EndpointId, pressed: bool) {
         let mut left = SWEEP;
-        for (class, age_ns) in ages(pressed) {
+        let is_half_full = self.table.len() > self.table.most() / 2;
+        for (class, age_ns) in ages(pressed, pressed || is_half_full) {
             while left > 0
                 && let Some(id) = self.table.aged(now, list(endpoint, class), age_ns)
             {
@@ -331,13 +335,13 @@ impl Connections {
 }
 
 /// How old an entry of a class is before it may go.
-fn ages(pressed: bool) -> [(Class, u64); 4] {
+fn ages(pressed: bool, idle_goes: bool) -> [(Class, u64); 4] {
     let (half_open_ns, linger_ns) = if pressed { (HALF_OPEN_PRESSED_NS, 0) } else { (HALF_OPEN_NS, LINGER_NS) };
     [
         (Class::Lingering, linger_ns),
         (Class::Offered, half_open_ns),
         (Class::Asked, half_open_ns),
-        (Class::Open, IDLE_NS),
+        (Class::Open, if idle_goes { IDLE_PRESSED_NS } else { IDLE_NS }),
     ]
 }
 
@@ -382,6 +386,28 @@ mod tests {
         assert!(third >= 16_384 / 16, "{third}");
         let neighbour = open(&mut all, 0, 11);
         assert_eq!(neighbour, LEAST as usize, "of a tenant whose others have much");
+    }
+
+    #[test]
+    fn who_is_idle_is_forgotten_sooner_where_half_of_the_table_is_taken() {
+        const MINUTE: u64 = 60_000_000_000;
+        for (others, stays) in [(6, true), (7, false)] {
+            let mut all = Connections::new(1, 0);
+            all.reserve(16, 2, 1);
+            let mut open = |minute: u64, endpoint, port| {
+                let (key, now) = (Key { endpoint: EndpointId(endpoint), ..key(port) }, Instant(minute * MINUTE));
+                let connection = Connection::new(&Options::default());
+                all.insert_as(now, TenantId(0), key, connection, Class::Open).unwrap();
+                all.find(&Key { endpoint: EndpointId(0), ..self::key(1) }).is_some()
+            };
+            open(1, 0, 1);
+            for port in 0..others {
+                assert!(open(1, 1, port));
+            }
+            assert!(open(15, 0, 2));
+            assert_eq!(open(17, 0, 3), stays, "{others}");
+            assert!(!open(126, 0, 4));
+        }
     }
 
     #[test]

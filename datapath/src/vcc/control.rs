@@ -9,7 +9,7 @@
 //! grows as CUBIC does where round trips are short (the Reno-friendly region of RFC 9438), which is
 //! on average what Reno does. `dctcp` is Linux's DCTCP, which grows as Reno does.
 
-use super::connection::{Connection, Wire, before, bit};
+use super::connection::{Connection, Wire, before, bit, later};
 use super::{Mode, Policy, hold, window};
 
 /// DCTCP's gain is 1/16 (RFC 8257, section 3.3), as a shift.
@@ -137,9 +137,10 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
 pub(super) fn begin_anew(connection: &mut Connection, policy: &Policy) {
     connection.set(bit::ENGAGED, true);
     connection.set(bit::USED | bit::LOST, false);
-    connection.edge = connection.nxt;
     connection.idle_rounds = 0;
     reduce_to(connection, policy, INITIAL_SEGMENTS * u32::from(connection.mss));
+    // The peer's data may tell it before anything new is acknowledged.
+    connection.edge = later(connection.nxt, connection.una.wrapping_add(connection.window));
     connection.prior = connection.window;
     connection.round_end = connection.nxt;
 }

@@ -25,7 +25,8 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
     // A probe of what is acknowledged is nobody's retransmission.
     let again = has_data && before(segment.seq, connection.nxt) && before(connection.una, end);
     let is_new = before(connection.nxt, end);
-    if segment.has(tcp_flags::FIN) {
+    // A guest resets what it does not know, or no longer wants.
+    if segment.flags & (tcp_flags::FIN | tcp_flags::RST) != 0 {
         connection.set(bit::FIN_OUT, true);
     }
     if again {
@@ -133,7 +134,7 @@ pub(super) fn receive_open(
     segment: &Segment,
     (counters, waits): (&mut Counters, &mut Waits),
 ) -> Edit {
-    if segment.has(tcp_flags::FIN) {
+    if segment.has(tcp_flags::FIN) || segment.has(tcp_flags::RST) && is_aborted_by(connection, segment) {
         connection.set(bit::FIN_IN, true);
     }
     let is_translated = connection.is_translated();
@@ -156,6 +157,11 @@ pub(super) fn receive_open(
         edit.codes = (segment.codes != codes::NONE).then_some(codes::NONE);
     }
     edit
+}
+
+/// Whether a reset is its peer's, who aborts: a stranger does not know what the guest has sent.
+fn is_aborted_by(connection: &Connection, reset: &Segment) -> bool {
+    reset.has(tcp_flags::ACK) && !before(reset.ack, connection.una) && !before(connection.nxt, reset.ack)
 }
 
 /// Whether the peer's switch seems to have lost its state: it began with ECN on all its frames, and

@@ -361,6 +361,31 @@ fn a_port_that_is_used_again_begins_anew() {
 }
 
 #[test]
+fn a_port_that_is_used_again_after_a_reset_begins_anew_also_at_the_server() {
+    let reset = Says { flags: tcp_flags::RST | ACK, ..Says::default() };
+    for (from, seq, ack) in [(CLIENT, 101, 201), (SERVER, 201, 101)] {
+        let mut rig = Rig::new([Mode::Echo; 2]);
+        rig.open([100, 200], [false; 2]);
+        rig.pass(CLIENT, &Says { seq: 101, ack: 201, flags: ACK, window: 9, ..Says::default() }, false);
+        rig.pass(from, &Says { seq, ack, ..reset }, false);
+        rig.open([7000, 9000], [false; 2]);
+        assert_eq!(rig.connection(SERVER).first, [9000, 7000]);
+        assert_eq!(rig.sides.each_ref().map(|side| side.counters(ENDPOINT).unwrap().opened[0]), [2; 2]);
+        assert_eq!(rig.sides[SERVER].counters(ENDPOINT).unwrap().untouched[Why::Unknown as usize], 0);
+    }
+    // A stranger's reset and SYN do not end what lives.
+    let mut rig = Rig::new([Mode::Echo; 2]);
+    rig.open([100, 200], [false; 2]);
+    rig.pass(CLIENT, &Says { seq: 101, ack: 201, flags: ACK, window: 9, ..Says::default() }, false);
+    for (flags, ack) in [(reset.flags, 500_000), (tcp_flags::RST, 0)] {
+        let wire = Segment { seq: 5, ack, flags, segments: 1, ..Segment::default() };
+        rig.deliver(CLIENT, &wire, &[]);
+    }
+    rig.deliver(CLIENT, &Segment { seq: 7000, flags: SYN, segments: 1, ..Segment::default() }, LINUX);
+    assert_eq!(rig.connection(SERVER).first, [200, 100]);
+}
+
+#[test]
 fn a_policed_guest_that_ignores_its_window_is_cut_to_it_and_one_that_heeds_it_is_not() {
     let mut rig = Rig::new([Mode::Dctcp; 2]);
     let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };

@@ -18,6 +18,8 @@ struct Native {
     says: bool,
     /// In each round it sends its first segment twice.
     repeats: bool,
+    /// Its peer acknowledges a round at once, and not each two segments.
+    is_acked_once: bool,
 }
 
 impl Native {
@@ -38,6 +40,7 @@ impl Native {
             reduced: 0,
             says: false,
             repeats: false,
+            is_acked_once: false,
         }
     }
 
@@ -67,7 +70,8 @@ impl Native {
         }
         self.rig.now = self.rig.now.plus_ns(10_000_000);
         let mut lowest = FIELD;
-        for last in (1..passed + 2).step_by(2).map(|last| last.min(passed)).filter(|&last| last > 0) {
+        let first = if self.is_acked_once { passed } else { 1 };
+        for last in (first..passed + 2).step_by(2).map(|last| last.min(passed)).filter(|&last| last > 0) {
             let new = (last - (last - 1) % 2 - 1..last).filter(|&n| n < marked).count() as u32;
             self.marks += new;
             let echo = if marked > 0 { codes::ECE } else { 0 };
@@ -210,4 +214,17 @@ fn who_is_deaf_begins_anew_with_ten_segments() {
     native.round(40, 0);
     let (passed, _) = native.round(40, 0);
     assert!((5..=7).contains(&passed), "{passed}");
+}
+
+#[test]
+fn who_is_deaf_with_nothing_in_flight_is_not_told_to_stop() {
+    let mut native = Native { is_acked_once: true, ..Native::new(codes::ASK_CLASSIC, Mode::Echo) };
+    while native.counters().deaf == 0 {
+        native.round(40, 40);
+    }
+    // What the peer sends acknowledges nothing new.
+    let data = Says { seq: 201, ack: native.next, flags: ACK, window: FIELD, payload: 100, ..Says::default() };
+    let (_, seen) = native.rig.pass(SERVER, &data, false);
+    assert!((9 * MSS..11 * MSS).contains(&(u32::from(seen.window) << 7)), "{}", seen.window);
+    assert!(native.round(40, 0).0 >= 10);
 }
