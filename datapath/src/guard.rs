@@ -398,15 +398,23 @@ fn check_icmpv6(
     if layout.fragment {
         return Err(Reason::SpoofedNd);
     }
-    let speaks_for_target =
-        kind == NEIGHBOUR_ADVERTISEMENT || (kind == NEIGHBOUR_SOLICITATION && address.is_unspecified());
+    // A redirect to itself says that it has the target.
+    let is_own = |option| matches!(option, Ok(NdOption::TargetLinkLayer(Some(mac))) if mac == source(bytes));
+    let speaks_for_target = match kind {
+        NEIGHBOUR_ADVERTISEMENT => true,
+        NEIGHBOUR_SOLICITATION => address.is_unspecified(),
+        REDIRECT => message.nd_options().any(is_own),
+        _ => false,
+    };
     let mut rights = [identity.right_to_bind(address.into()).unwrap_or(right), Right::Declared];
     if speaks_for_target {
         let target = message.nd_target().ok_or(Reason::Malformed)?;
         rights[1] = identity.right_to_bind(target.into()).ok_or(Reason::SpoofedNd)?;
     }
-    // A redirect names another router's address; all others give their own.
-    if kind != REDIRECT {
+    // A redirect gives another's link-layer address, as all know it; all others give their own.
+    if kind == REDIRECT {
+        rights[1] = Right::Ask;
+    } else {
         check_link_layer_options(message, identity, source(bytes), address)?;
     }
     Ok(if rights.contains(&Right::Ask) { Right::Ask } else { Right::Declared })

@@ -66,6 +66,8 @@ enum Claim {
     Router(IpAddr, Mac),
     /// It is asked whether it is free, to use it.
     Probe(IpAddr, Mac),
+    /// A router tells who has it.
+    Redirect(IpAddr, Mac),
 }
 
 /// A frame, and what it claims.
@@ -73,6 +75,8 @@ struct Attempt {
     source: Mac,
     /// Link-layer addresses inside.
     inner: Vec<Mac>,
+    /// One in an option that receivers skip.
+    decoy: Option<Mac>,
     claims: Vec<Claim>,
     frame: Build<'static>,
 }
@@ -264,7 +268,7 @@ fn attempt(choices: &mut impl Choices, owners: &Owners) -> Option<(Who, Attempt)
     let (a, b) = (all[choices.below(all.len() as u32)? as usize], all[choices.below(all.len() as u32)? as usize]);
     let to = mac(choices.below(MACS.into())?);
     let what = choices.below(8)?;
-    let plain = |frame, claims| Attempt { source, inner: vec![], claims, frame };
+    let plain = |frame, claims| Attempt { source, inner: vec![], decoy: None, claims, frame };
     let attempt = match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => match what {
             0..3 => plain(eth(source, to).ipv4(a, b).udp(1, 2), vec![Claim::Source(a.into())]),
@@ -273,7 +277,11 @@ fn attempt(choices: &mut impl Choices, owners: &Owners) -> Option<(Who, Attempt)
         },
         (IpAddr::V6(a), IpAddr::V6(b)) => match what {
             0..2 => plain(eth(source, to).ipv6(a, b).udp(1, 2), vec![Claim::Source(a.into())]),
-            _ => discovery(source, inner, what, a, b),
+            _ => {
+                let what = if what == 4 && choices.below(2)? == 0 { REDIRECT } else { what };
+                let decoy = if choices.below(4)? == 0 { Some(mac(choices.below(MACS.into())?)) } else { None };
+                discovery(source, (inner, decoy), what, a, b)
+            }
         },
         _ => plain(eth(source, to).ethertype(0x88b5).payload(vec![1; 40]), vec![]),
     };
@@ -287,10 +295,13 @@ fn arp(source: Mac, inner: Mac, what: u32, a: Ipv4Addr, b: Ipv4Addr) -> Attempt 
     let body = build::arp(operation, (inner, sender), (Mac::default(), b)).bytes()[14..].to_vec();
     let frame = eth(source, Mac::BROADCAST).ethertype(0x0806).payload(body);
     let claim = if is_probe { Claim::Probe(b.into(), inner) } else { Claim::Binding(a.into(), inner) };
-    Attempt { source, inner: vec![inner], claims: vec![claim], frame }
+    Attempt { source, inner: vec![inner], decoy: None, claims: vec![claim], frame }
 }
 
-fn discovery(source: Mac, inner: Mac, what: u32, a: Ipv6Addr, b: Ipv6Addr) -> Attempt {
+/// Of what [`discovery`] builds: a router's redirect.
+const REDIRECT: u32 = 8;
+
+fn discovery(source: Mac, (inner, decoy): (Mac, Option<Mac>), what: u32, a: Ipv6Addr, b: Ipv6Addr) -> Attempt {
     const NO: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
     let (kind, from, flags, option, body) = match what {
         2 => (135, NO, 0, None, b.octets().to_vec()),
@@ -298,10 +309,16 @@ fn discovery(source: Mac, inner: Mac, what: u32, a: Ipv6Addr, b: Ipv6Addr) -> At
         4 => (134, a, 0, Some(1), vec![0; 8]),
         5 => (136, a, 0xa000_0000, Some(2), b.octets().to_vec()),
         6 => (136, a, 0x2000_0000, None, b.octets().to_vec()),
+        REDIRECT => (137, a, 0, Some(2), [b.octets(), b.octets()].concat()),
         _ => (136, a, 0x2000_0000, Some(2), b.octets().to_vec()),
     };
     let (mut given, mut inside) = (source, vec![]);
     let mut body = body;
+    // Receivers skip the source's option where the target's counts, and the other way round.
+    let decoy = decoy.filter(|_| option.is_some());
+    if let (Some(option), Some(decoy)) = (option, decoy) {
+        body.extend(link_layer_option(3 - option, decoy));
+    }
     if let Some(option) = option {
         body.extend(link_layer_option(option, inner));
         (given, inside) = (inner, vec![inner]);
@@ -314,9 +331,16 @@ fn discovery(source: Mac, inner: Mac, what: u32, a: Ipv6Addr, b: Ipv6Addr) -> At
     let claims = match kind {
         135 if from == NO => vec![Claim::Probe(b.into(), given)],
         136 => vec![bind(a), bind(b)],
+        137 => {
+            // Not its own: the target's.
+            inside.clear();
+            let is_itself = inner == source;
+            let of_target = if is_itself { Claim::Binding(b.into(), inner) } else { Claim::Redirect(b.into(), inner) };
+            vec![Claim::Binding(a.into(), source), of_target]
+        }
         _ => vec![bind(a)],
     };
-    Attempt { source, inner: inside, claims, frame }
+    Attempt { source, inner: inside, decoy, claims, frame }
 }
 
 impl Owners {
@@ -344,7 +368,7 @@ impl Owners {
         let own = |mac: &Mac| identity.macs.contains(mac);
         // To be a router is another thing that may be refused.
         own(&attempt.source)
-            && attempt.inner.iter().all(own)
+            && attempt.inner.iter().chain(&attempt.decoy).all(own)
             && attempt.claims.iter().all(|claim| match claim {
                 Claim::Router(address, _) => {
                     identity.allow.router && self.address_owners(network, *address).contains(&id)
@@ -352,8 +376,11 @@ impl Owners {
                 Claim::Source(address) | Claim::Binding(address, _) | Claim::Probe(address, _) => {
                     self.address_owners(network, *address).contains(&id)
                 }
+                Claim::Redirect(address, given) => {
+                    own(given) && identity.allow.router && self.address_owners(network, *address).contains(&id)
+                }
             })
-            && (identity.allow.router || attempt.frame.bytes().get(54).is_none_or(|kind| *kind != 134))
+            && (identity.allow.router || attempt.frame.bytes().get(54).is_none_or(|kind| !matches!(kind, 134 | 137)))
     }
 
     /// A frame passed: what it claims must be its sender's.
@@ -363,9 +390,46 @@ impl Owners {
             self.accept_inner(network, who, attempt, mac)?;
         }
         for &claim in &attempt.claims {
-            self.accept_claim(now, network, who, attempt.source, claim)?;
+            match claim {
+                Claim::Redirect(address, given) => self.accept_redirect(now, network, who, address, given)?,
+                _ => self.accept_claim(now, network, who, attempt.source, claim)?,
+            }
         }
         Ok(())
+    }
+
+    /// A router may say where another's address is, as that is.
+    fn accept_redirect(
+        &self,
+        now: Instant,
+        network: usize,
+        who: Who,
+        address: IpAddr,
+        given: Mac,
+    ) -> Result<(), String> {
+        if let Who::Endpoint(id) = who {
+            let Endpoint { identity, trunk, .. } = &self.endpoints[id as usize];
+            if !trunk && !identity.allow.router {
+                return Err("it is no router".to_string());
+            }
+        }
+        let holder = |mac: Mac| {
+            let last = self.macs.get(&(network, mac)).filter(|(_, seen)| now.since(*seen) < AGE_NS);
+            self.mac_owner(network, mac).map(Who::Endpoint).or(last.map(|(who, _)| *who))
+        };
+        // Who says something wrong of itself robs nobody.
+        let owners = self.address_owners(network, address);
+        let made = (1..=MACS).map(|n| mac(n.into())).find(|&mac| IpAddr::from(link_local(mac)) == address);
+        let is_true = if !owners.is_empty() {
+            [Some(who), holder(given)].iter().any(|who| matches!(who, Some(Who::Endpoint(id)) if owners.contains(id)))
+        } else if let Some(owner @ Who::Endpoint(_)) = made.and_then(holder) {
+            holder(given) == Some(owner) || owner == who
+        } else {
+            let last = self.addresses.get(&(network, address)).filter(|last| now.since(last.seen) < AGE_NS);
+            let is_free = |last: &Holder| last.who == Who::Outside && !last.is_router;
+            last.is_none_or(|last| last.mac == given || last.who == who || is_free(last))
+        };
+        if is_true { Ok(()) } else { Err(format!("{address} is not where it says")) }
     }
 
     fn accept_source(&mut self, now: Instant, network: usize, who: Who, mac: Mac) -> Result<(), String> {
@@ -417,7 +481,7 @@ impl Owners {
                         || owners.contains(&owner)
                         || self.listed[network].1.contains(address) && !owners.is_empty()
                 }
-                Claim::Source(_) => true,
+                Claim::Source(_) | Claim::Redirect(..) => true,
             });
         if is_true { Ok(()) } else { Err(format!("it gives {mac}, which {owner} has declared")) }
     }
@@ -433,7 +497,7 @@ impl Owners {
         let (address, given, is_router) = match claim {
             Claim::Source(address) => (address, source, false),
             Claim::Binding(address, mac) | Claim::Probe(address, mac) => (address, mac, false),
-            Claim::Router(address, mac) => (address, mac, true),
+            Claim::Router(address, mac) | Claim::Redirect(address, mac) => (address, mac, true),
         };
         let is_source = matches!(claim, Claim::Source(_));
         let is_probe = matches!(claim, Claim::Probe(..));

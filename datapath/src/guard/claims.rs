@@ -87,7 +87,11 @@ fn of_ipv6(bytes: &[u8], layout: &Layout, from: Mac) -> [Option<Claim>; 2] {
         NEIGHBOUR_SOLICITATION if address.is_unspecified() => {
             target.map(|address| Claim { address, mac, kind: Kind::Probe })
         }
-        REDIRECT => target.zip(given).map(|(address, mac)| Claim { address, mac, kind: Kind::Redirect }),
+        REDIRECT => target.zip(given).map(|(address, mac)| {
+            // To itself: then it says that it has the target.
+            let kind = if mac == from { Kind::Binding } else { Kind::Redirect };
+            Claim { address, mac, kind }
+        }),
         _ => None,
     };
     [of_source, of_target]

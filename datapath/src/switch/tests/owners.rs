@@ -226,7 +226,24 @@ fn a_redirect_gives_nobody_elses_link_layer_address_for_its_target() {
         assert_eq!(rig.send(0, &redirect(9, target, 9).vlan(10)).0, dropped(Reason::Loop), "{target}");
         assert_eq!(rig.send(3, &redirect(3, target, 1)).0, FORWARDED, "{target} is there");
         assert_eq!(rig.send(3, &redirect(3, target, 3)).0, dropped(Reason::SpoofedNd), "{target}");
+        assert_eq!(rig.send(3, &redirect(3, target, 2)).0, dropped(Reason::SpoofedNd), "{target} is not there");
     }
+    // All that the router shows of itself is declared: its target is not.
+    let mut identity = Identity { macs: vec![mac(3)], ..lists(&["fd00::3"]) };
+    identity.allow.router = true;
+    let endpoint = Endpoint { identity, ..rig.switch.program().endpoints[2].clone() };
+    rig.switch.change(&mut rig.pool, rig.now, Change::Endpoint(EndpointId(2), Some(endpoint))).expect("it fits");
+    let own: Ipv6Addr = "fd00::3".parse().unwrap();
+    let redirect = |target: Ipv6Addr, given: u8| {
+        let body = [&target.octets()[..], &target.octets(), &link_layer_option(2, mac(given))].concat();
+        nd(137, mac(3), (own, ALL_NODES), 0, body)
+    };
+    for target in [declared, RANDOM, link_local(mac(1))] {
+        assert_eq!(rig.send(3, &redirect(target, 1)).0, FORWARDED, "{target} is there");
+        assert_eq!(rig.send(3, &redirect(target, 3)).0, dropped(Reason::SpoofedNd), "{target}");
+        assert_eq!(rig.send(3, &redirect(target, 2)).0, dropped(Reason::SpoofedNd), "{target} is not there");
+    }
+    assert_eq!(rig.send(3, &redirect(own, 3)).0, FORWARDED, "to itself");
 }
 
 #[test]
