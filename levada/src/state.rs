@@ -12,7 +12,9 @@ use datapath::flood::Saved;
 use datapath::pair::Toward;
 use datapath::police::Tokens;
 use datapath::program::{EndpointId, TenantId};
-use datapath::service::{Address, BackendName, BackendStats, ConnectionState, ServiceId, ServiceState, ServiceStats};
+use datapath::service::{
+    Address, BackendName, BackendStats, ClientState, ConnectionState, ServiceId, ServiceState, ServiceStats,
+};
 use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats, Traffic};
 use datapath::switch::{EndpointState, Held, Learned, PairState, SeenOutside, State as Known, TenantState};
@@ -129,6 +131,8 @@ struct Service {
     /// Records one behind the other, in base64.
     connections: String,
     left_out: u64,
+    /// Clients that stay at a backend, the longest away first: address, backend, milliseconds.
+    clients: Vec<(Ipv6Addr, u8, u32)>,
 }
 
 /// A backend, and what it has counted.
@@ -549,6 +553,9 @@ fn services_out(
         records -= fit;
         let out = state.connections.len() - fit;
         let bytes: Vec<u8> = state.connections[out..].iter().flat_map(ConnectionState::to_bytes).collect();
+        // One takes about as much. The last ones were away for the shortest.
+        let clients = &state.clients[state.clients.len() - state.clients.len().min(records)..];
+        records -= clients.len();
         let backend = |(name, stats): &(BackendName, BackendStats)| Backend {
             ipv4: name.ipv4,
             ipv6: name.ipv6,
@@ -580,6 +587,7 @@ fn services_out(
             connections_version: ConnectionState::VERSION,
             connections: BASE64.encode(bytes),
             left_out: state.left_out + out as u64,
+            clients: clients.iter().map(|c| (c.client.into(), c.backend, c.idle_ms)).collect(),
         };
         Some((service_path(switch, id.0)?, service))
     };
@@ -606,6 +614,11 @@ fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(Ser
             };
             (BackendName { ipv4: b.ipv4, ipv6: b.ipv6, port: b.port }, stats)
         };
+        let client = |&(client, backend, idle_ms): &(Ipv6Addr, u8, u32)| ClientState {
+            client: client.octets(),
+            backend,
+            idle_ms,
+        };
         let state = ServiceState {
             stats: ServiceStats {
                 new: written.new,
@@ -625,6 +638,7 @@ fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(Ser
             backends: written.backends.iter().map(backend).collect(),
             connections: bytes.as_chunks().0.iter().filter_map(ConnectionState::from_bytes).collect(),
             left_out: written.left_out,
+            clients: written.clients.iter().map(client).collect(),
         };
         Some((ServiceId(id), state))
     };

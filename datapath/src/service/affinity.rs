@@ -11,6 +11,24 @@ use crate::units::Instant;
 /// Clients that are remembered, of all services of a switch.
 pub const MOST_CLIENTS: u32 = 16_384;
 
+/// A client that has been given a backend, as it is handed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientState {
+    /// Its address, IPv4 mapped into IPv6.
+    pub client: [u8; 16],
+    /// Place of the backend in [`super::ServiceState::backends`].
+    pub backend: u8,
+    /// Since when it has not been given one.
+    pub idle_ms: u32,
+}
+
+impl ClientState {
+    /// One that is given its backend now, the first.
+    pub(super) fn new(client: [u8; 16]) -> ClientState {
+        ClientState { client, backend: 0, idle_ms: 0 }
+    }
+}
+
 /// A client of a service, and which of its backends it is at: number and generation.
 type Clients = Table<(ServiceId, [u8; 16]), (u8, u8)>;
 
@@ -61,6 +79,13 @@ impl Affinity {
         let id = self.clients.find(&(service, client))?;
         let is_fresh = now.since(self.clients.seen(id)?) < affinity_ns;
         self.clients.get(id).copied().filter(|_| is_fresh)
+    }
+
+    /// The clients of a tenant's services, the longest away first.
+    pub(super) fn of(&self, owner: u32) -> impl Iterator<Item = (ServiceId, [u8; 16], (u8, u8), Instant)> {
+        self.clients
+            .oldest_first(owner)
+            .filter_map(|(id, &(service, client), &backend)| Some((service, client, backend, self.clients.seen(id)?)))
     }
 
     /// A client has got a backend.

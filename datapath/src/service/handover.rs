@@ -3,6 +3,7 @@
 //! nothing: what does not fit is left out and counted, and no more is kept than the table's bounds
 //! let a tenant have.
 
+use super::affinity::ClientState;
 use super::connections::Opener;
 use super::entry::{Entry, Key, State};
 use super::running::{Running, count};
@@ -27,6 +28,8 @@ pub struct ServiceState {
     pub connections: Vec<ConnectionState>,
     /// Connections that there was no room for.
     pub left_out: u64,
+    /// Clients that stay at their backend, the longest away first.
+    pub clients: Vec<ClientState>,
 }
 
 /// A backend: who it is, whatever it is called.
@@ -138,10 +141,25 @@ impl Services {
         tenants.sort_unstable();
         tenants.dedup();
         let most = MOST_HANDED / tenants.len().max(1);
+        // In the order of their numbers.
+        let place = |all: &[(ServiceId, ServiceState)], id: ServiceId| all.binary_search_by_key(&id.0, |(id, _)| id.0);
         for &tenant in &tenants {
+            for (id, client, (backend, generation), seen) in self.affinity.of(tenant) {
+                let Some(running) = self.all.get(id.0) else { continue };
+                let idle_ns = now.since(seen);
+                let is_its = running.servers.get(usize::from(backend)).is_some_and(|s| s.generation == generation);
+                if idle_ns < running.service.affinity_ns
+                    && is_its
+                    && let Ok(at) = place(&states, id)
+                {
+                    let idle_ms = u32::try_from(idle_ns / 1_000_000).unwrap_or(u32::MAX);
+                    states[at].1.clients.push(ClientState { client, backend, idle_ms });
+                }
+            }
             for (at, (id, key, entry)) in self.connections.of(tenant).enumerate() {
                 let Some((_, front, _)) = self.server(key, entry) else { continue };
-                let Some((_, state)) = states.iter_mut().find(|(id, _)| *id == front.service) else { continue };
+                let Ok(at_state) = place(&states, front.service) else { continue };
+                let state = &mut states[at_state].1;
                 let address = state.addresses.iter().position(|address| *address == front.address);
                 let (true, Some(address)) = (at < most, address) else {
                     state.left_out += 1;
@@ -184,15 +202,37 @@ impl Services {
         let tenant = running.service.tenant.0;
         let fronts: Vec<Option<u16>> =
             state.addresses.iter().map(|address| self.fronts.number(running.network, id, address)).collect();
+        for client in &state.clients {
+            let backend = numbers.get(usize::from(client.backend)).copied().flatten();
+            if let Some(backend) = backend {
+                self.import_client((now, away_ns), id, backend, client);
+            }
+        }
+        // A process that knew nothing of clients says where they are by what is open.
+        let tells_clients = !state.clients.is_empty();
         let done = state.connections.iter().filter(|connection| {
             let front = fronts.get(usize::from(connection.address)).copied().flatten();
             let backend = numbers.get(usize::from(connection.backend)).copied().flatten();
             front.zip(backend).is_some_and(|(front, backend)| {
-                self.import_connection((now, away_ns), tenant, front, backend, connection)
+                let done = self.import_connection((now, away_ns), tenant, front, backend, connection);
+                if done && !tells_clients {
+                    self.import_client((now, 0), id, backend, &ClientState::new(connection.client));
+                }
+                done
             })
         });
         let done = done.count();
         (done, state.connections.len() - done)
+    }
+
+    fn import_client(&mut self, (now, away_ns): (Instant, u64), id: ServiceId, backend: usize, state: &ClientState) {
+        let Some(running) = self.all.get(id.0) else { return };
+        let idle_ns = (u64::from(state.idle_ms) * 1_000_000).saturating_add(away_ns);
+        if idle_ns < running.service.affinity_ns {
+            let (owner, generation) = (running.service.tenant.0, running.servers[backend].generation);
+            let seen = Instant(now.0.saturating_sub(idle_ns));
+            self.affinity.remember(seen, owner, (id, state.client), (backend as u8, generation));
+        }
     }
 
     fn import_connection(
@@ -210,11 +250,8 @@ impl Services {
         if owner != tenant || self.connections.find_hashed(hash, &key).is_some() || idle_ns >= state.state.age_ns() {
             return false;
         }
-        let Some((running, at)) = self.running(front) else { return false };
+        let Some((running, _)) = self.running(front) else { return false };
         let generation = running.servers[backend].generation;
-        if running.service.affinity_ns > 0 {
-            self.affinity.remember(now, owner, (at.service, key.client), (backend as u8, generation));
-        }
         let entry = Entry {
             backend: backend as u8,
             generation,

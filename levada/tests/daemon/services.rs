@@ -4,6 +4,7 @@ use crate::restart::persistent;
 use crate::testbed::{Bed, Daemon, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::Stdio;
@@ -83,6 +84,27 @@ fn connections_of_a_service_survive_takeovers() {
     }
     assert_eq!((count(&daemon, "new"), count(&daemon, "sought")), (CONNECTIONS as u64, 0));
     assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn a_client_that_has_nothing_open_stays_over_a_takeover() {
+    let Some(_turn) = turn("a_client_that_has_nothing_open_stays_over_a_takeover") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let text = |backends| with_keys(&with_service(NEIGHBOURS, "round-robin", backends), "affinity = \"client\"");
+    let mut daemon = bed.start(&text(["b", "c"]));
+    serve(&bed);
+    let (connection, who) = connect(&bed).remove(0);
+    drop(connection);
+    let open = |backend: &Value| ["busy", "idle"].iter().map(|what| backend[what].as_u64().unwrap()).sum::<u64>();
+    soon("all end", || {
+        daemon.show_part("services")["services"][0]["backends"].as_array().unwrap().iter().all(|b| open(b) == 0)
+    });
+    // A turn of round robin would begin with the other one.
+    let mut next = bed.take_over(&text(["c", "b"]));
+    assert!(daemon.wait().success(), "{}", daemon.log());
+    assert!(connect(&bed).iter().all(|(_, again)| *again == who));
+    assert_eq!(count(&next, "stayed"), 2 * CONNECTIONS as u64 - 1);
+    assert!(next.end(Signal::TERM).success());
 }
 
 #[test]

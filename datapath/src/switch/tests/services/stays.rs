@@ -55,3 +55,25 @@ fn it_leaves_a_backend_that_takes_no_connections() {
     rig.change_service(others);
     assert_ne!(far(&mut rig, 60, 4), second);
 }
+
+#[test]
+fn who_has_nothing_open_stays_over_a_takeover() {
+    let mut before = rig(Policy::RoundRobin);
+    before.change_service(sticky(Policy::RoundRobin));
+    let first: Vec<u32> = (60..90).map(|client| far(&mut before, client, 1)).collect();
+    // One comes back, and is away for less long than the others.
+    before.now = before.now.plus_ns(500 * SECOND);
+    assert_eq!(far(&mut before, 60, 2), first[0]);
+    let state = before.switch.export(before.now);
+    assert_eq!(state.services[0].1.clients.len(), 30);
+    for (away_s, stay) in [(0, 30), (99, 30), (101, 1)] {
+        let mut after = rig(Policy::RoundRobin);
+        after.change_service(sticky(Policy::RoundRobin));
+        after.now = before.now.plus_ns(away_s * SECOND);
+        after.switch.import(after.now, away_s * SECOND, &state).expect("the same version");
+        assert_eq!(after.switch.export(after.now).services[0].1.clients.len(), stay as usize);
+        let again: Vec<u32> = (60..90).rev().map(|client| far(&mut after, client, 3)).rev().collect();
+        assert_eq!(again == first, stay == 30, "{away_s}");
+        assert_eq!(after.switch.service_stats(FIRST).unwrap().stayed, 1 + stay);
+    }
+}
