@@ -17,16 +17,16 @@
 //! limits come and go, and how a connection is treated does not. Nothing here is called where an
 //! endpoint's mode is `off`.
 
-use crate::frame::{self, Frame, Meta, Pool};
+use crate::frame::{self, Frame, Pool};
 use crate::ids::{EndpointId, TenantId};
 use crate::table::Id;
 use crate::units::{Direction, Instant};
 use crate::verdict::Reason;
 use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, protocol, tcp_flags};
-use connection::{Connection, Treatment, Why, before, bit};
+use connection::{Asked, Connection, Treatment, Why, before, bit};
 use connections::{Class, Connections, Key};
 use hold::Holds;
-use segment::{Edit, Segment, options_of};
+use segment::{Edit, Segment, options_in, options_of};
 
 pub mod connection;
 pub mod connections;
@@ -34,6 +34,7 @@ pub mod control;
 pub mod handshake;
 mod hold;
 mod open;
+pub mod option;
 pub mod saved;
 pub mod segment;
 mod told;
@@ -416,8 +417,11 @@ impl Vcc {
     #[inline(never)]
     fn send_as_last(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
         if let Some(found) = self.find_last(pool, now, from, frame, Direction::Egress) {
-            let Found { place, connection, both, meta, .. } = found;
-            return usual::send(connection, now, place, both, meta);
+            let Found { place, connection, seen, .. } = found;
+            if let Some(option) = usual::send(connection, now, place, seen) {
+                option::insert(pool, frame, option);
+            }
+            return Ok(());
         }
         self.send_other(pool, now, from, frame)
     }
@@ -428,8 +432,11 @@ impl Vcc {
         if let Some(mut found) = self.find(pool, now, from, frame, Direction::Egress)
             && (!found.place.policy.polices || found.is_within(now))
         {
-            let Found { place, connection, both, meta, .. } = found;
-            return usual::send(connection, now, place, both, meta);
+            let Found { place, connection, seen, .. } = found;
+            if let Some(option) = usual::send(connection, now, place, seen) {
+                option::insert(pool, frame, option);
+            }
+            return Ok(());
         }
         self.send_any(pool, now, from, frame)
     }
@@ -446,9 +453,9 @@ impl Vcc {
         direction: Direction,
     ) -> Option<Found<'a>> {
         let place = self.endpoints.get_mut(endpoint.0 as usize)?;
-        let (both, meta, flow) = usual::seen(pool, frame, direction)?;
+        let (seen, flow) = usual::seen(pool, frame, direction)?;
         let (id, connection) = (place.last, self.connections.used(now, place.last, endpoint, flow)?);
-        Some(Found { place, id, connection, both, meta })
+        Some(Found { place, id, connection, seen })
     }
 
     /// The same where it is guessed.
@@ -462,10 +469,10 @@ impl Vcc {
         direction: Direction,
     ) -> Option<Found<'a>> {
         let place = self.endpoints.get_mut(endpoint.0 as usize)?;
-        let (both, meta, flow) = usual::seen(pool, frame, direction)?;
+        let (seen, flow) = usual::seen(pool, frame, direction)?;
         let (id, connection) = self.connections.guess(now, endpoint, flow)?;
         place.saw(id, direction);
-        Some(Found { place, id, connection, both, meta })
+        Some(Found { place, id, connection, seen })
     }
 
     /// The same of any frame.
@@ -489,6 +496,7 @@ impl Vcc {
                 segment = rest;
             }
         }
+        segment = segment.with_options(options_in(bytes, &meta.layout));
         let edit = if segment.is_syn() {
             let options = options_of(bytes, &meta.layout);
             self.send_syn(&call, (key, found), &segment, &options)
@@ -499,6 +507,9 @@ impl Vcc {
             return Ok(());
         };
         edit.apply(bytes, &meta.layout, &mut meta.offload);
+        if let Some(option) = edit.option {
+            option::insert(pool, frame, option);
+        }
         Ok(())
     }
 
@@ -558,8 +569,8 @@ impl Vcc {
             && let Some(found) = self.find_last(pool, now, to, frame, Direction::Ingress)
             && found.connection.held == hold::NONE
         {
-            let Found { place, connection, both, meta, .. } = found;
-            usual::receive(connection, now, place, both, meta);
+            let Found { place, connection, seen, .. } = found;
+            usual::receive(connection, now, place, seen);
             return true;
         }
         false
@@ -579,12 +590,12 @@ impl Vcc {
     fn show(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Waits)> {
         if let Some(found) = self.find(pool, now, to, frame, Direction::Ingress) {
             let is_for_now = found.is_for_now();
-            let Found { place, id, connection, both, meta } = found;
+            let Found { place, id, connection, seen } = found;
             if is_for_now {
-                usual::receive(connection, now, place, both, meta);
+                usual::receive(connection, now, place, seen);
                 return None;
             }
-            return Some((id, usual::receive_slowly(connection, now, place, both, meta)));
+            return Some((id, usual::receive_slowly(connection, now, place, seen)));
         }
         self.show_any(pool, now, to, frame)
     }
@@ -594,7 +605,7 @@ impl Vcc {
     fn show_any(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Waits)> {
         let place = self.endpoints.get_mut(to.0 as usize).filter(|place| place.is_in())?;
         let (bytes, meta) = pool.parts_mut(frame);
-        let segment = Segment::of(bytes, &meta.layout, &meta.offload)?;
+        let segment = Segment::of(bytes, &meta.layout, &meta.offload)?.with_options(options_in(bytes, &meta.layout));
         let key = Key { endpoint: to, flow: FlowKey::of(bytes, &meta.layout)?.reversed() };
         let found = self.connections.find_again(&key);
         let mut waits = Waits::default();
@@ -749,10 +760,10 @@ impl Vcc {
             }
             if !connection.is(bit::ACTIVE) && connection.first[1] == syn.seq {
                 // A later try may ask for less: what it asks is what its answer must fit.
-                connection.asked = (syn.codes, syn.ecn);
+                connection.asked = Asked::new(syn.codes, syn.ecn);
                 if connection.treatment == Treatment::Opening {
                     // It may leave its data to later; an answer to either try may come.
-                    connection.usual_wait = connection.usual_wait.max(syn.payload);
+                    connection.usual_wait = connection.usual_wait.max(handshake::early(syn));
                 }
                 return handshake::offer(&call.policy, syn, options);
             }
@@ -806,8 +817,7 @@ struct Found<'a> {
     place: &'a mut Place,
     id: Id,
     connection: &'a mut Connection,
-    both: &'a mut usual::Both,
-    meta: &'a mut Meta,
+    seen: usual::Seen<'a>,
 }
 
 impl Found<'_> {
@@ -820,9 +830,9 @@ impl Found<'_> {
     /// All of it lies within the window that the guest was told.
     #[inline(never)]
     fn is_within(&mut self, now: Instant) -> bool {
-        let Found { place, connection, both, meta, .. } = self;
-        let segment = usual::segment(both, meta);
-        open::beyond(connection, now, &place.policy, &segment, meta.offload.gso_size) == 0
+        let Found { place, connection, seen, .. } = self;
+        let segment = seen.segment();
+        open::beyond(connection, now, &place.policy, &segment, seen.meta.offload.gso_size) == 0
     }
 }
 

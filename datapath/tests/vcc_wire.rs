@@ -156,6 +156,72 @@ impl Wire {
         }
     }
 
+    /// TCP's options, and where they begin.
+    fn options(&self) -> (usize, &[u8]) {
+        let at = self.tcp() + 20;
+        (at, &self.bytes[at..usize::from(self.layout().payload_offset)])
+    }
+
+    /// Where AccECN's option is.
+    fn accurate_option(&self) -> Option<std::ops::Range<usize>> {
+        let (begin, options) = self.options();
+        let mut at = 0;
+        while at + 1 < options.len() {
+            match options[at] {
+                1 => at += 1,
+                172 | 174 => return Some(begin + at..begin + at + usize::from(options[at + 1])),
+                _ => at += usize::from(options[at + 1]),
+            }
+        }
+        None
+    }
+
+    /// The same without AccECN's option, in whose place is nothing.
+    fn hiding(&self) -> Wire {
+        let mut other = self.clone();
+        if let Some(at) = self.accurate_option() {
+            other.bytes[at].fill(1);
+        }
+        other.with(self.ecn(), self.codes(), self.window(), false)
+    }
+
+    /// The same with one more option, with lengths and checksums computed anew.
+    fn with_option(&self, option: &[u8]) -> Wire {
+        let (mut other, layout, tcp) = (self.clone(), self.layout(), self.tcp());
+        let (l3, end) = (usize::from(layout.l3_offset), usize::from(layout.payload_offset));
+        other.bytes.splice(end..end, option.iter().copied());
+        other.bytes[tcp + 12] += (option.len() as u8 / 4) << 4;
+        let length = if layout.l3 == L3::Ipv4 { l3 + 2 } else { l3 + 4 };
+        other.put(length, self.word(length) + option.len() as u16);
+        if self.offload.needs_csum {
+            let addresses = if layout.l3 == L3::Ipv4 { l3 + 12..l3 + 20 } else { l3 + 8..l3 + 40 };
+            let len = layout.end as usize - tcp + option.len();
+            let pseudo = checksum::pseudo(&other.bytes[addresses], 6, len);
+            other.put(tcp + 16, pseudo);
+        }
+        other.sealed(l3, tcp, layout.l3)
+    }
+
+    /// With checksums computed anew, of headers that lie there.
+    fn sealed(mut self, l3: usize, tcp: usize, kind: L3) -> Wire {
+        let addresses = if kind == L3::Ipv4 {
+            self.put(l3 + 10, 0);
+            let sum = checksum::sum(&self.bytes[l3..tcp]);
+            self.put(l3 + 10, !sum);
+            l3 + 12..l3 + 20
+        } else {
+            l3 + 8..l3 + 40
+        };
+        if !self.offload.needs_csum {
+            let end = self.layout().end as usize;
+            self.put(tcp + 16, 0);
+            let pseudo = checksum::pseudo(&self.bytes[addresses], 6, end - tcp);
+            let sum = checksum::add(pseudo, checksum::sum(&self.bytes[tcp..end]));
+            self.put(tcp + 16, !sum);
+        }
+        self
+    }
+
     /// The same with other fields, and whole checksums computed anew.
     fn with(&self, ecn: u8, codes: u8, window: u16, is_counter: bool) -> Wire {
         let (mut other, layout, tcp) = (self.clone(), self.layout(), self.tcp());
@@ -163,23 +229,12 @@ impl Wire {
         other.bytes[tcp + 12] = self.bytes[tcp + 12] & !1 | codes >> 2;
         other.bytes[tcp + 13] = self.bytes[tcp + 13] & 0x3f | codes << 6;
         other.put(tcp + 14, window);
-        let addresses = if layout.l3 == L3::Ipv4 {
+        if layout.l3 == L3::Ipv4 {
             other.bytes[l3 + 1] = self.bytes[l3 + 1] & !3 | ecn;
-            other.put(l3 + 10, 0);
-            let sum = checksum::sum(&other.bytes[l3..tcp]);
-            other.put(l3 + 10, !sum);
-            l3 + 12..l3 + 20
         } else {
             other.bytes[l3 + 1] = self.bytes[l3 + 1] & !0x30 | ecn << 4;
-            l3 + 8..l3 + 40
-        };
-        if !self.offload.needs_csum {
-            other.put(tcp + 16, 0);
-            let end = layout.end as usize;
-            let pseudo = checksum::pseudo(&other.bytes[addresses], 6, end - tcp);
-            let sum = checksum::add(pseudo, checksum::sum(&other.bytes[tcp..end]));
-            other.put(tcp + 16, !sum);
         }
+        other = other.sealed(l3, tcp, layout.l3);
         if codes != self.codes() || is_counter {
             other.offload.gso_ecn = match (self.offload.gso, codes & codes::CWR != 0) {
                 (Gso::None, _) | (_, false) => GsoEcn::None,
@@ -224,6 +279,16 @@ struct Side {
     /// The peer's scale, where both have one.
     peer_scale: u8,
     has_ended: bool,
+    /// AccECN's option: bytes that came as ECT and marked, and segments with data since something
+    /// was sent.
+    ect_bytes: u32,
+    ce_bytes: u32,
+    arrived: u32,
+    /// What was sent last had it; and how often that came twice.
+    had_option: bool,
+    strikes: u8,
+    /// The guest's own AccECN uses options.
+    has_options: bool,
 }
 
 struct Connection {
@@ -248,6 +313,8 @@ struct World {
     frames: u64,
     lowered: u64,
     fragments: u64,
+    /// AccECN's options that switches put in, and that were hidden from guests.
+    options: [u64; 2],
 }
 
 impl Side {
@@ -257,6 +324,64 @@ impl Side {
             self.said += (self.marks - self.said).min(6);
             (self.said & 7) as u8
         })
+    }
+
+    /// Data have come.
+    fn count(&mut self, payload: u32, segments: u32, ecn: u8) {
+        if payload == 0 {
+            return;
+        }
+        self.arrived = (self.arrived + segments).min(255);
+        let counter = match ecn {
+            ecn::NOT => return,
+            ecn::CE => &mut self.ce_bytes,
+            _ => &mut self.ect_bytes,
+        };
+        let was = *counter;
+        *counter += payload;
+        if was >> 21 != *counter >> 21 {
+            self.arrived = 255;
+        }
+    }
+
+    /// AccECN's option of so many bytes.
+    fn option(&self, kind: u8, len: u8) -> Vec<u8> {
+        let fields =
+            if kind == 172 { [1 + self.ect_bytes, self.ce_bytes, 1] } else { [1, self.ce_bytes, 1 + self.ect_bytes] };
+        let mut option = vec![kind, len];
+        fields.iter().for_each(|field| option.extend(&field.to_be_bytes()[1..]));
+        option.truncate(len.into());
+        option
+    }
+
+    /// What a switch makes of a frame of a guest for which it speaks AccECN.
+    fn speak(&mut self, wire: &Wire, mss: u32) -> Wire {
+        let (layout, (_, options)) = (wire.layout(), wire.options());
+        let payload = layout.end - u32::from(layout.payload_offset);
+        let ack = u32::from_be_bytes([0, 1, 2, 3].map(|n| wire.bytes[wire.tcp() + 8 + n]));
+        // The model's guests say that they have the byte of number 1 beyond what is missing.
+        let has_sack = options.windows(12).any(|option| option == [1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
+        let came_twice = has_sack && ack.wrapping_sub(2) as i32 >= 0;
+        let is_due = self.first_says.is_some() || self.marks > self.said || self.arrived > 7;
+        let has_room = wire.segments() == 1 && options.len() <= 32 && payload + 8 <= mss;
+        let may = self.strikes < 3 && !came_twice;
+        self.strikes += u8::from(self.had_option && came_twice);
+        self.had_option = is_due && has_room && may;
+        self.arrived = match self.arrived {
+            _ if !self.had_option => 0,
+            // Marks are told three times more.
+            _ if self.marks > self.said => 10,
+            again @ 9..=10 => again - 1,
+            _ => 0,
+        };
+        if !self.had_option {
+            return wire.with(ecn::ECT0, self.counter(), wire.window(), true);
+        }
+        if self.first_says.is_none() {
+            self.said = self.marks;
+        }
+        let option = self.option(172, 8);
+        wire.with(ecn::ECT0, self.counter(), wire.window(), true).with_option(&option)
     }
 
     /// Numbers from `seq` to `end` have come.
@@ -310,6 +435,7 @@ impl World {
             frames: 0,
             lowered: 0,
             fragments: 0,
+            options: [0; 2],
         }
     }
 
@@ -322,6 +448,7 @@ impl World {
             guest: guests[random.below(5) as usize],
             is_switched,
             marks_all: random.one_in(2),
+            has_options: random.one_in(2),
             // Often it wraps soon.
             first: if random.one_in(2) {
                 0u32.wrapping_sub(random.below(2_000_000) as u32)
@@ -405,7 +532,11 @@ impl World {
                 _ => (false, answers, capable),
             };
             all.sides[SERVER].is_translated = speaks;
-            same(&all, &answered, &answer.with(capable, says, 65_535, false), "SYN-ACK");
+            let mut should = answer.with(capable, says, 65_535, false);
+            if speaks && asks == codes::ASK_ACCURATE {
+                should = should.with_option(&[172, 8, 0, 0, 1, 0, 0, 0]);
+            }
+            same(&all, &answered, &should, "SYN-ACK");
         }
         all.agreed = match (asks, answered.codes()) {
             (_, codes::NONE) => Agreed::Plain,
@@ -414,7 +545,7 @@ impl World {
         };
         let met_back = self.meet(&answered);
         let seen = self.receive(mode, CLIENT, &met_back);
-        let hidden = met_back.with(ecn::NOT, codes::NONE, 65_535, false);
+        let hidden = met_back.hiding().with(ecn::NOT, codes::NONE, 65_535, false);
         same(&all, &seen, if is_asked_for { &hidden } else { &met_back }, "SYN-ACK, seen");
         all.sides[CLIENT].is_translated = is_asked_for && all.agreed != Agreed::Plain;
         // A guest with AccECN that is behind a switch cannot tell of a mark that it was not shown.
@@ -467,6 +598,11 @@ impl World {
         // Where there is room.
         if flags & SYN == 0 && !me.parts.is_empty() && options.len() <= 28 {
             options.extend([1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
+        }
+        if me.guest == Guest::Accurate && me.has_options && flags & ACK != 0 && options.len() <= 24 {
+            let kind = if self.random.one_in(2) { 172 } else { 174 };
+            options.extend(me.option(kind, [2, 5, 8, 11][self.random.below(4) as usize]));
+            options.resize(options.len().next_multiple_of(4), 1);
         }
         let (source, destination) = ips(all.is_ipv6, from);
         let ports = if from == CLIENT { [all.port, 80] } else { [80, all.port] };
@@ -545,11 +681,12 @@ impl World {
             return;
         }
         let sent = self.send(mode, from, &wire);
-        let side = &mut all.sides[from];
+        let stamps = if all.sides.iter().all(|side| side.timestamps) { 12 } else { 0 };
+        let (mss, side) = (u32::from(all.mss) - stamps, &mut all.sides[from]);
         let expected = match agreed {
             _ if !side.is_translated => wire.clone(),
             Agreed::Plain => wire.clone(),
-            Agreed::Accurate => wire.with(ecn::ECT0, side.counter(), window, true),
+            Agreed::Accurate => side.speak(&wire, mss),
             Agreed::Classic => {
                 let says = sent.codes();
                 let latched = if side.is_latched { codes::ECE } else { 0 };
@@ -560,6 +697,7 @@ impl World {
                 wire.with(ecn::ECT0, latched | says & codes::CWR, window, false)
             }
         };
+        self.options[0] += u64::from(wire.accurate_option().is_none() && sent.accurate_option().is_some());
         same(all, &sent, &expected, "sent");
         all.network.push((1 - from, sent));
     }
@@ -639,6 +777,7 @@ impl World {
         let is_marked = wire.ecn() == ecn::CE;
         let seen = if is_switched { self.receive(mode, to, wire) } else { wire.clone() };
         let side = &mut all.sides[to];
+        side.count(payload as u32, wire.segments(), wire.ecn());
         if is_marked {
             side.marks += u64::from(wire.segments());
         }
@@ -651,7 +790,7 @@ impl World {
         if is_switched {
             let told = seen.window();
             let expected =
-                if side.is_translated { wire.with(ecn::NOT, codes::NONE, told, false) } else { wire.clone() };
+                if side.is_translated { wire.hiding().with(ecn::NOT, codes::NONE, told, false) } else { wire.clone() };
             let may_be_lowered = side.may_be_lowered && side.is_translated && ack <= side.shown;
             // Any feedback of a mark may lower it from here on.
             let shift = side.peer_scale;
@@ -668,6 +807,7 @@ impl World {
                     );
                 }
             }
+            self.options[1] += u64::from(wire.accurate_option().is_some() && seen.accurate_option().is_none());
             same(all, &seen, &expected, "seen");
         }
         let side = &mut all.sides[to];
@@ -805,8 +945,10 @@ fn generated_connections_are_on_the_wire_and_seen_as_a_model_has_them() {
             done += 1;
         }
     }
-    let World { frames, lowered, fragments, .. } = world;
-    println!("{done} connections, {frames} frames, {fragments} fragments, {lowered} windows lowered: no difference");
+    let World { frames, lowered, fragments, options: [put, hidden], .. } = world;
+    println!("{done} connections, {frames} frames, {fragments} fragments, {lowered} windows lowered,");
+    println!("{put} of AccECN's options put in, {hidden} hidden: no difference");
     assert!(lowered > connections / 10 && fragments > connections / 10, "{lowered}, {fragments}");
+    assert!(put > connections / 2 && hidden > connections / 2, "{put}, {hidden}");
     assert_eq!(world.pool.in_use(), 0);
 }

@@ -2,8 +2,8 @@
 //!
 //! Sequence numbers are compared by difference (RFC 9293, section 3.4), so that they may wrap.
 
-use super::hold;
 use super::segment::{Options, Segment};
+use super::{hold, option};
 
 /// What was negotiated toward the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -92,6 +92,90 @@ pub const fn earlier(a: u32, b: u32) -> u32 {
     if before(a, b) { a } else { b }
 }
 
+/// The guest's side of a connection.
+pub const GUEST: usize = 0;
+/// The other side.
+pub const PEER: usize = 1;
+
+/// The window scales of both sides, at most 14 (RFC 7323, section 2.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Scales(u8);
+
+impl Scales {
+    /// One side's.
+    #[must_use]
+    #[inline(always)]
+    pub const fn of(self, side: usize) -> u8 {
+        self.0 >> (4 * side) & 15
+    }
+
+    /// The same with another of one side.
+    #[must_use]
+    pub const fn with(self, side: usize, scale: u8) -> Scales {
+        Scales(self.0 & !(15 << (4 * side)) | (scale & 15) << (4 * side))
+    }
+}
+
+/// The code that a SYN asked with, and the ECN field that the peer's SYN or SYN-ACK had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Asked(u8);
+
+impl Asked {
+    /// Both.
+    #[must_use]
+    pub const fn new(code: u8, met: u8) -> Asked {
+        Asked(code & 7 | (met & 3) << 3)
+    }
+
+    /// See [`super::segment::codes`].
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0 & 7
+    }
+
+    /// See [`super::segment::ecn`].
+    #[must_use]
+    #[inline(always)]
+    pub const fn met(self) -> u8 {
+        self.0 >> 3
+    }
+}
+
+/// A counter of bytes as AccECN's option has it, modulo 2^24 (RFC 9768, section 3.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Count([u8; 3]);
+
+impl Count {
+    /// So many.
+    #[must_use]
+    #[inline(always)]
+    pub const fn of(bytes: u32) -> Count {
+        let [_, a, b, c] = bytes.to_be_bytes();
+        Count([a, b, c])
+    }
+
+    /// How many.
+    #[must_use]
+    #[inline(always)]
+    pub const fn get(self) -> u32 {
+        let Count([a, b, c]) = self;
+        u32::from_be_bytes([0, a, b, c])
+    }
+
+    /// The same and so many more.
+    #[must_use]
+    #[inline(always)]
+    pub const fn plus(self, bytes: u32) -> Count {
+        Count::of(self.get().wrapping_add(bytes))
+    }
+
+    /// As it is written.
+    #[must_use]
+    pub const fn bytes(self) -> [u8; 3] {
+        self.0
+    }
+}
+
 /// Facts of a connection, one bit each.
 pub mod bit {
     /// The guest sent the SYN.
@@ -159,19 +243,17 @@ pub struct Connection {
     pub armed_at: u32,
     /// First sequence numbers: the guest's, the peer's.
     pub first: [u32; 2],
-    /// Marked segments that arrived.
-    pub ce_segments: u32,
-    /// Of these, how many the peer has been told.
-    pub ce_said: u32,
     /// Smoothed round trip in us.
     pub srtt: u32,
     /// DCTCP's estimate of the marked fraction, in 1/65536.
     pub alpha: u32,
     /// How long acknowledgements wait on average, in us. Until the peer's first one comes: payload
     /// of its SYN (TCP Fast Open, RFC 7413).
-    pub usual_wait: u32,
+    pub usual_wait: u16,
     /// Where an acknowledgement for the guest waits, or [`hold::NONE`].
-    pub held: u32,
+    pub held: u16,
+    /// Marked segments that arrived and the peer has not been told of.
+    pub ce_untold: u16,
     /// Largest payload of a segment.
     pub mss: u16,
     /// See [`bit`].
@@ -179,18 +261,30 @@ pub struct Connection {
     /// While more is in flight than the window allows: how far the edge moves for a byte that is
     /// acknowledged, in 1/256.
     pub pace: u16,
-    /// Window scales: the guest's, the peer's.
-    pub scales: [u8; 2],
+    /// Window scales.
+    pub scales: Scales,
     /// The counter of marks that the peer last showed, three bits.
     pub ace_seen: u8,
+    /// The counter of marks that the guest last showed; its low three bits count.
+    pub ace_told: u8,
     /// Times that the SYN or SYN-ACK was sent.
     pub tries: u8,
-    /// The code that the SYN asked with, and the ECN field that the peer's SYN or SYN-ACK had.
-    pub asked: (u8, u8),
+    /// What the SYN asked with.
+    pub asked: Asked,
     /// Rounds without a signal in which the guest did not use the window.
     pub idle_rounds: u8,
     /// Segments of the peer in a row without any sign of ECN. Natives: see [`super::watch`].
     pub zero_codes: u8,
+    /// AccECN wire: payload bytes that came as ECT.
+    pub ect_bytes: Count,
+    /// The same of those that came marked.
+    pub ce_bytes: Count,
+    /// The same of those of which the peer has told.
+    pub ce_bytes_seen: Count,
+    /// AccECN wire: segments with data that came since the guest last sent something, at most 255.
+    pub arrived: u8,
+    /// Facts of its options: see [`super::option::flag`].
+    pub option: u8,
     /// See [`Wire`].
     pub wire: Wire,
     /// See [`Treatment`].
@@ -198,7 +292,7 @@ pub struct Connection {
 }
 
 /// An entry of the table has 72 bytes more: hash, time, list, links, endpoint, key.
-const _: () = assert!(size_of::<Connection>() <= 112);
+const _: () = assert!(size_of::<Connection>() <= 104);
 
 /// Payload of a segment where a SYN names no size (RFC 9293, section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
@@ -226,21 +320,26 @@ impl Connection {
             timed: (0, 0),
             armed_at: 0,
             first: [0; 2],
-            ce_segments: 0,
-            ce_said: 0,
             srtt: 0,
             alpha: 0,
             usual_wait: 0,
             held: hold::NONE,
+            ce_untold: 0,
             mss: u16::MAX,
             bits: 0,
             pace: 0,
-            scales: [0; 2],
+            scales: Scales::default(),
             ace_seen: 0,
+            ace_told: 0,
             tries: 0,
-            asked: (0, 0),
+            asked: Asked::default(),
             idle_rounds: 0,
             zero_codes: 0,
+            ect_bytes: Count::of(option::FIRST_ECT),
+            ce_bytes: Count::default(),
+            ce_bytes_seen: Count::default(),
+            arrived: 0,
+            option: 0,
             wire: Wire::Plain,
             treatment: Treatment::Opening,
         };
@@ -280,7 +379,7 @@ impl Connection {
     #[must_use]
     pub fn is_answered_by(&self, answer: &Segment) -> bool {
         let is_again = self.tries > 0 && self.first[0] == answer.seq;
-        !self.is(bit::ACTIVE) && (is_again || self.follows_syn(answer.ack, self.usual_wait))
+        !self.is(bit::ACTIVE) && (is_again || self.follows_syn(answer.ack, self.usual_wait.into()))
     }
 
     /// Whether `number` is what may follow the peer's SYN, of whose `payload` (TCP Fast Open) all,
@@ -301,7 +400,7 @@ impl Connection {
     #[must_use]
     #[inline]
     pub fn receiver_edge(&self, ack: u32, field: u16) -> u32 {
-        ack.wrapping_add(u32::from(field) << self.scales[1])
+        ack.wrapping_add(u32::from(field) << self.scales.of(PEER))
     }
 
     /// A SYN-ACK names a segment size too. Timestamps of both leave less of it (RFC 6691).
@@ -309,6 +408,7 @@ impl Connection {
         self.heed_mss(options);
         if self.is(bit::USED) && options.has_stamps {
             self.mss = self.mss.saturating_sub(STAMPS).max(LEAST_MSS);
+            self.option |= option::flag::STAMPED;
         }
         self.set(bit::USED, false);
     }

@@ -6,16 +6,16 @@
 //! a guest is delivered as it came: the guest may speak for itself. If it does not, its SYN-ACK is
 //! answered for it. What a guest says for itself is native, and passes bit for bit.
 
-use super::connection::{Connection, Treatment, Why, Wire, bit, later};
+use super::connection::{Asked, Connection, GUEST, PEER, Scales, Treatment, Why, Wire, bit, later};
 use super::segment::{Edit, Options, Segment, codes, ecn};
-use super::{Mode, Policy};
+use super::{Mode, Policy, option};
 
 /// Tries of a SYN or SYN-ACK that carry ECN flags; later ones carry none.
 const TRIES_WITH_ECN: u8 = 2;
 /// The first window of a guest that is held to it, in segments (RFC 6928).
 const INITIAL_SEGMENTS: u32 = 10;
 /// The counter of marked segments begins with this on both sides (RFC 9768, section 3.2.1).
-pub(super) const FIRST_COUNT: u32 = 5;
+pub(super) const FIRST_COUNT: u8 = 5;
 
 /// A guest's SYN: the entry that it makes, and what becomes of the frame.
 #[must_use]
@@ -24,9 +24,9 @@ pub fn ask(policy: &Policy, syn: &Segment, options: &Options) -> (Connection, Ed
     connection.set(bit::ACTIVE, true);
     connection.first[0] = syn.seq;
     (connection.una, connection.nxt) = (syn.seq, syn.end());
-    connection.scales[0] = options.scale.unwrap_or(0);
+    connection.scales = connection.scales.with(GUEST, options.scale.unwrap_or(0));
     connection.set(bit::SCALED, options.scale.is_some());
-    connection.asked.0 = syn.codes;
+    connection.asked = Asked::new(syn.codes, ecn::NOT);
     connection.treatment = match syn.codes {
         _ if options.is_signed => Treatment::Untouched(Why::Signed),
         _ if options.is_multipath => Treatment::Untouched(Why::Multipath),
@@ -49,7 +49,7 @@ pub fn ask_again(connection: &mut Connection, policy: &Policy) -> Edit {
         return Edit::NONE;
     }
     let asked = if policy.mode == Mode::EchoPublished { codes::ASK_CLASSIC } else { codes::ASK_ACCURATE };
-    connection.asked.0 = asked;
+    connection.asked = Asked::new(asked, ecn::NOT);
     // A server that knows only RFC 3168 refuses its flags on a SYN that is ECN-capable, unless AE
     // is set, which says that the sender knows what it does.
     let capable = policy.marks_all() && asked == codes::ASK_ACCURATE;
@@ -61,16 +61,21 @@ pub fn ask_again(connection: &mut Connection, policy: &Policy) -> Edit {
 pub fn offered(syn: &Segment, options: &Options) -> Connection {
     let mut connection = Connection::new(options);
     connection.first[1] = syn.seq;
-    connection.usual_wait = syn.payload;
-    connection.scales[1] = options.scale.unwrap_or(0);
+    connection.usual_wait = early(syn);
+    connection.scales = connection.scales.with(PEER, options.scale.unwrap_or(0));
     connection.set(bit::SCALED, options.scale.is_some());
-    connection.asked = (syn.codes, syn.ecn);
+    connection.asked = Asked::new(syn.codes, syn.ecn);
     if options.is_signed {
         connection.treatment = Treatment::Untouched(Why::Signed);
     } else if options.is_multipath {
         connection.treatment = Treatment::Untouched(Why::Multipath);
     }
     connection
+}
+
+/// Payload of a SYN (TCP Fast Open, RFC 7413).
+pub(super) fn early(syn: &Segment) -> u16 {
+    syn.payload.min(u16::MAX.into()) as u16
 }
 
 /// What a guest is shown of the peer's SYN: a mark on it is none that the guest asked for. What
@@ -89,7 +94,7 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
     connection.first[0] = answer.seq;
     (connection.una, connection.nxt) = (answer.seq, answer.end());
     connection.heed_answer(options);
-    settle_scale(connection, options.scale, 0);
+    settle_scale(connection, options.scale, GUEST);
     if options.is_signed {
         connection.treatment = Treatment::Untouched(Why::Signed);
     }
@@ -99,7 +104,7 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
         }
         return Edit::NONE;
     }
-    let (asked, seen) = connection.asked;
+    let (asked, seen) = (connection.asked.code(), connection.asked.met());
     let accurate = codes::received(seen);
     let wire = match (answer.codes, asked) {
         // The guest knows AccECN.
@@ -128,7 +133,14 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
         connection.usual_wait = 0;
     }
     let capable = policy.marks_all() && wire == Wire::Accurate;
-    Edit { codes: Some(said), ecn: capable.then_some(ecn::ECT0), ..Edit::NONE }
+    let mut told = None;
+    if wire == Wire::Accurate {
+        // A box on the way may have dropped the first one for its option (RFC 9768, section
+        // 3.2.3.2.2).
+        connection.option |= if is_again { option::flag::OFF } else { 0 };
+        told = option::with(connection, answer);
+    }
+    Edit { codes: Some(said), ecn: capable.then_some(ecn::ECT0), option: told, ..Edit::NONE }
 }
 
 /// The SYN-ACK for a guest, which answers the guest's SYN.
@@ -136,24 +148,28 @@ pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, 
     if matches!(connection.treatment, Treatment::Native | Treatment::Untouched(_)) {
         if connection.treatment == Treatment::Native && policy.translates() && connection.una == connection.first[0] {
             connection.heed_answer(options);
-            settle_scale(connection, options.scale, 1);
+            settle_scale(connection, options.scale, PEER);
             connection.una = answer.ack;
-            native(connection, agreed(connection.asked.0, answer.codes));
+            native(connection, agreed(connection.asked.code(), answer.codes));
             connection.set(bit::FIRST_IN, false);
             if codes::said_of(answer.codes) == Some(ecn::CE) {
-                connection.ace_seen = (FIRST_COUNT as u8 + 1) & 7;
+                connection.ace_seen = (FIRST_COUNT + 1) & 7;
             }
         }
         connection.first[1] = answer.seq;
         return Edit::NONE;
     }
     if !policy.translates() {
+        if connection.treatment == Treatment::Opening {
+            connection.heed_answer(options);
+        }
         connection.treatment = Treatment::Plain;
         return Edit::NONE;
     }
     let hidden = Edit {
         codes: (answer.codes != codes::NONE).then_some(codes::NONE),
         ecn: (answer.ecn != ecn::NOT).then_some(ecn::NOT),
+        hides: answer.option,
         ..Edit::NONE
     };
     if connection.treatment != Treatment::Opening {
@@ -162,23 +178,25 @@ pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, 
     }
     connection.first[1] = answer.seq;
     connection.heed_answer(options);
-    settle_scale(connection, options.scale, 1);
+    settle_scale(connection, options.scale, PEER);
     connection.una = answer.ack;
     connection.edge = answer.ack.wrapping_add(u32::from(answer.window));
-    let wire = agreed(connection.asked.0, answer.codes);
+    let wire = agreed(connection.asked.code(), answer.codes);
     if wire == Wire::Plain {
         connection.treatment = Treatment::Plain;
         return hidden;
     }
     begin(connection, policy, wire);
-    connection.asked.1 = answer.ecn;
+    // RFC 9768, section 3.2.3.2.4.
+    connection.option |= if answer.option.is_some_and(|told| told.is_zeroed) { option::flag::IGNORED } else { 0 };
+    connection.asked = Asked::new(connection.asked.code(), answer.ecn);
     connection.set(bit::FIRST_OUT, wire == Wire::Accurate);
     count_handshake(connection, answer.ecn);
     let sent_capable = policy.marks_all() && wire == Wire::Accurate && connection.tries <= TRIES_WITH_ECN;
     match codes::said_of(answer.codes) {
         // The codepoint that was sent did not arrive: the network clears it.
         Some(ecn::NOT) if sent_capable => connection.set(bit::BLEACHED, true),
-        Some(ecn::CE) => connection.ace_seen = (FIRST_COUNT as u8 + 1) & 7,
+        Some(ecn::CE) => connection.ace_seen = (FIRST_COUNT + 1) & 7,
         _ => {}
     }
     if answer.ecn == ecn::CE {
@@ -201,7 +219,7 @@ fn agreed(asked: u8, said: u8) -> Wire {
 fn native(connection: &mut Connection, wire: Wire) -> Edit {
     connection.treatment = Treatment::Native;
     connection.wire = wire;
-    connection.ace_seen = FIRST_COUNT as u8;
+    connection.ace_seen = FIRST_COUNT;
     connection.set(bit::FIRST_IN, wire == Wire::Accurate);
     connection.round_end = connection.nxt;
     Edit::NONE
@@ -217,9 +235,8 @@ fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
     }
     connection.wire = wire;
     connection.treatment = Treatment::Translated;
-    connection.ce_segments = FIRST_COUNT;
-    connection.ce_said = FIRST_COUNT;
-    connection.ace_seen = FIRST_COUNT as u8;
+    (connection.ace_told, connection.ce_untold) = (FIRST_COUNT, 0);
+    connection.ace_seen = FIRST_COUNT;
     connection.round_end = connection.nxt;
     connection.reduced_to = connection.una;
 }
@@ -227,17 +244,18 @@ fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
 /// A marked packet of the handshake counts as one, and is told by the handshake's own code.
 fn count_handshake(connection: &mut Connection, seen: u8) {
     if connection.wire == Wire::Accurate && seen == ecn::CE {
-        connection.ce_segments = FIRST_COUNT + 1;
-        connection.ce_said = FIRST_COUNT + 1;
+        connection.ace_told = FIRST_COUNT + 1;
     }
 }
 
 /// Scales count only if both sides sent one (RFC 7323, section 2.2).
 fn settle_scale(connection: &mut Connection, scale: Option<u8>, side: usize) {
     match scale {
-        Some(scale) if connection.is(bit::SCALED) => connection.scales[side] = scale,
+        Some(scale) if connection.is(bit::SCALED) => {
+            connection.scales = connection.scales.with(side, scale);
+        }
         _ => {
-            connection.scales = [0; 2];
+            connection.scales = Scales::default();
             connection.set(bit::SCALED, false);
         }
     }

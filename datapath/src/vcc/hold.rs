@@ -22,7 +22,7 @@ use crate::wheel::Wheel;
 
 /// Acknowledgements that wait, at most. With one each 20 ms for two segments, so many connections
 /// have 5 Gbit/s.
-pub const MOST: u32 = 4096;
+pub const MOST: u16 = 4096;
 /// The longest wait, in microseconds: half of what a delayed acknowledgement may take on Linux, and
 /// a tenth of its shortest timeout. 800 connections of two segments each 20 ms fill 1 Gbit/s.
 pub(super) const LONGEST_US: u32 = 20_000;
@@ -30,7 +30,7 @@ pub(super) const LONGEST_US: u32 = 20_000;
 const PROBE_SLACK_US: u32 = 1_500;
 const US: u64 = 1_000;
 /// No place.
-pub const NONE: u32 = u32::MAX;
+pub const NONE: u16 = u16::MAX;
 
 /// A place for one that waits.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ struct Place {
 #[derive(Debug)]
 pub struct Holds {
     places: Vec<Place>,
-    vacant: Vec<u32>,
+    vacant: Vec<u16>,
     wheel: Wheel,
     /// By endpoint and by tenant, how many wait.
     endpoints: Vec<u32>,
@@ -57,7 +57,7 @@ impl Holds {
         Holds {
             places: (0..MOST).map(|_| Place::default()).collect(),
             vacant: (0..MOST).rev().collect(),
-            wheel: Wheel::new(MOST as usize),
+            wheel: Wheel::new(MOST.into()),
             endpoints: Vec::new(),
             tenants: Vec::new(),
         }
@@ -81,12 +81,12 @@ impl Holds {
         &mut self,
         pool: &mut Pool,
         (now, wait_us): (Instant, u32),
-        (owner, id, place): (Owner, Id, u32),
+        (owner, id, place): (Owner, Id, u16),
         memory: frame::Owner,
         frame: Frame,
-    ) -> Result<u32, Frame> {
+    ) -> Result<u16, Frame> {
         if self.is_of(place, id) {
-            let queue = &mut self.places[place as usize].frame;
+            let queue = &mut self.places[usize::from(place)].frame;
             queue.clear(pool);
             queue.push(pool, frame);
             return Ok(place);
@@ -98,20 +98,20 @@ impl Holds {
             return Err(frame);
         }
         let Some(place) = self.vacant.pop() else { return Err(frame) };
-        let Place { frame: queue, whose } = &mut self.places[place as usize];
+        let Place { frame: queue, whose } = &mut self.places[usize::from(place)];
         queue.own(memory);
         queue.push(pool, frame);
         *whose = Some((owner, id));
         self.endpoints[endpoint] += 1;
         self.tenants[tenant] += 1;
-        self.wheel.insert(place, now, now.plus_ns(u64::from(wait_us.min(LONGEST_US)) * US));
+        self.wheel.insert(place.into(), now, now.plus_ns(u64::from(wait_us.min(LONGEST_US)) * US));
         Ok(place)
     }
 
     /// The next frame whose time has come: for whom, of which connection, and where it waited.
-    pub fn due(&mut self, pool: &mut Pool, now: Instant) -> Option<(EndpointId, Id, u32, Frame)> {
+    pub fn due(&mut self, pool: &mut Pool, now: Instant) -> Option<(EndpointId, Id, u16, Frame)> {
         loop {
-            let place = self.wheel.expire(now)?;
+            let place = self.wheel.expire(now)? as u16;
             if let Some((owner, id, frame)) = self.take(pool, place) {
                 return Some((owner.endpoint, id, place, frame));
             }
@@ -125,11 +125,11 @@ impl Holds {
     }
 
     /// What a connection had waiting is said by a later frame.
-    pub fn supersede(&mut self, pool: &mut Pool, id: Id, place: u32) {
+    pub fn supersede(&mut self, pool: &mut Pool, id: Id, place: u16) {
         if self.is_of(place, id)
             && let Some((_, _, frame)) = self.take(pool, place)
         {
-            self.wheel.remove(place);
+            self.wheel.remove(place.into());
             pool.free(frame);
         }
     }
@@ -146,10 +146,10 @@ impl Holds {
     pub fn clear_endpoint(&mut self, pool: &mut Pool, endpoint: EndpointId) -> u32 {
         let count = self.count(endpoint);
         for place in 0..if count > 0 { MOST } else { 0 } {
-            if self.places[place as usize].whose.is_some_and(|(owner, _)| owner.endpoint == endpoint)
+            if self.places[usize::from(place)].whose.is_some_and(|(owner, _)| owner.endpoint == endpoint)
                 && let Some((_, _, frame)) = self.take(pool, place)
             {
-                self.wheel.remove(place);
+                self.wheel.remove(place.into());
                 pool.free(frame);
             }
         }
@@ -160,7 +160,7 @@ impl Holds {
     pub fn clear(&mut self, pool: &mut Pool) {
         for place in 0..MOST {
             if let Some((_, _, frame)) = self.take(pool, place) {
-                self.wheel.remove(place);
+                self.wheel.remove(place.into());
                 pool.free(frame);
             }
         }
@@ -169,19 +169,19 @@ impl Holds {
     /// How many wait.
     #[must_use]
     pub fn frames(&self) -> usize {
-        MOST as usize - self.vacant.len()
+        usize::from(MOST) - self.vacant.len()
     }
 
     fn count(&self, endpoint: EndpointId) -> u32 {
         self.endpoints.get(endpoint.0 as usize).copied().unwrap_or(0)
     }
 
-    fn is_of(&self, place: u32, id: Id) -> bool {
-        self.places.get(place as usize).is_some_and(|place| place.whose.is_some_and(|(_, other)| other == id))
+    fn is_of(&self, place: u16, id: Id) -> bool {
+        self.places.get(usize::from(place)).is_some_and(|place| place.whose.is_some_and(|(_, other)| other == id))
     }
 
-    fn take(&mut self, pool: &mut Pool, place: u32) -> Option<(Owner, Id, Frame)> {
-        let Place { frame, whose } = &mut self.places[place as usize];
+    fn take(&mut self, pool: &mut Pool, place: u16) -> Option<(Owner, Id, Frame)> {
+        let Place { frame, whose } = &mut self.places[usize::from(place)];
         let (owner, id) = whose.take()?;
         let frame = frame.pop(pool)?;
         self.endpoints[owner.endpoint.0 as usize] -= 1;
@@ -296,7 +296,7 @@ mod tests {
             match holds.hold(
                 &mut pool,
                 (Instant(0), 1000),
-                (owner(endpoint), Id(number), NONE),
+                (owner(endpoint.into()), Id(number.into()), NONE),
                 frame::Owner::NOBODY,
                 frame,
             ) {
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(pool.in_use(), 0);
         let alone = (0..MOST).filter(|&number| {
             let frame = frame(&mut pool, 1);
-            let whose = (owner(0), Id(number), NONE);
+            let whose = (owner(0), Id(number.into()), NONE);
             let held = holds.hold(&mut pool, (Instant(0), 1000), whose, frame::Owner::NOBODY, frame);
             held.map_err(|frame| pool.free(frame)).is_ok()
         });

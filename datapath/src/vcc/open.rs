@@ -3,14 +3,15 @@
 
 use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Segment, codes, ecn};
-use super::{Counters, Policy, Waits, control, handshake, hold, watch, window};
+use super::{Counters, Policy, Waits, control, handshake, hold, option, watch, window};
 use crate::units::Instant;
 use crate::wire::tcp_flags;
 
 /// Segments in a row without any sign of ECN, after which the peer counts as having lost its state.
 const BARE_MOST: u8 = 3;
-/// How far the counter may advance in one acknowledgement, so that it is never taken for less.
-const ACE_STEP_MOST: u32 = 6;
+/// How far the counter may advance in one segment without option, so that it is never taken for
+/// less.
+const ACE_STEP_MOST: u16 = 6;
 /// How much longer than a round trip a guest may take to heed its first lowered window, in us:
 /// frames wait in its port's ring.
 const GRACE_US: u32 = 5_000;
@@ -47,8 +48,14 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
     }
     let is_capable =
         !connection.is(bit::BLEACHED) && if policy.marks_all() { true } else { segment.payload > 0 && !again };
+    let mut told = None;
     let says = match connection.wire {
-        Wire::Accurate => counter(connection),
+        Wire::Accurate => {
+            let is_due = connection.is(bit::FIRST_OUT) || connection.ce_untold > 0 || option::is_due(connection);
+            told = if is_due { option::with(connection, segment) } else { None };
+            option::sent(connection, told.is_some(), segment.came_twice);
+            counter(connection, told.is_some())
+        }
         Wire::Classic => {
             let latched = if connection.is(bit::LATCHED) { codes::ECE } else { 0 };
             let reduced = segment.payload > 0 && is_new && connection.is(bit::CWR_DUE);
@@ -63,6 +70,7 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
         ecn: is_capable.then_some(ecn::ECT0).filter(|&ecn| ecn != segment.ecn),
         codes: (says != segment.codes).then_some(says),
         is_counter: connection.wire == Wire::Accurate,
+        option: told,
         ..Edit::NONE
     }
 }
@@ -97,15 +105,18 @@ pub(super) fn beyond(connection: &Connection, now: Instant, policy: &Policy, seg
     over.div_ceil(u32::from(size).max(1)).min(segment.segments)
 }
 
-/// What the next segment shows of the marks that arrived.
-fn counter(connection: &mut Connection) -> u8 {
+/// What the next segment shows of the marks that arrived. With an option all at once, since the
+/// peer can tell how often the counter wraps.
+fn counter(connection: &mut Connection, has_option: bool) -> u8 {
     if connection.is(bit::FIRST_OUT) {
         connection.set(bit::FIRST_OUT, false);
-        return codes::received(connection.asked.1);
+        return codes::received(connection.asked.met());
     }
-    let left = connection.ce_segments.wrapping_sub(connection.ce_said);
-    connection.ce_said = connection.ce_said.wrapping_add(left.min(ACE_STEP_MOST));
-    (connection.ce_said & 7) as u8
+    let untold = connection.ce_untold;
+    let told = if has_option { untold } else { untold.min(ACE_STEP_MOST) };
+    connection.ce_untold = untold - told;
+    connection.ace_told = connection.ace_told.wrapping_add(told as u8);
+    connection.ace_told & 7
 }
 
 /// A segment without SYN for a guest.
@@ -155,6 +166,7 @@ pub(super) fn receive_open(
     if is_translated {
         edit.ecn = (segment.ecn != ecn::NOT).then_some(ecn::NOT);
         edit.codes = (segment.codes != codes::NONE).then_some(codes::NONE);
+        edit.hides = segment.option;
     }
     edit
 }
@@ -167,7 +179,7 @@ fn is_aborted_by(connection: &Connection, reset: &Segment) -> bool {
 /// Whether the peer's switch seems to have lost its state: it began with ECN on all its frames, and
 /// now neither a codepoint nor a counter comes. Nobody would report marks.
 fn has_forgotten(connection: &mut Connection, segment: &Segment) -> bool {
-    let began = connection.wire == Wire::Accurate && connection.asked.1 != ecn::NOT;
+    let began = connection.wire == Wire::Accurate && connection.asked.met() != ecn::NOT;
     // A stranger does not know what the guest has sent.
     if !began || before(segment.ack, connection.una) || before(connection.nxt, segment.ack) {
         return false;
@@ -189,8 +201,11 @@ fn count_marks(connection: &mut Connection, segment: &Segment, counters: &mut Co
             connection.set(bit::LATCHED, true);
         }
     }
+    if connection.wire == Wire::Accurate && segment.payload > 0 {
+        option::count(connection, segment);
+    }
     if is_marked {
-        connection.ce_segments = connection.ce_segments.wrapping_add(segment.segments);
+        connection.ce_untold = connection.ce_untold.saturating_add(segment.segments as u16);
         counters.hidden_marks += u64::from(segment.segments);
     }
 }
@@ -257,9 +272,10 @@ fn acknowledge(
         && !segment.has(tcp_flags::FIN)
     {
         let wait_us = hold::wait_us(connection.srtt, two, connection.window);
-        waits.us = hold::patient_us(wait_us, connection.usual_wait);
+        let usual = u32::from(connection.usual_wait);
+        waits.us = hold::patient_us(wait_us, usual);
         if connection.held == hold::NONE {
-            connection.usual_wait = hold::usual_us(connection.usual_wait, waits.us);
+            connection.usual_wait = hold::usual_us(usual, waits.us) as u16;
         }
     }
     told
@@ -285,9 +301,10 @@ fn reported(connection: &mut Connection, segment: &Segment, acked: u32) -> u32 {
         }
         Wire::Accurate => {
             let shown = segment.codes;
+            let news = option::news(connection, segment.option, acked);
             if connection.is(bit::FIRST_IN) {
                 connection.set(bit::FIRST_IN, false);
-                let early = core::mem::take(&mut connection.usual_wait);
+                let early = core::mem::take(&mut connection.usual_wait).into();
                 // Only what acknowledges the SYN-ACK alone says it so; later the same bits are the
                 // counter.
                 let is_first = acked <= 1 && connection.follows_syn(segment.seq, early);
@@ -295,13 +312,23 @@ fn reported(connection: &mut Connection, segment: &Segment, acked: u32) -> u32 {
                     if said == ecn::NOT {
                         connection.set(bit::BLEACHED, true);
                     }
-                    connection.ace_seen = (handshake::FIRST_COUNT as u8 + u8::from(said == ecn::CE)) & 7;
+                    connection.ace_seen = (handshake::FIRST_COUNT + u8::from(said == ecn::CE)) & 7;
                     return if said == ecn::CE { u32::from(connection.mss) } else { 0 };
                 }
             }
             let delta = shown.wrapping_sub(connection.ace_seen) & 7;
             connection.ace_seen = shown;
-            u32::from(delta) * u32::from(connection.mss)
+            let by_segments = u32::from(delta) * u32::from(connection.mss);
+            match news {
+                // Else they are marks on segments without data.
+                Some(bytes) if bytes > 0 => bytes,
+                Some(_) => by_segments,
+                None => {
+                    // What an option tells later includes it.
+                    connection.ce_bytes_seen = connection.ce_bytes_seen.plus(by_segments);
+                    by_segments
+                }
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 //! trusts nothing: a record that fits no endpoint, or whose values no connection has, is left out.
 //! Segments that were being timed are not, and every connection counts as used just now.
 
-use super::connection::{Connection, Treatment, Wire, bit};
+use super::connection::{Asked, Connection, Count, GUEST, PEER, Scales, Treatment, Wire, bit};
 use super::connections::{Class, Key};
 use super::segment::Options;
 use super::{Owner, Vcc, control};
@@ -14,9 +14,9 @@ use crate::units::Instant;
 use crate::wire::{FlowKey, be16, be32};
 
 /// Bytes of a record.
-pub const BYTES: usize = 128;
+pub const BYTES: usize = 138;
 /// Goes up when a record's bytes change their meaning; it is the first of them.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Where an endpoint's number is.
 const ENDPOINT: usize = 4;
 /// Where a flow is.
@@ -66,11 +66,15 @@ fn write(record: &mut [u8; BYTES], now: Instant, key: &Key, c: &Connection) -> b
     out.put(key.flow.to_bytes());
     let words = [c.una, c.nxt, c.edge, c.window, c.ssthresh, c.round_end, c.reduced_to, c.acked, c.marked, c.grown];
     words.into_iter().for_each(|word| out.put(word.to_be_bytes()));
-    let words = [c.first[0], c.first[1], c.ce_segments, c.ce_said, c.srtt, c.alpha, armed_us];
+    let words = [c.first[0], c.first[1], c.ce_untold.into(), c.ace_told.into(), c.srtt, c.alpha, armed_us];
     words.into_iter().for_each(|word| out.put(word.to_be_bytes()));
     out.put(c.mss.to_be_bytes());
     out.put(c.pace.to_be_bytes());
-    out.put([c.scales[0], c.scales[1], c.ace_seen, c.tries, c.asked.0, c.asked.1, c.idle_rounds, c.zero_codes]);
+    let scales = [GUEST, PEER].map(|side| c.scales.of(side));
+    let (asked, met) = (c.asked.code(), c.asked.met());
+    out.put([scales[0], scales[1], c.ace_seen, c.tries, asked, met, c.idle_rounds, c.zero_codes]);
+    [c.ect_bytes, c.ce_bytes, c.ce_bytes_seen].into_iter().for_each(|count| out.put(count.bytes()));
+    out.put([c.option, c.arrived]);
     true
 }
 
@@ -90,16 +94,21 @@ fn read(record: &[u8; BYTES], now: Instant) -> Option<(Key, Connection)> {
     let rest = WORDS + 4 * 17;
     let &[scale, peer_scale, ace_seen, tries, asked, met, idle_rounds, zero_codes] =
         record[rest + 4..].first_chunk::<8>()?;
+    let counts = rest + 12;
     let mut c = Connection::new(&Options { mss: Some(be16(record, rest)), ..Options::default() });
     c.bits = be16(record, 2) & !bit::TIMED;
     (c.una, c.nxt, c.edge, c.window, c.ssthresh) = (word(0), word(1), word(2), word(3), word(4));
     (c.round_end, c.reduced_to, c.acked, c.marked, c.grown) = (word(5), word(6), word(7), word(8), word(9));
-    (c.first, c.ce_segments, c.ce_said, c.srtt, c.alpha) =
-        ([word(10), word(11)], word(12), word(13), word(14), word(15));
+    (c.first, c.ce_untold, c.ace_told) = ([word(10), word(11)], word(12) as u16, word(13) as u8);
+    (c.srtt, c.alpha) = (word(14), word(15));
     c.armed_at = ((now.0 / 1000) as u32).wrapping_add(word(16));
     c.pace = be16(record, rest + 2).min(256);
-    (c.scales, c.ace_seen, c.tries, c.asked) = ([scale, peer_scale], ace_seen & 7, tries, (asked & 7, met & 3));
+    c.scales = Scales::default().with(GUEST, scale).with(PEER, peer_scale);
+    (c.ace_seen, c.tries, c.asked) = (ace_seen & 7, tries, Asked::new(asked, met));
     (c.idle_rounds, c.zero_codes) = (idle_rounds, zero_codes);
+    let count = |number: usize| Count::of(be32(record, counts + 3 * number) >> 8);
+    (c.ect_bytes, c.ce_bytes, c.ce_bytes_seen) = (count(0), count(1), count(2));
+    (c.option, c.arrived) = (record[counts + 9], record[counts + 10]);
     (c.treatment, c.wire) = (treatment, wire);
     let is_sound = c.mss == be16(record, rest)
         && scale.max(peer_scale) <= MOST_SCALE

@@ -1,9 +1,12 @@
 //! A TCP header as this stage needs it, its options, and the edits that the stage may make.
 //!
-//! An [`Edit`] changes fixed header fields only: IP's ECN field, TCP's three ECN flags and the
-//! window. A whole checksum is updated by RFC 1624. A partial one is the sum of the pseudo-header
-//! alone (virtio 1.2, section 5.1.6), in which none of these fields takes part: it stays.
+//! An [`Edit`] changes fixed header fields: IP's ECN field, TCP's three ECN flags and the window;
+//! and AccECN's option, see [`super::option`]. A whole checksum is updated by RFC 1624. A partial
+//! one is the sum of the pseudo-header alone (virtio 1.2, section 5.1.6), in which none of these
+//! fields takes part: it stays.
 
+use super::connection::before;
+use super::option::{self, Counts};
 use crate::checksum;
 use crate::offload::{Gso, GsoEcn, Offload};
 use crate::segment::segments;
@@ -73,6 +76,8 @@ pub(super) const ACKNOWLEDGEMENT: usize = 8;
 const WORD: usize = 12;
 /// Of the lowest of AE, CWR and ECE in them.
 const CODES_SHIFT: u32 = 22;
+/// Of the data offset.
+const WORDS_SHIFT: u32 = 28;
 /// Of the lowest flag.
 const FLAGS_SHIFT: u32 = 16;
 
@@ -104,6 +109,12 @@ impl Word {
     pub fn is_ack_with(self, codes: u8) -> bool {
         const ACK: u32 = (tcp_flags::ACK as u32) << FLAGS_SHIFT;
         self.0 & (7 << CODES_SHIFT | ACK) == u32::from(codes) << CODES_SHIFT | ACK
+    }
+
+    /// Words of four bytes that the header has.
+    #[inline(always)]
+    pub fn words(self) -> u8 {
+        (self.0 >> WORDS_SHIFT) as u8
     }
 
     /// The window field.
@@ -149,25 +160,31 @@ pub struct Options {
     pub has_stamps: bool,
 }
 
-/// What a walk through the options of any length finds; what is malformed ends it.
-#[must_use]
-pub fn options(bytes: &[u8]) -> Options {
+/// The options behind a TCP header, of any length, each with where it begins; what is malformed
+/// ends them. Each has a kind and a length.
+pub(super) fn each_option(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     const END: u8 = 0;
     const NOP: u8 = 1;
-    let mut found = Options::default();
-    let mut rest = bytes;
-    while let [kind, tail @ ..] = rest {
-        match *kind {
-            END => break,
-            NOP => {
-                rest = tail;
-                continue;
-            }
-            _ => {}
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        while bytes.get(at) == Some(&NOP) {
+            at += 1;
         }
-        let Some(option) = tail.first().and_then(|&len| rest.get(..usize::from(len))) else { break };
+        let rest = bytes.get(at..)?;
+        let &[kind, len, ..] = rest else { return None };
+        let option = rest.get(..usize::from(len)).filter(|option| kind != END && option.len() >= 2)?;
+        let begin = at;
+        at += option.len();
+        Some((begin, option))
+    })
+}
+
+/// What the options say, of any length.
+#[must_use]
+pub fn options(bytes: &[u8]) -> Options {
+    let mut found = Options::default();
+    for (_, option) in each_option(bytes) {
         match option {
-            [_] | [] => break,
             [2, 4, high, low] => found.mss = Some(u16::from_be_bytes([*high, *low])),
             [3, 3, scale] => found.scale = Some((*scale).min(14)),
             [5, _, _, ..] => found.has_sack = true,
@@ -176,7 +193,6 @@ pub fn options(bytes: &[u8]) -> Options {
             [30, ..] => found.is_multipath = true,
             _ => {}
         }
-        rest = &rest[option.len()..];
     }
     found
 }
@@ -200,6 +216,12 @@ pub struct Segment {
     pub payload: u32,
     /// Segments on the wire.
     pub segments: u32,
+    /// Words of four bytes that its TCP header has.
+    pub words: u8,
+    /// It says that data came twice (RFC 2883); known where [`Segment::with_options`] looked.
+    pub came_twice: bool,
+    /// AccECN's option; known where [`Segment::with_options`] looked.
+    pub option: Option<Counts>,
 }
 
 impl Segment {
@@ -235,7 +257,24 @@ impl Segment {
             ecn,
             payload: Segment::payload_of(layout),
             segments: segments(layout, offload),
+            words: word.words(),
+            came_twice: false,
+            option: None,
         }
+    }
+
+    /// The same with what its options say of ECN and of data that came twice.
+    #[must_use]
+    pub(super) fn with_options(self, options: &[u8]) -> Segment {
+        let has_come_twice = |option: &[u8]| match option {
+            // The first block, which then lies below what is acknowledged.
+            [5, _, _, _, _, _, right @ ..] => {
+                right.first_chunk().is_some_and(|&right| !before(self.ack, u32::from_be_bytes(right)))
+            }
+            _ => false,
+        };
+        let came_twice = each_option(options).any(|(_, option)| has_come_twice(option));
+        Segment { came_twice, option: option::of(options), ..self }
     }
 
     /// Payload bytes of a frame.
@@ -291,9 +330,15 @@ impl Segment {
 
 /// The options of a frame's TCP header.
 #[must_use]
-pub fn options_of(bytes: &[u8], layout: &Layout) -> Options {
+pub fn options_in<'a>(bytes: &'a [u8], layout: &Layout) -> &'a [u8] {
     let at = usize::from(layout.l4_offset) + TCP_LEN..usize::from(layout.payload_offset);
-    bytes.get(at).map_or_else(Options::default, options)
+    bytes.get(at).unwrap_or_default()
+}
+
+/// What they say.
+#[must_use]
+pub fn options_of(bytes: &[u8], layout: &Layout) -> Options {
+    options(options_in(bytes, layout))
 }
 
 /// What is to be changed in a frame's headers; nothing where a field is `None`.
@@ -307,26 +352,37 @@ pub struct Edit {
     pub window: Option<u16>,
     /// The flags are AccECN's counter, which each segment of an offloaded frame shows.
     pub is_counter: bool,
+    /// AccECN's option, which is put in: see [`option::insert`].
+    pub option: Option<[u8; option::LEN]>,
+    /// That of the peer, which is overwritten.
+    pub hides: Option<Counts>,
 }
 
 impl Edit {
     /// Changes nothing.
-    pub const NONE: Edit = Edit { ecn: None, codes: None, window: None, is_counter: false };
+    pub const NONE: Edit = Edit { ecn: None, codes: None, window: None, is_counter: false, option: None, hides: None };
 
     /// Whether it changes nothing.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        self.ecn.is_none() && self.codes.is_none() && self.window.is_none()
+        self.ecn.is_none()
+            && self.codes.is_none()
+            && self.window.is_none()
+            && self.option.is_none()
+            && self.hides.is_none()
     }
 
-    /// Makes the changes. The frame has a whole TCP header.
+    /// Makes the changes, but for an option that is put in. The frame has a whole TCP header.
     pub fn apply(&self, bytes: &mut [u8], layout: &Layout, offload: &mut Offload) {
-        if let Some(mut headers) = Headers::of(bytes, layout) {
+        if let Some((mut headers, options)) = Headers::of(bytes, layout) {
+            if let Some(counts) = &self.hides {
+                option::hide(headers.tcp, options, offload, counts);
+            }
             self.write(&mut headers, layout.l3, offload);
         }
     }
 
-    /// The same, where the headers are at hand.
+    /// The same, where the headers are at hand, but for an option that is overwritten.
     #[inline(always)]
     pub(super) fn write(&self, Headers { ip, tcp }: &mut Headers, l3: L3, offload: &mut Offload) {
         if let Some(ecn) = self.ecn {
@@ -362,12 +418,14 @@ pub(super) struct Headers<'a> {
 }
 
 impl Headers<'_> {
-    /// Those of a frame of which both are known to be there.
+    /// Those of a frame of which both are known to be there; and TCP's options.
     #[inline(always)]
-    pub fn of<'a>(bytes: &'a mut [u8], layout: &Layout) -> Option<Headers<'a>> {
-        let (before, tcp) = bytes.split_at_mut_checked(layout.l4_offset.into())?;
+    pub fn of<'a>(bytes: &'a mut [u8], layout: &Layout) -> Option<(Headers<'a>, &'a mut [u8])> {
+        let (before, tcp) =
+            bytes.get_mut(..layout.payload_offset.into())?.split_at_mut_checked(layout.l4_offset.into())?;
         let ip = before.get_mut(usize::from(layout.l3_offset)..)?.first_chunk_mut()?;
-        Some(Headers { ip, tcp: tcp.first_chunk_mut()? })
+        let (tcp, options) = tcp.split_first_chunk_mut()?;
+        Some((Headers { ip, tcp }, options))
     }
 }
 

@@ -1,9 +1,9 @@
 //! What is done with a frame, and why, without doing it: for traces. The same functions decide as
 //! for real frames, on a copy of the connection.
 
-use super::connection::{Connection, Treatment, Why, Wire, before, bit};
+use super::connection::{Connection, PEER, Treatment, Why, Wire, before, bit};
 use super::connections::Key;
-use super::segment::{Edit, Segment, codes, ecn, options_of};
+use super::segment::{Edit, Segment, codes, ecn, options_in, options_of};
 use super::{Call, Counters, Mode, Vcc, Waits, handshake, is_tcp, open};
 use crate::ids::EndpointId;
 use crate::offload::Offload;
@@ -53,8 +53,8 @@ impl Told {
     }
 
     fn of(self, connection: &Connection, edit: Edit) -> Told {
-        let &Connection { treatment, wire, alpha, scales: [_, scale], .. } = connection;
-        Told { treatment, wire, edit, scale, alpha, is_deaf: connection.is(bit::DEAF), ..self }
+        let &Connection { treatment, wire, alpha, scales, .. } = connection;
+        Told { treatment, wire, edit, scale: scales.of(PEER), alpha, is_deaf: connection.is(bit::DEAF), ..self }
     }
 }
 
@@ -75,7 +75,8 @@ impl Vcc {
         (bytes, layout, offload): (&'a [u8], &'a Layout, &Offload),
     ) -> Option<Seen<'a>> {
         let call = self.call(now, endpoint)?;
-        let (segment, flow) = (Segment::of(bytes, layout, offload)?, FlowKey::of(bytes, layout)?);
+        let segment = Segment::of(bytes, layout, offload)?.with_options(options_in(bytes, layout));
+        let flow = FlowKey::of(bytes, layout)?;
         Some(Seen { call, bytes, layout, segment, flow })
     }
 
@@ -259,6 +260,12 @@ impl Told {
                     write!(f, "; says that the window was reduced")?;
                 }
             }
+        }
+        if self.edit.option.is_some() {
+            write!(f, "; tells how many bytes arrived marked (AccECN's option)")?;
+        }
+        if self.edit.hides.is_some() {
+            write!(f, "; AccECN's option hidden")?;
         }
         if self.waits_us > 0 {
             write!(f, "; waits {} us, as the window is below two segments", self.waits_us)?;

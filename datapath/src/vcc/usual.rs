@@ -1,4 +1,5 @@
-//! What most frames are: a TCP segment over IPv4 without options, of a connection that is open.
+//! What most frames are: a TCP segment over IPv4, without options but timestamps, of a connection
+//! that is open.
 //!
 //! Of a translated connection most are data in order, or acknowledgements that advance, and nothing
 //! new is said of marks. A few comparisons tell that they are so; then what is left of [`open`] is
@@ -8,25 +9,27 @@
 use super::connection::{Connection, Wire, bit};
 use super::control::{self, Feedback};
 use super::segment::{ACKNOWLEDGEMENT, Edit, Headers, SEQUENCE, Segment, Word, codes, ecn, set_ecn};
-use super::{Mode, Place, Policy, Waits, open, window};
+use super::{Mode, Place, Policy, Waits, open, option, window};
 use crate::frame::{Frame, Meta, Pool};
 use crate::offload::GsoEcn;
 use crate::units::{Direction, Instant};
-use crate::verdict::Reason;
 use crate::wire::{L3, L4, Tcp4, be32, ipv4, tcp_flags, transport};
 
 /// The headers of a segment, of IP and of TCP.
 pub(super) type Both = [[u8; ipv4::LEN]; 2];
 const _: () = assert!(ipv4::LEN == transport::TCP_LEN);
 
-/// Those of a frame that is so, and neither opens a connection nor ends one; and the flow that its
-/// endpoint sends in.
+/// A frame that is so, and neither opens a connection nor ends one.
+pub(super) struct Seen<'a> {
+    pub both: &'a mut Both,
+    /// What is behind them: options of TCP, and payload.
+    pub rest: &'a mut [u8],
+    pub meta: &'a mut Meta,
+}
+
+/// Such a frame, and the flow that its endpoint sends in.
 #[inline(always)]
-pub(super) fn seen<'a>(
-    pool: &'a mut Pool,
-    frame: &Frame,
-    direction: Direction,
-) -> Option<(&'a mut Both, &'a mut Meta, Tcp4)> {
+pub(super) fn seen<'a>(pool: &'a mut Pool, frame: &Frame, direction: Direction) -> Option<(Seen<'a>, Tcp4)> {
     const NOT_PLAIN: u8 = tcp_flags::SYN | tcp_flags::FIN | tcp_flags::RST;
     let (bytes, meta) = pool.parts_mut(frame);
     let layout = &meta.layout;
@@ -37,18 +40,57 @@ pub(super) fn seen<'a>(
     if usize::from(layout.l4_offset) != at + ipv4::LEN {
         return None;
     }
-    let both: &mut Both = bytes.get_mut(at..at + size_of::<Both>())?.as_chunks_mut().0.first_chunk_mut()?;
+    let (both, rest) = bytes.get_mut(at..)?.split_first_chunk_mut::<{ size_of::<Both>() }>()?;
+    let both: &mut Both = both.as_chunks_mut().0.first_chunk_mut()?;
     if both[1][transport::TCP_FLAGS] & NOT_PLAIN != 0 {
         return None;
     }
     let flow = Tcp4::of(&both[0], &both[1]);
-    Some((both, meta, if direction == Direction::Egress { flow } else { flow.reversed() }))
+    let flow = if direction == Direction::Egress { flow } else { flow.reversed() };
+    Some((Seen { both, rest, meta }, flow))
 }
 
-/// The segment that has these headers.
-#[inline(always)]
-pub(super) fn segment([ip, tcp]: &Both, meta: &Meta) -> Segment {
-    Segment::read(tcp, ip[1] & 3, &meta.layout, &meta.offload)
+impl Seen<'_> {
+    /// The segment, without what its options say.
+    #[inline(always)]
+    pub fn segment(&self) -> Segment {
+        let [ip, tcp] = &*self.both;
+        Segment::read(tcp, ip[1] & 3, &self.meta.layout, &self.meta.offload)
+    }
+
+    /// The same with it, where there are more than each segment of the connection has.
+    #[inline(always)]
+    fn segment_of(&mut self, connection: &Connection) -> Segment {
+        let segment = self.segment();
+        if segment.words == option::usual_words(connection) { segment } else { self.read(segment) }
+    }
+
+    #[inline(never)]
+    fn read(&mut self, segment: Segment) -> Segment {
+        segment.with_options(self.options())
+    }
+
+    fn options(&mut self) -> &mut [u8] {
+        let headers = usize::from(self.meta.layout.l4_offset) + transport::TCP_LEN;
+        let len = usize::from(self.meta.layout.payload_offset).saturating_sub(headers);
+        self.rest.get_mut(..len).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn edit(&mut self, edit: &Edit) {
+        if let Some(counts) = &edit.hides {
+            self.hide(counts);
+        }
+        let [ip, tcp] = &mut *self.both;
+        edit.write(&mut Headers { ip, tcp }, L3::Ipv4, &mut self.meta.offload);
+    }
+
+    #[inline(never)]
+    fn hide(&mut self, counts: &option::Counts) {
+        let (mut tcp, offload) = (self.both[1], self.meta.offload);
+        option::hide(&mut tcp, self.options(), &offload, counts);
+        self.both[1] = tcp;
+    }
 }
 
 /// Whether a policy asks for nothing but what is done here: for what guests send, and for what they
@@ -58,37 +100,39 @@ pub(super) fn of(policy: &Policy) -> [bool; 2] {
     [is_ours && policy.marks_all() && !policy.polices, is_ours && !policy.holds]
 }
 
-/// A guest sends it, and it is within the window that the guest was told.
-///
-/// # Errors
-/// None: it is what [`super::Vcc::send`] returns.
+/// A guest sends it, and it is within the window that the guest was told. The option that is to be
+/// put in, if any.
 #[inline(never)]
 pub(super) fn send(
     connection: &mut Connection,
     now: Instant,
     place: &Place,
-    both: &mut Both,
-    meta: &mut Meta,
-) -> Result<(), Reason> {
+    seen: Seen<'_>,
+) -> Option<[u8; option::LEN]> {
     const NEWS: u16 = bit::BLEACHED | bit::CWR_DUE | bit::FIRST_OUT | bit::LATCHED;
     let is_counter = connection.wire == Wire::Accurate;
+    let word = Word::of(&seen.both[1]);
     let is_usual = connection.is_translated()
         && place.is_usual[0]
-        && be32(&both[1], SEQUENCE) == connection.nxt
+        && be32(&seen.both[1], SEQUENCE) == connection.nxt
         && !connection.is(NEWS)
-        && !(is_counter && connection.ce_said != connection.ce_segments);
+        && !(is_counter
+            && (connection.ce_untold > 0
+                || option::has_news(connection)
+                || word.words() != option::usual_words(connection)));
     if !is_usual {
-        return send_slowly(connection, now, place, both, meta);
+        return send_slowly(connection, now, place, seen);
     }
+    let Seen { both: [ip, tcp], meta, .. } = seen;
     let payload = Segment::payload_of(&meta.layout);
     if payload > 0 {
         let end = connection.nxt.wrapping_add(payload);
         open::time(connection, now, end);
         connection.nxt = end;
     }
-    let [ip, tcp] = both;
-    let (ecn, word) = (ip[1] & 3, Word::of(tcp));
-    let says = if is_counter { (connection.ce_said & 7) as u8 } else { codes::NONE };
+    connection.arrived = 0;
+    let ecn = ip[1] & 3;
+    let says = if is_counter { connection.ace_told & 7 } else { codes::NONE };
     let edit = Edit {
         ecn: (ecn != ecn::ECT0).then_some(ecn::ECT0),
         codes: (word.codes() != says).then_some(says),
@@ -96,7 +140,7 @@ pub(super) fn send(
         ..Edit::NONE
     };
     edit.write(&mut Headers { ip, tcp }, L3::Ipv4, &mut meta.offload);
-    Ok(())
+    None
 }
 
 #[inline(never)]
@@ -104,34 +148,38 @@ fn send_slowly(
     connection: &mut Connection,
     now: Instant,
     place: &Place,
-    both: &mut Both,
-    meta: &mut Meta,
-) -> Result<(), Reason> {
-    let edit = open::send(connection, now, &place.policy, &segment(both, meta));
-    let [ip, tcp] = both;
-    edit.write(&mut Headers { ip, tcp }, L3::Ipv4, &mut meta.offload);
-    Ok(())
+    mut seen: Seen<'_>,
+) -> Option<[u8; option::LEN]> {
+    let segment = seen.segment_of(connection);
+    let edit = open::send(connection, now, &place.policy, &segment);
+    seen.edit(&edit);
+    edit.option
 }
 
 /// It is for a guest. It does not wait, and nothing does that it could take the place of.
 #[inline(never)]
-pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Place, both: &mut Both, meta: &mut Meta) {
-    let [ip, tcp] = &mut *both;
-    let (ecn, word) = (ip[1] & 3, Word::of(tcp));
+pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Place, seen: Seen<'_>) {
+    let (ecn, word) = (seen.both[0][1] & 3, Word::of(&seen.both[1]));
     let is_accurate = connection.wire == Wire::Accurate;
     let says = if is_accurate { connection.ace_seen } else { codes::NONE };
     let is_usual = connection.is_translated()
         && word.is_ack_with(says)
         && ecn != ecn::CE
         && !connection.is(bit::PENDING)
-        // A peer that knows AccECN and gives no sign of it may have lost its state.
-        && !(is_accurate && (ecn | says == 0 || connection.zero_codes != 0 || connection.is(bit::FIRST_IN)));
-    let (ack, flight) = (be32(tcp, ACKNOWLEDGEMENT), connection.flight());
+        && !(is_accurate
+            // Bytes are counted for the option, or it may be there.
+            && (Segment::payload_of(&seen.meta.layout) > 0
+                || word.words() != option::usual_words(connection)
+                // A peer that knows AccECN and gives no sign of it may have lost its state.
+                || ecn | says == 0
+                || connection.zero_codes != 0
+                || connection.is(bit::FIRST_IN)));
+    let (ack, flight) = (be32(&seen.both[1], ACKNOWLEDGEMENT), connection.flight());
     let acked = ack.wrapping_sub(connection.una);
     // Neither old nor of unsent data.
     let advances = acked.wrapping_sub(1) < flight && flight as i32 > 0;
     if !is_usual || !advances {
-        receive_slowly(connection, now, place, both, meta);
+        receive_slowly(connection, now, place, seen);
         return;
     }
     connection.una = ack;
@@ -144,6 +192,7 @@ pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Pla
         counters.acked_bytes += u64::from(acked);
         counters.lowered += u64::from(told.is_some());
     }
+    let Seen { both: [ip, tcp], meta, .. } = seen;
     if ecn != ecn::NOT {
         set_ecn(ip, L3::Ipv4, ecn::NOT);
     }
@@ -159,22 +208,20 @@ pub(super) fn receive_slowly(
     connection: &mut Connection,
     now: Instant,
     place: &mut Place,
-    both: &mut Both,
-    meta: &mut Meta,
+    mut seen: Seen<'_>,
 ) -> Waits {
     let mut waits = Waits::default();
     let Some(counters) = place.counters.as_deref_mut() else { return waits };
-    let seen = segment(both, meta);
-    let edit = open::receive_open(connection, now, &place.policy, &seen, (counters, &mut waits));
-    let [ip, tcp] = both;
-    edit.write(&mut Headers { ip, tcp }, L3::Ipv4, &mut meta.offload);
+    let segment = seen.segment_of(connection);
+    let edit = open::receive_open(connection, now, &place.policy, &segment, (counters, &mut waits));
+    seen.edit(&edit);
     waits
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Owner;
-    use super::super::connection::{Treatment, Why};
+    use super::super::connection::{Asked, PEER, Scales, Treatment, Why};
     use super::super::segment::Options;
     use super::*;
     use crate::frame;
@@ -213,12 +260,14 @@ mod tests {
             let other = 1 << dice.below(16);
             c.bits ^= dice.either(0, other);
         }
-        c.scales = [7, dice.below(15) as u8];
+        c.scales = Scales::default().with(PEER, dice.below(15) as u8);
         (c.zero_codes, c.idle_rounds) = (dice.either(0, 1), dice.below(16) as u8);
-        (c.ce_segments, c.ce_said) = (c.una, dice.either(c.una, c.una.wrapping_sub(3)));
+        (c.ace_told, c.ce_untold) = (dice.below(256) as u8, dice.either(0, 3) as u16);
         c.wire = if dice.below(2) == 0 { Wire::Classic } else { Wire::Accurate };
+        c.arrived = if c.wire == Wire::Accurate { dice.either(2, 8 + 3) } else { 0 };
         c.ace_seen = if c.wire == Wire::Accurate { dice.below(8) as u8 } else { 5 };
-        c.asked.1 = dice.either(ecn::ECT0, ecn::NOT);
+        c.asked = Asked::new(codes::ASK_ACCURATE, dice.either(ecn::ECT0, ecn::NOT));
+        c.option = dice.either(option::flag::ECT * ecn::ECT0, 0xff);
         c.treatment = dice.either(Treatment::Translated, Treatment::Untouched(Why::Codes));
         c
     }
@@ -255,6 +304,10 @@ mod tests {
         ([ip, tcp], meta)
     }
 
+    fn seen_of<'a>(both: &'a mut Both, meta: &'a mut Meta) -> Seen<'a> {
+        Seen { both, rest: &mut [], meta }
+    }
+
     const NOW: Instant = Instant(3_000_000_000);
 
     proptest! {
@@ -266,11 +319,12 @@ mod tests {
             let (mut one, place) = (connection(&mut dice), place(&mut dice));
             one.bits &= !dice.either(bit::FIRST_OUT | bit::CWR_DUE, 0);
             let seq = dice.either(one.nxt, one.nxt.wrapping_sub(1448));
-            let says = if one.wire == Wire::Accurate { dice.either(one.ce_said as u8 & 7, 0) } else { 0 };
+            let says = if one.wire == Wire::Accurate { dice.either(one.ace_told & 7, 0) } else { 0 };
             let (mut both, mut meta) = headers(&mut dice, seq, 1, says);
             let (mut other, mut other_both, mut other_meta) = (one, both, meta);
-            prop_assert_eq!(send(&mut one, NOW, &place, &mut both, &mut meta), Ok(()));
-            prop_assert_eq!(send_slowly(&mut other, NOW, &place, &mut other_both, &mut other_meta), Ok(()));
+            let option = send(&mut one, NOW, &place, seen_of(&mut both, &mut meta));
+            let other_option = send_slowly(&mut other, NOW, &place, seen_of(&mut other_both, &mut other_meta));
+            prop_assert_eq!(option, other_option);
             prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
             prop_assert_eq!((both, meta.offload), (other_both, other_meta.offload));
         }
@@ -285,8 +339,8 @@ mod tests {
             let says = if one.wire == Wire::Accurate { one.ace_seen } else { 0 };
             let (mut both, mut meta) = headers(&mut dice, 1, ack, says);
             let (mut other, mut other_both, mut other_meta, mut other_place) = (one, both, meta, place.clone());
-            receive(&mut one, NOW, &mut place, &mut both, &mut meta);
-            receive_slowly(&mut other, NOW, &mut other_place, &mut other_both, &mut other_meta);
+            receive(&mut one, NOW, &mut place, seen_of(&mut both, &mut meta));
+            receive_slowly(&mut other, NOW, &mut other_place, seen_of(&mut other_both, &mut other_meta));
             prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
             prop_assert_eq!((both, meta.offload), (other_both, other_meta.offload));
             prop_assert_eq!(place.counters, other_place.counters);

@@ -14,7 +14,7 @@
 //!   acknowledgement (RFC 9293, section 3.8.6.3), which with one may take 40 ms. Where the
 //!   controller allows less, the acknowledgement waits: see [`super::hold`].
 
-use super::connection::{Connection, bit, later};
+use super::connection::{Connection, PEER, bit, later};
 use super::{Mode, Policy};
 
 /// The least that the controller lets a guest send, in segments.
@@ -41,7 +41,7 @@ pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, 
         };
         connection.edge = later(moved, connection.nxt);
     }
-    let (bytes, scale) = (u64::from(connection.edge.wrapping_sub(ack)), connection.scales[1]);
+    let (bytes, scale) = (u64::from(connection.edge.wrapping_sub(ack)), connection.scales.of(PEER));
     let rounded = ((bytes + (1 << scale) - 1) >> scale).min(u64::from(field)) as u16;
     connection.edge = later(connection.edge, connection.receiver_edge(ack, rounded));
     (rounded != field).then_some(rounded)
@@ -51,7 +51,7 @@ pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, 
 /// rounded down gets one more. (There it is also cut to 16 bits, and may be above the receiver's
 /// own window; neither is reproduced, since both break connections.)
 fn published(connection: &mut Connection, ack: u32, field: u16) -> Option<u16> {
-    let told = (connection.window >> connection.scales[1]).saturating_add(1).min(u32::from(field)) as u16;
+    let told = (connection.window >> connection.scales.of(PEER)).saturating_add(1).min(u32::from(field)) as u16;
     connection.edge = later(connection.edge, connection.receiver_edge(ack, told));
     (told != field).then_some(told)
 }

@@ -233,6 +233,66 @@ fn two_old_guests_use_a_link_that_marks_and_see_no_mark() {
     }
 }
 
+/// Two neighbours, of which the second has a limit that is fast enough for frames of many segments.
+const NEIGHBOURS: &str = r#"
+[daemon]
+name = "NAME"
+[[switch]]
+name = "host"
+[[switch.tenant]]
+name = "old"
+vcc = "dctcp"
+[[switch.tenant.endpoint]]
+name = "one"
+port = "tap://tap0"
+netns = "NS-one"
+mac = "02:00:00:00:07:01"
+ip = "10.7.0.1"
+address = "10.7.0.1/24"
+ipv6 = false
+[[switch.tenant.endpoint]]
+name = "two"
+port = "tap://tap0"
+netns = "NS-two"
+mac = "02:00:00:00:07:02"
+ip = "10.7.0.2"
+address = "10.7.0.2/24"
+ipv6 = false
+limit = { ingress = "2 Gbit/s" }
+aqm = { kind = "step", threshold = "200000 B" }
+"#;
+
+#[test]
+fn what_is_reported_as_marked_is_what_was_marked_although_guests_acknowledge_many_at_once() {
+    let Some(_turn) = turn("what_is_reported_as_marked_is_what_was_marked_although_guests_acknowledge_many_at_once")
+    else {
+        return;
+    };
+    const MIB: usize = 1 << 20;
+    const SEGMENT: u64 = 1448;
+    let bed = guests(["0", "0"]);
+    let daemon = bed.start(NEIGHBOURS);
+    let listener = bed.space("two").run(|| TcpListener::bind(SERVER).unwrap()).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut buffer, mut received) = (vec![0; MIB], 0);
+        while let n @ 1.. = stream.read(&mut buffer).unwrap() {
+            received += n;
+        }
+        received
+    });
+    let mut client = bed.space("one").run(|| TcpStream::connect(SERVER).unwrap()).unwrap();
+    client.set_write_timeout(Some(PATIENCE)).unwrap();
+    (0..128).for_each(|_| client.write_all(&vec![7; MIB]).unwrap());
+    drop(client);
+    assert_eq!(server.join().unwrap(), 128 * MIB);
+    let (one, two) = (shown(&daemon, "host/old/one"), shown(&daemon, "host/old/two"));
+    let reported = one["marked_bytes"].as_u64().unwrap();
+    let marked = SEGMENT * two["hidden_marks"].as_u64().unwrap();
+    assert!(marked > 200 * SEGMENT, "{two}");
+    assert!(reported.abs_diff(marked) < marked / 20, "{reported} of {marked} bytes: {one}, {two}");
+}
+
 /// A connection from `one` to `two` that sends until it is told to stop.
 fn going(bed: &Bed) -> Transfer {
     Transfer::over((bed, "one"), (bed, "two"), *SERVER.ip())

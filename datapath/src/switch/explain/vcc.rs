@@ -6,7 +6,7 @@ use crate::program::EndpointId;
 use crate::segment;
 use crate::switch::Switch;
 use crate::units::Instant;
-use crate::vcc::Told;
+use crate::vcc::{Told, option};
 use crate::verdict::Reason;
 
 impl Switch {
@@ -35,6 +35,10 @@ impl Switch {
             layout.end = bytes.len() as u32;
         }
         edit.apply(bytes, &layout, &mut offload);
+        if let Some(option) = edit.option {
+            bytes.splice(..0, [0; option::LEN]);
+            option::write(bytes, &mut layout, &offload, option);
+        }
         let wire_bytes = segment::wire_bytes(bytes.len(), &layout, &offload);
         Ok(Traveller { bytes, layout, offload, wire_bytes, ..*seen })
     }

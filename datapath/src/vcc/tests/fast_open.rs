@@ -43,7 +43,7 @@ fn the_code_of_the_first_acknowledgement_behind_data_on_a_syn_is_no_counter() {
     let (wire, _) = rig.pass(CLIENT, &first, false);
     assert_eq!(wire.codes, codes::received(ecn::ECT0));
     let server = rig.connection(SERVER);
-    assert_eq!((server.ace_seen, server.is(bit::ENGAGED)), (handshake::FIRST_COUNT as u8, false));
+    assert_eq!((server.ace_seen, server.is(bit::ENGAGED)), (handshake::FIRST_COUNT, false));
 }
 
 #[test]
