@@ -22,13 +22,6 @@ pub struct ClientState {
     pub idle_ms: u32,
 }
 
-impl ClientState {
-    /// One that is given its backend now, the first.
-    pub(super) fn new(client: [u8; 16]) -> ClientState {
-        ClientState { client, backend: 0, idle_ms: 0 }
-    }
-}
-
 /// A client of a service, and which of its backends it is at: number and generation.
 type Clients = Table<(ServiceId, [u8; 16]), (u8, u8)>;
 

@@ -205,7 +205,8 @@ impl Services {
         for client in &state.clients {
             let backend = numbers.get(usize::from(client.backend)).copied().flatten();
             if let Some(backend) = backend {
-                self.import_client((now, away_ns), id, backend, client);
+                let idle_ns = (u64::from(client.idle_ms) * 1_000_000).saturating_add(away_ns);
+                self.import_client(now, id, backend, (client.client, idle_ns));
             }
         }
         // A process that knew nothing of clients says where they are by what is open.
@@ -216,7 +217,7 @@ impl Services {
             front.zip(backend).is_some_and(|(front, backend)| {
                 let done = self.import_connection((now, away_ns), tenant, front, backend, connection);
                 if done && !tells_clients {
-                    self.import_client((now, 0), id, backend, &ClientState::new(connection.client));
+                    self.import_client(now, id, backend, (connection.client, 0));
                 }
                 done
             })
@@ -225,13 +226,13 @@ impl Services {
         (done, state.connections.len() - done)
     }
 
-    fn import_client(&mut self, (now, away_ns): (Instant, u64), id: ServiceId, backend: usize, state: &ClientState) {
+    /// A client that was given its backend so long ago.
+    fn import_client(&mut self, now: Instant, id: ServiceId, backend: usize, (client, idle_ns): ([u8; 16], u64)) {
         let Some(running) = self.all.get(id.0) else { return };
-        let idle_ns = (u64::from(state.idle_ms) * 1_000_000).saturating_add(away_ns);
         if idle_ns < running.service.affinity_ns {
             let (owner, generation) = (running.service.tenant.0, running.servers[backend].generation);
             let seen = Instant(now.0.saturating_sub(idle_ns));
-            self.affinity.remember(seen, owner, (id, state.client), (backend as u8, generation));
+            self.affinity.remember(seen, owner, (id, client), (backend as u8, generation));
         }
     }
 
