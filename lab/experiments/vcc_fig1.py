@@ -12,6 +12,7 @@ SYN where it would mark another packet. What differs in such cells is what the s
 
 The same seeds are on both sides of each ratio. A claim holds if the upper end of the 95 % interval
 of its number is within the bound, fails if the lower end is beyond it, and is undecided otherwise.
+`--only` with `echo`, `echo-all` or `dctcp` has these and their natives alone, with ten seeds.
 Results of cells are kept in `cells.jsonl` beside the report: a run that was interrupted goes on
 where it was.
 """
@@ -88,14 +89,24 @@ FULL = Plan(
     10,
 )
 
+#: Parts by name: a kind of natives and ours alone, with the seeds of a full run.
+PARTS = {
+    part: replace(QUICK, guests=guests, seeds=FULL.seeds)
+    for part, guests in (
+        ("echo", ("native", "echo")),
+        ("echo-all", ("native-all", "echo-all")),
+        ("dctcp", _DCTCP),
+    )
+}
+
 #: job, queue, guests, pairs, seed
 Key = tuple[str, str, str, int, int]
 
 
-def run(lab: Lab, quick: bool, out: Path) -> Report:
+def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     """Runs the cells on all processors, then judges."""
-    plan = QUICK if quick else FULL
-    jobs = [generate(1, SHAPE), *([] if quick else _traces())]
+    plan = PARTS[only] if only else QUICK if quick else FULL
+    jobs = [generate(1, SHAPE), *([] if quick or only else _traces())]
     cells = _play(plan, jobs, out)
     report = Report("vcc-fig1", quick, parameters=_parameters(plan, jobs))
     report.machine = machine.describe([])
@@ -107,7 +118,7 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
         view = View(plan, job, cells)
         report.tables += [view.times(), view.losses(), view.published()]
         report.claims += view.claims()
-    if quick:
+    if quick and not only:
         live = [vcc_live.play(lab, guests) for guests in vcc_live.GUESTS]
         report.cells += [{"labels": {"live": cell.guests}, **asdict(cell)} for cell in live]
         report.tables.append(vcc_live.text(live))

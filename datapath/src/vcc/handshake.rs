@@ -11,7 +11,7 @@ use super::segment::{Edit, Options, Segment, codes, ecn};
 use super::{Mode, Policy, option};
 
 /// Tries of a SYN or SYN-ACK that carry ECN flags; later ones carry none.
-const TRIES_WITH_ECN: u8 = 2;
+pub(super) const TRIES_WITH_ECN: u8 = 2;
 /// The first window of a guest that is held to it, in segments (RFC 6928).
 const INITIAL_SEGMENTS: u32 = 10;
 /// The counter of marked segments begins with this on both sides (RFC 9768, section 3.2.1).
@@ -121,7 +121,11 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
         }
     };
     if wire == Wire::Plain || connection.tries > TRIES_WITH_ECN {
-        connection.treatment = Treatment::Plain;
+        // The client may have had an earlier one, and then it speaks AccECN (RFC 9768, section
+        // 3.1.5): its first acknowledgement tells.
+        if wire != Wire::Accurate || !connection.is_translated() {
+            connection.treatment = Treatment::Plain;
+        }
         return Edit::NONE;
     }
     begin(connection, policy, wire);

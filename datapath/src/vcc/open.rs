@@ -177,16 +177,19 @@ fn is_aborted_by(connection: &Connection, reset: &Segment) -> bool {
 }
 
 /// Whether the peer's switch seems to have lost its state: it began with ECN on all its frames, and
-/// now neither a codepoint nor a counter comes. Nobody would report marks.
+/// now neither a codepoint nor a counter comes. Nobody would report marks. Or whether the peer has
+/// had a SYN-ACK that agreed to nothing, which its first segment tells.
 fn has_forgotten(connection: &mut Connection, segment: &Segment) -> bool {
-    let began = connection.wire == Wire::Accurate && connection.asked.met() != ecn::NOT;
+    let is_accurate = connection.wire == Wire::Accurate;
+    let began = is_accurate && connection.asked.met() != ecn::NOT;
+    let is_first = is_accurate && connection.is(bit::FIRST_IN) && connection.tries > handshake::TRIES_WITH_ECN;
     // A stranger does not know what the guest has sent.
-    if !began || before(segment.ack, connection.una) || before(connection.nxt, segment.ack) {
+    if !(began || is_first) || before(segment.ack, connection.una) || before(connection.nxt, segment.ack) {
         return false;
     }
     let is_bare = segment.ecn == ecn::NOT && segment.codes == codes::NONE;
     connection.zero_codes = if is_bare { connection.zero_codes.saturating_add(1) } else { 0 };
-    connection.zero_codes >= BARE_MOST
+    is_bare && is_first || connection.zero_codes >= BARE_MOST
 }
 
 /// What the data of a segment say of the network's queues.

@@ -277,6 +277,26 @@ fn a_third_syn_asks_for_nothing() {
 }
 
 #[test]
+fn a_third_syn_ack_agrees_to_nothing_but_the_client_may_have_had_the_first() {
+    for (has_first, treatment) in [(true, Treatment::Translated), (false, Treatment::Plain)] {
+        let mut rig = Rig::new([Mode::Dctcp; 2]);
+        let syn = Says { seq: 99, flags: SYN, window: 64_240, options: LINUX, ..Says::default() };
+        rig.pass(CLIENT, &syn, false);
+        let answer = Says { seq: 499, ack: 100, flags: SYN | ACK, window: 65_160, options: LINUX, ..Says::default() };
+        let wires = [0; 3].map(|_| rig.send(SERVER, &answer));
+        assert_eq!(wires.map(|wire| wire.codes), [codes::received(ecn::ECT0), codes::received(ecn::ECT0), 0]);
+        let arrives = if has_first { wires[0] } else { wires[2] };
+        rig.deliver(SERVER, &Segment { option: None, ..arrives }, LINUX);
+        let ack = Says { seq: 100, ack: 500, flags: ACK, window: 502, ..Says::default() };
+        let (wire, _) = rig.pass(CLIENT, &ack, false);
+        assert_eq!(wire.codes, if has_first { codes::received(ecn::ECT0) } else { 0 });
+        assert_eq!(rig.connection(SERVER).treatment, treatment);
+        let data = Says { seq: 500, ack: 100, flags: ACK, window: 502, payload: 1000, ..Says::default() };
+        assert_eq!(rig.send(SERVER, &data).ecn, if has_first { ecn::ECT0 } else { ecn::NOT });
+    }
+}
+
+#[test]
 fn what_must_not_be_touched_is_not() {
     const SIGNED: &[u8] = &[19, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1];
     const MULTIPATH: &[u8] = &[30, 12, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 4, 5, 0xb4];
