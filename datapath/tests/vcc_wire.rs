@@ -363,7 +363,7 @@ impl Side {
         let has_sack = options.windows(12).any(|option| option == [1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
         let came_twice = has_sack && ack.wrapping_sub(2) as i32 >= 0;
         let is_due = self.first_says.is_some() || self.marks > self.said || self.arrived > 7;
-        let has_room = wire.segments() == 1 && options.len() <= 32 && payload + 8 <= mss;
+        let has_room = wire.segments() == 1 && options.len() <= 32 && payload <= 256 && payload + 8 <= mss;
         let may = self.strikes < 3 && !came_twice;
         self.strikes += u8::from(self.had_option && came_twice);
         self.had_option = is_due && has_room && may;

@@ -41,6 +41,9 @@ const TCP_WORDS: usize = 12;
 const TCP_MOST: u8 = 60;
 /// Of no more segments than this the counter ACE tells how many are marked.
 const SEGMENTS_APART: u8 = 7;
+/// Payload at most of a segment that is made longer: so far below what any path carries (576 bytes,
+/// RFC 1122) that it still fits, whatever the guest has found the path's MTU to be.
+const PAYLOAD_MOST: u32 = 256;
 /// How often marks are told again.
 const REPEATS: u8 = 3;
 /// The option comes at the latest when so many bytes were counted, as a power of two: each counter
@@ -190,7 +193,7 @@ fn written(connection: &Connection) -> [u8; LEN] {
 pub(super) fn with(connection: &Connection, segment: &Segment) -> Option<[u8; LEN]> {
     let has_room = segment.segments == 1
         && 4 * segment.words + LEN as u8 <= TCP_MOST
-        && segment.payload + LEN as u32 <= u32::from(connection.mss);
+        && segment.payload <= PAYLOAD_MOST.min(u32::from(connection.mss).saturating_sub(LEN as u32));
     let may = connection.option & flag::OFF == 0 && !segment.has(tcp_flags::RST) && !segment.came_twice;
     (has_room && may).then(|| written(connection))
 }
