@@ -30,7 +30,7 @@ fn plan(switches: usize) -> Plan {
 fn record(number: u32, endpoint: u32) -> [u8; BYTES] {
     const ENGAGED: u16 = 1 << 2;
     let mut record = [0; BYTES];
-    record[..2].copy_from_slice(&[1, 3]);
+    record[..2].copy_from_slice(&[2, 3]);
     record[2..4].copy_from_slice(&ENGAGED.to_be_bytes());
     record[4..8].copy_from_slice(&endpoint.to_be_bytes());
     for at in [8, 24] {
