@@ -418,9 +418,8 @@ impl Vcc {
     fn send_as_last(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
         if let Some(found) = self.find_last(pool, now, from, frame, Direction::Egress) {
             let Found { place, connection, seen, .. } = found;
-            if let Some(option) = usual::send(connection, now, place, seen) {
-                option::insert(pool, frame, option);
-            }
+            let option = usual::send(connection, now, place, seen);
+            option::insert(pool, frame, option);
             return Ok(());
         }
         self.send_other(pool, now, from, frame)
@@ -433,9 +432,8 @@ impl Vcc {
             && (!found.place.policy.polices || found.is_within(now))
         {
             let Found { place, connection, seen, .. } = found;
-            if let Some(option) = usual::send(connection, now, place, seen) {
-                option::insert(pool, frame, option);
-            }
+            let option = usual::send(connection, now, place, seen);
+            option::insert(pool, frame, option);
             return Ok(());
         }
         self.send_any(pool, now, from, frame)
@@ -496,7 +494,8 @@ impl Vcc {
                 segment = rest;
             }
         }
-        segment = segment.with_options(options_in(bytes, &meta.layout));
+        let known = found.and_then(|id| self.connections.get(id));
+        segment = segment.of_connection(known, || options_in(bytes, &meta.layout));
         let edit = if segment.is_syn() {
             let options = options_of(bytes, &meta.layout);
             self.send_syn(&call, (key, found), &segment, &options)
@@ -507,9 +506,7 @@ impl Vcc {
             return Ok(());
         };
         edit.apply(bytes, &meta.layout, &mut meta.offload);
-        if let Some(option) = edit.option {
-            option::insert(pool, frame, option);
-        }
+        option::insert(pool, frame, edit.option);
         Ok(())
     }
 
@@ -605,9 +602,11 @@ impl Vcc {
     fn show_any(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Waits)> {
         let place = self.endpoints.get_mut(to.0 as usize).filter(|place| place.is_in())?;
         let (bytes, meta) = pool.parts_mut(frame);
-        let segment = Segment::of(bytes, &meta.layout, &meta.offload)?.with_options(options_in(bytes, &meta.layout));
+        let segment = Segment::of(bytes, &meta.layout, &meta.offload)?;
         let key = Key { endpoint: to, flow: FlowKey::of(bytes, &meta.layout)?.reversed() };
         let found = self.connections.find_again(&key);
+        let known = found.and_then(|id| self.connections.get(id));
+        let segment = segment.of_connection(known, || options_in(bytes, &meta.layout));
         let mut waits = Waits::default();
         let edit = if segment.is_of_handshake() {
             self.receive_handshake(now, (key, found), &segment, || options_of(bytes, &meta.layout))

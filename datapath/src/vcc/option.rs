@@ -14,10 +14,10 @@
 //! A counter of ECT and one of CE are kept. A peer whose data have both ECT codepoints would need a
 //! third; it gets no option. For a guest the option is overwritten, as ECN is hidden from it.
 //!
-//! A box on the path may drop what has options that it does not know. A SYN-ACK that is sent again
-//! has none, and nothing of that connection has. Acknowledgements are repaired by the next, unless
-//! all of them have the option: then the peer sends again what has arrived, and the guest says that
-//! it came twice (D-SACK, RFC 2883). After [`STRIKES_MOST`] such answers no more are sent.
+//! A box on the path may drop segments with options that it does not know. If a SYN-ACK is sent
+//! again, the connection uses no options. A lost acknowledgement is repaired by the next one, unless
+//! that has the option too: then the peer sends data again, and the guest says that they came twice
+//! (D-SACK, RFC 2883). After [`STRIKES_MOST`] such answers the connection uses no options.
 
 use super::connection::{Connection, Count};
 use super::segment::{Segment, each_option, ecn};
@@ -35,6 +35,8 @@ pub const LEN: usize = 8;
 const COUNTER: usize = 3;
 /// Beyond it a counter has not gone on, but back.
 const AHEAD_MOST: u32 = (1 << 23) - 1;
+/// Where IPv6 has the length of its payload.
+const IPV6_PAYLOAD_LEN: usize = 4;
 /// Where TCP's header has its length, in words, in the upper half of a byte.
 const TCP_WORDS: usize = 12;
 /// The longest TCP header.
@@ -51,7 +53,7 @@ const REPEATS: u8 = 3;
 const BYTES_APART: u32 = 21;
 /// Both begin with 1, so that a box that clears them is noticed (RFC 9768, section 3.2.1).
 pub(super) const FIRST_ECT: u32 = 1;
-/// Times that what was acknowledged with an option came once more.
+/// So often data may come again that were acknowledged with an option.
 const STRIKES_MOST: u8 = 3;
 const NOP: u8 = 1;
 
@@ -59,7 +61,7 @@ const NOP: u8 = 1;
 pub(super) mod flag {
     /// None is sent any more.
     pub const OFF: u8 = 1;
-    /// What the peer's say is not believed.
+    /// The peer's options are not believed.
     pub const IGNORED: u8 = 1 << 1;
     /// What the guest sent last had it.
     pub const WAS_SENT: u8 = 1 << 2;
@@ -71,8 +73,6 @@ pub(super) mod flag {
     pub const STRIKES: u8 = 3 << 4;
     /// The lowest bit of the ECT codepoint whose bytes are counted; none before data came.
     pub const ECT: u8 = 1 << 6;
-    /// The whole codepoint.
-    pub const ECTS: u8 = 3 << 6;
 }
 
 /// Where an option is in a TCP header, and what it tells.
@@ -117,9 +117,12 @@ pub fn hide(tcp: &mut [u8; TCP_LEN], options: &mut [u8], offload: &Offload, coun
     }
 }
 
-/// Puts an option behind those of a frame's TCP header, where the frame may grow.
-pub fn insert(pool: &mut Pool, frame: &Frame, option: [u8; LEN]) {
-    if let Some((bytes, meta)) = pool.grow_front(frame, LEN as u16) {
+/// Puts an option, if there is one, behind those of a frame's TCP header, where the frame may grow.
+#[inline]
+pub fn insert(pool: &mut Pool, frame: &Frame, option: Option<[u8; LEN]>) {
+    if let Some(option) = option
+        && let Some((bytes, meta)) = pool.grow_front(frame, LEN as u16)
+    {
         write(bytes, &mut meta.layout, &meta.offload, option);
         meta.wire_bytes = crate::segment::wire_bytes(bytes.len(), &meta.layout, &meta.offload);
     }
@@ -164,9 +167,6 @@ pub fn write(bytes: &mut [u8], layout: &mut Layout, offload: &Offload, option: [
     put16(tcp, TCP_CHECKSUM, sum);
 }
 
-/// Where IPv6 has the length of its payload.
-const IPV6_PAYLOAD_LEN: usize = 4;
-
 /// Words of four bytes that a connection's TCP header has where a segment has no options of its
 /// own.
 #[inline(always)]
@@ -177,6 +177,7 @@ pub(super) fn usual_words(connection: &Connection) -> u8 {
 }
 
 /// The ECT codepoint whose bytes are counted.
+#[inline(always)]
 fn ect(connection: &Connection) -> u8 {
     connection.option / flag::ECT
 }
@@ -202,14 +203,14 @@ pub(super) fn with(connection: &Connection, segment: &Segment) -> Option<[u8; LE
 #[inline(always)]
 pub(super) fn count(connection: &mut Connection, segment: &Segment) {
     connection.arrived = connection.arrived.saturating_add(segment.segments.min(255) as u8);
+    let counted = ect(connection);
     let counter = match segment.ecn {
         ecn::NOT => return,
         ecn::CE => &mut connection.ce_bytes,
-        counted if counted == connection.option / flag::ECT => &mut connection.ect_bytes,
-        other => {
+        ecn if ecn == counted => &mut connection.ect_bytes,
+        ecn => {
             // Both would need a third counter.
-            let is_first = connection.option & flag::ECTS == 0;
-            connection.option |= if is_first { other * flag::ECT } else { flag::OFF };
+            connection.option |= if counted == ecn::NOT { ecn * flag::ECT } else { flag::OFF };
             &mut connection.ect_bytes
         }
     };

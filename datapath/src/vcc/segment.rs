@@ -5,7 +5,7 @@
 //! one is the sum of the pseudo-header alone (virtio 1.2, section 5.1.6), in which none of these
 //! fields takes part: it stays.
 
-use super::connection::before;
+use super::connection::{Connection, before};
 use super::option::{self, Counts};
 use crate::checksum;
 use crate::offload::{Gso, GsoEcn, Offload};
@@ -265,6 +265,7 @@ impl Segment {
 
     /// The same with what its options say of ECN and of data that came twice.
     #[must_use]
+    #[inline(never)]
     pub(super) fn with_options(self, options: &[u8]) -> Segment {
         let has_come_twice = |option: &[u8]| match option {
             // The first block, which then lies below what is acknowledged.
@@ -275,6 +276,17 @@ impl Segment {
         };
         let came_twice = each_option(options).any(|(_, option)| has_come_twice(option));
         Segment { came_twice, option: option::of(options), ..self }
+    }
+
+    /// The same where a connection's segments do not all have as many options, or none is known.
+    #[inline(always)]
+    pub(super) fn of_connection<'a>(
+        self,
+        connection: Option<&Connection>,
+        options: impl FnOnce() -> &'a [u8],
+    ) -> Segment {
+        let is_usual = connection.is_some_and(|connection| self.words == option::usual_words(connection));
+        if is_usual { self } else { self.with_options(options()) }
     }
 
     /// Payload bytes of a frame.

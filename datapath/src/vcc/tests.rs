@@ -107,7 +107,7 @@ impl Rig {
         let frame = self.frame(from, &says);
         if let Some(counts) = wire.option {
             let [_, a, b, c] = counts.ce_bytes.unwrap_or_default().to_be_bytes();
-            option::insert(&mut self.pool, &frame, [172, 8, 0, 0, 1, a, b, c]);
+            option::insert(&mut self.pool, &frame, Some([172, 8, 0, 0, 1, a, b, c]));
         }
         let (bytes, meta) = (self.pool.bytes(&frame), self.pool.meta(&frame));
         let told = self.sides[1 - from].explain_receive(self.now, ENDPOINT, (bytes, &meta.layout, &meta.offload));

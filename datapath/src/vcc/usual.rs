@@ -62,12 +62,7 @@ impl Seen<'_> {
     #[inline(always)]
     fn segment_of(&mut self, connection: &Connection) -> Segment {
         let segment = self.segment();
-        if segment.words == option::usual_words(connection) { segment } else { self.read(segment) }
-    }
-
-    #[inline(never)]
-    fn read(&mut self, segment: Segment) -> Segment {
-        segment.with_options(self.options())
+        segment.of_connection(Some(connection), || self.options())
     }
 
     fn options(&mut self) -> &mut [u8] {

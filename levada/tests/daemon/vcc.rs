@@ -22,14 +22,7 @@ uplink = { port = "link://near/a", rate = "100 Mbit/s" }
 name = "old"
 vlan = 10
 vcc = "ONE"
-[[switch.tenant.endpoint]]
-name = "one"
-port = "tap://tap0"
-netns = "NS-one"
-mac = "02:00:00:00:07:01"
-ip = "10.7.0.1"
-address = "10.7.0.1/24"
-ipv6 = false
+ENDPOINT-1
 [[switch]]
 name = "host2"
 uplink = { port = "link://far/a", rate = "100 Mbit/s" }
@@ -37,14 +30,7 @@ uplink = { port = "link://far/a", rate = "100 Mbit/s" }
 name = "old"
 vlan = 10
 vcc = "TWO"
-[[switch.tenant.endpoint]]
-name = "two"
-port = "tap://tap0"
-netns = "NS-two"
-mac = "02:00:00:00:07:02"
-ip = "10.7.0.2"
-address = "10.7.0.2/24"
-ipv6 = false
+ENDPOINT-2
 [[switch]]
 name = "network1"
 [[switch.tenant]]
@@ -83,7 +69,19 @@ const TRANSFERS: usize = 8;
 
 /// `HOSTS` with what `vcc` is on each.
 fn hosts(one: &str, two: &str) -> String {
-    HOSTS.replace("ONE", one).replace("TWO", two)
+    with_endpoints(HOSTS).replace("ONE", one).replace("TWO", two)
+}
+
+/// A configuration with the endpoints that it names.
+fn with_endpoints(text: &str) -> String {
+    let endpoint = |name: &str, number: u8| {
+        format!(
+            "[[switch.tenant.endpoint]]\nname = \"{name}\"\nport = \"tap://tap0\"\nnetns = \"NS-{name}\"\n\
+            mac = \"02:00:00:00:07:0{number}\"\nip = \"10.7.0.{number}\"\naddress = \"10.7.0.{number}/24\"\n\
+            ipv6 = false"
+        )
+    };
+    text.replace("ENDPOINT-1", &endpoint("one", 1)).replace("ENDPOINT-2", &endpoint("two", 2))
 }
 
 /// Guests with these values of `net.ipv4.tcp_ecn`: 0 asks for nothing and agrees to nothing, 1 is
@@ -242,22 +240,8 @@ name = "host"
 [[switch.tenant]]
 name = "old"
 vcc = "dctcp"
-[[switch.tenant.endpoint]]
-name = "one"
-port = "tap://tap0"
-netns = "NS-one"
-mac = "02:00:00:00:07:01"
-ip = "10.7.0.1"
-address = "10.7.0.1/24"
-ipv6 = false
-[[switch.tenant.endpoint]]
-name = "two"
-port = "tap://tap0"
-netns = "NS-two"
-mac = "02:00:00:00:07:02"
-ip = "10.7.0.2"
-address = "10.7.0.2/24"
-ipv6 = false
+ENDPOINT-1
+ENDPOINT-2
 limit = { ingress = "2 Gbit/s" }
 aqm = { kind = "step", threshold = "200000 B" }
 "#;
@@ -271,7 +255,7 @@ fn what_is_reported_as_marked_is_what_was_marked_although_guests_acknowledge_man
     const MIB: usize = 1 << 20;
     const SEGMENT: u64 = 1448;
     let bed = guests(["0", "0"]);
-    let daemon = bed.start(NEIGHBOURS);
+    let daemon = bed.start(&with_endpoints(NEIGHBOURS));
     let listener = bed.space("two").run(|| TcpListener::bind(SERVER).unwrap()).unwrap();
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
