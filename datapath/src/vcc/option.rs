@@ -15,9 +15,10 @@
 //! third; it gets no option. For a guest the option is overwritten, as ECN is hidden from it.
 //!
 //! A box on the path may drop segments with options that it does not know. If a SYN-ACK is sent
-//! again, the connection uses no options. A lost acknowledgement is repaired by the next one, unless
-//! that has the option too: then the peer sends data again, and the guest says that they came twice
-//! (D-SACK, RFC 2883). After [`STRIKES_MOST`] such answers the connection uses no options.
+//! again, the connection uses no options. A lost acknowledgement is repaired by the next one,
+//! unless that has the option too: then the peer sends data again, and the guest says that they
+//! came twice (D-SACK, RFC 2883). After [`STRIKES_MOST`] such answers the connection uses no
+//! options.
 
 use super::connection::{Connection, Count};
 use super::segment::{Segment, each_option, ecn};
