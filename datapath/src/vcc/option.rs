@@ -119,11 +119,16 @@ pub fn hide(tcp: &mut [u8; TCP_LEN], options: &mut [u8], offload: &Offload, coun
 }
 
 /// Puts an option, if there is one, behind those of a frame's TCP header, where the frame may grow.
-#[inline]
+#[inline(always)]
 pub fn insert(pool: &mut Pool, frame: &Frame, option: Option<[u8; LEN]>) {
-    if let Some(option) = option
-        && let Some((bytes, meta)) = pool.grow_front(frame, LEN as u16)
-    {
+    if let Some(option) = option {
+        grow(pool, frame, option);
+    }
+}
+
+#[inline(never)]
+fn grow(pool: &mut Pool, frame: &Frame, option: [u8; LEN]) {
+    if let Some((bytes, meta)) = pool.grow_front(frame, LEN as u16) {
         write(bytes, &mut meta.layout, &meta.offload, option);
         meta.wire_bytes = crate::segment::wire_bytes(bytes.len(), &meta.layout, &meta.offload);
     }
