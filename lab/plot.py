@@ -96,6 +96,51 @@ def panels(
         plt.close(figure)
 
 
+def boxes(
+    out: Path,
+    title: str,
+    unit: str,
+    groups: Sequence[str],
+    beside: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
+) -> None:
+    """One panel of box plots for each entry of `beside`, all to one logarithmic scale: a box a
+    series in each group, from quartile to quartile with the median; whiskers reach the last value
+    within 1.5 boxes, and what lies beyond is a point. `out` without a suffix."""
+    with plt.rc_context(_STYLE):
+        width, height = PANEL
+        figure, rows = plt.subplots(
+            len(beside),
+            1,
+            figsize=(width, height * len(beside)),
+            sharex=True,
+            sharey=True,
+            squeeze=False,
+        )
+        for axes, (name, series) in zip(rows[:, 0], beside.items(), strict=True):
+            room = 0.8 / len(series)
+            for i, (label, values) in enumerate(series.items()):
+                colour = COLOURS[i % len(COLOURS)]
+                drawn = axes.boxplot(
+                    values,
+                    positions=[g - 0.4 + room * (i + 0.5) for g in range(len(groups))],
+                    widths=0.8 * room,
+                    patch_artist=True,
+                    manage_ticks=False,
+                    boxprops={"facecolor": colour, "linewidth": 0.6},
+                    medianprops={"color": "black"},
+                    flierprops={"marker": ".", "markersize": 3, "markeredgecolor": colour},
+                )
+                drawn["boxes"][0].set_label(label)
+            axes.set(yscale="log", ylabel=unit)
+            axes.set_xticks(range(len(groups)), groups)
+            axes.set_title(name, loc="left", fontsize=10)
+        rows[0, 0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        figure.suptitle(title, x=0.07, ha="left", fontsize=12)
+        figure.tight_layout()
+        save(out)
+        plt.close(figure)
+
+
 def lines(
     out: Path,
     title: str,

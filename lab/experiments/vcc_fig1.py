@@ -9,10 +9,13 @@ quick run has live cells too (`lab.vcc_live`).
 Control cells, whose guests end in `-all`, are the same but for one thing: all packets of hosts with
 ECN are capable (draft-ietf-tcpm-generalized-ecn), so no queue drops a native's acknowledgement or
 SYN where it would mark another packet. What differs in such cells is what the switch itself does.
+Those that end in `-late` are the same, and natives do not hurry to acknowledge a mark either, which
+the receiver of a guest without ECN cannot do.
 
 The same seeds are on both sides of each ratio. A claim holds if the upper end of the 95 % interval
 of its number is within the bound, fails if the lower end is beyond it, and is undecided otherwise.
-`--only` with `echo`, `echo-all` or `dctcp` has these and their natives alone, with ten seeds.
+`--only` with `echo`, `echo-all`, `echo-late` or `dctcp` has these and their natives alone, with ten
+seeds.
 Results of cells are kept in `cells.jsonl` beside the report: a run that was interrupted goes on
 where it was.
 """
@@ -32,7 +35,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lab import machine, vcc_live
+from lab import machine, plot, vcc_live
 from lab.net import Failed, Lab
 from lab.programs import simulator
 from lab.report import Claim, Report
@@ -60,9 +63,12 @@ NATIVE_OF = {
     "legacy": "native",
     "dctcp": "native-dctcp",
     "echo-all": "native-all",
+    "echo-late": "native-late",
 }
-#: What control cells are called beside the others; see above.
-CONTROL = "-all"
+#: What control cells are called beside the others, and what the simulator is told; see above.
+CONTROLS = {"-all": ["all-capable"], "-late": ["all-capable", "late-marks"]}
+#: Those that claims are of.
+JUDGED = ("echo", "dctcp", "echo-all", "echo-late")
 #: Bounds: job time against the natives', with `echo` and with `dctcp`; `auto` against the better
 #: fixed setting; the background's rate.
 ECHO_MOST, DCTCP_MOST, AUTO_MOST, BACKGROUND_WITHIN = 1.05, 1.02, 1.02, 0.03
@@ -95,6 +101,7 @@ PARTS = {
     for part, guests in (
         ("echo", ("native", "echo")),
         ("echo-all", ("native-all", "echo-all")),
+        ("echo-late", ("native-late", "echo-late")),
         ("dctcp", _DCTCP),
     )
 }
@@ -117,6 +124,7 @@ def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     for job in jobs:
         view = View(plan, job, cells)
         report.tables += [view.times(), view.losses(), view.published()]
+        view.draw(out)
         report.claims += view.claims()
     if quick and not only:
         live = [vcc_live.play(lab, guests) for guests in vcc_live.GUESTS]
@@ -215,8 +223,9 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any
 
     def play(key: Key) -> None:
         name, queue, guests, pairs, seed = key
-        command = [program, "shuffle", queue, guests.removesuffix(CONTROL), str(pairs), str(seed)]
-        command += ["all-capable"] if guests.endswith(CONTROL) else []
+        control = next((suffix for suffix in CONTROLS if guests.endswith(suffix)), "")
+        command = [program, "shuffle", queue, guests.removesuffix(control), str(pairs), str(seed)]
+        command += CONTROLS.get(control, [])
         done = subprocess.run(
             command, input=texts[name], capture_output=True, text=True, check=False
         )
@@ -364,6 +373,28 @@ class View:
         title = f"{self.job.name}: no network plays it in less than {floor_s(self.job):.3f} s"
         return title + "\n" + table([*header, "timeouts", "of the background"], rows)
 
+    def draw(self, out: Path) -> None:
+        """The published figure's two halves: a box plot of job times, and one of what was lost. And
+        the same of those beside DCTCP."""
+        groups = [f"{pairs} pairs" for pairs in self.plan.pairs]
+        for file, what, unit, number in (
+            ("times", "the job's time", "s", job_s),
+            ("losses", "what it lost", "segments, and one", lambda cell: 1 + lost(cell)),
+        ):
+            for beside_dctcp in (False, True):
+                guests = [g for g in self.plan.guests if ("dctcp" in g) == beside_dctcp]
+                if not guests:
+                    continue
+                beside = {
+                    queue: {
+                        g: [self.values(queue, g, pairs, number) for pairs in self.plan.pairs]
+                        for g in guests
+                    }
+                    for queue in self.plan.queues
+                }
+                name = f"{self.job.name}-dctcp" if beside_dctcp else self.job.name
+                plot.boxes(out / f"{file}-{name}", f"{name}: {what}", unit, groups, beside)
+
     def losses(self) -> str:
         """What the job's connections lost, by kind, as a part of what they sent."""
         rows = []
@@ -418,8 +449,8 @@ class View:
             if pairs == 0:
                 continue
             at = f"{self.job.name}, {queue}, {pairs} pairs"
-            limits = (("echo", ECHO_MOST), ("dctcp", DCTCP_MOST), ("echo-all", ECHO_MOST))
-            for guests, most in limits:
+            for guests in JUDGED:
+                most = DCTCP_MOST if guests == "dctcp" else ECHO_MOST
                 native = NATIVE_OF[guests]
                 if {guests, native} <= set(self.plan.guests):
                     mine, other = (queue, guests, pairs), (queue, native, pairs)
@@ -439,7 +470,7 @@ class View:
                     made.append(_claim(name, rate, "x", least=least, most=most_rate))
         fixed = [queue for queue in self.plan.queues if queue != "auto"]
         if "auto" in self.plan.queues and fixed:
-            for guests in sorted(set(self.plan.guests) & {"echo", "dctcp", "echo-all"}):
+            for guests in filter(self.plan.guests.__contains__, JUDGED):
                 for pairs in filter(None, self.plan.pairs):
                     times = zip(*(self.values(q, guests, pairs, job_s) for q in fixed), strict=True)
                     auto = self.values("auto", guests, pairs, job_s)

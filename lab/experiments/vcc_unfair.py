@@ -14,7 +14,7 @@ from lab.simulated import play
 SUMMARY = "1, 5 and 9 of 10 flows of guests without ECN, simulated: whether each has its share"
 
 #: Simulated seconds of each cell.
-SECONDS, QUICK_SECONDS = 30, 5
+SECONDS, QUICK_SECONDS = 60, 5
 
 
 def run(lab: Lab, quick: bool, out: Path) -> Report:

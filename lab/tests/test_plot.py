@@ -31,6 +31,12 @@ def test_panels_stand_side_by_side_to_one_scale(tmp_path: Path) -> None:
     assert texts(tmp_path / "panels") >= {"a title", "Mbit/s", "A", "B", *GROUPS, *beside}
 
 
+def test_boxes_are_side_by_side_in_each_group(tmp_path: Path) -> None:
+    series = {"A": [[1.0, 2.0, 3.0], [4.0]], "B": [[2.0, 2.0, 9.0], [5.0, 6.0]]}
+    plot.boxes(tmp_path / "boxes", "a title", "s", GROUPS, {"one": series, "another": series})
+    assert texts(tmp_path / "boxes") >= {"a title", "s", "A", "B", "one", "another", *GROUPS}
+
+
 def test_timelines_tell_got_from_promised(tmp_path: Path) -> None:
     line = {"A": ([0.0, 1.0], [1.0, 2.0])}
     plot.timelines(

@@ -30,6 +30,7 @@ use crate::flow::FlowStats;
 use crate::packet::Nic;
 use crate::random::Random;
 use crate::tcp::congestion::Algorithm;
+use crate::tcp::receiver::AckPolicy;
 use crate::topology::{FlowSpec, HostSpec, Plug, Topology, Traffic};
 use crate::world::{Violation, World};
 
@@ -184,6 +185,8 @@ pub struct Cell {
     /// A control experiment: all packets of hosts with ECN are capable, so that no queue drops what
     /// another host's would have marked.
     pub all_capable: bool,
+    /// Another: no receiver of RFC 3168 hurries to acknowledge a mark ([`AckPolicy::hurries`]).
+    pub late_marks: bool,
     /// Of all randomness.
     pub seed: u64,
 }
@@ -359,7 +362,8 @@ fn topology(cell: &Cell, job: &Job) -> Topology {
     let nic = Nic::PLAIN;
     for _ in 0..MACHINES {
         let all_capable = cell.all_capable;
-        let background = HostSpec { tenant: 2, nic, times_syn: true, all_capable, ..HostSpec::default() };
+        let acks = AckPolicy { hurries: !cell.late_marks, ..AckPolicy::default() };
+        let background = HostSpec { tenant: 2, nic, times_syn: true, all_capable, acks, ..HostSpec::default() };
         let job = HostSpec { tenant: 1, without_ecn: !cell.guests.has_ecn(), ..background };
         topology.hosts.extend([job, background]);
     }
@@ -434,7 +438,7 @@ mod tests {
 
     fn run(queue: &str, guests: Guests, pairs: usize) -> Outcome {
         let (_, discipline, bytes) = QUEUES.into_iter().find(|(name, ..)| *name == queue).unwrap();
-        let cell = Cell { queue: (discipline, bytes), guests, pairs, all_capable: false, seed: 1 };
+        let cell = Cell { queue: (discipline, bytes), guests, pairs, all_capable: false, late_marks: false, seed: 1 };
         play(&cell, &job(300_000)).unwrap_or_else(|violation| panic!("{queue}, {guests:?}: {violation}"))
     }
 

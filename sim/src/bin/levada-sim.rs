@@ -12,7 +12,7 @@ use sim::work::{Work, Workplace};
 const USAGE: &str = "usage: levada-sim [SCENARIO] [--seed N] [--seconds S] [--json]
        levada-sim chaos [--seed N]
        levada-sim work KIND OPERATIONS
-       levada-sim shuffle QUEUE GUESTS PAIRS SEED [all-capable] < JOB
+       levada-sim shuffle QUEUE GUESTS PAIRS SEED [all-capable] [late-marks] < JOB
 
 Without a scenario, all that print the same every time are run. The same seed prints the same, bit for bit.
 `chaos` builds a random network from the seed and checks that nothing breaks.
@@ -69,12 +69,11 @@ fn work() -> ExitCode {
 
 /// Plays one cell of a shuffle and prints it.
 fn shuffle() -> Result<(), String> {
-    let words: Vec<String> = std::env::args().skip(2).collect();
-    let (words, all_capable) = match &words[..] {
-        [words @ .., last] if last == "all-capable" => (words, true),
-        words => (words, false),
-    };
-    let [queue, guests, pairs, seed] = words else {
+    let mut words: Vec<String> = std::env::args().skip(2).collect();
+    let mut is_said = |option: &str| words.pop_if(|word| word == option).is_some();
+    let late_marks = is_said("late-marks");
+    let all_capable = is_said("all-capable");
+    let [queue, guests, pairs, seed] = &words[..] else {
         return Err(format!("shuffle needs a queue, guests, pairs and a seed\n{}", usage()));
     };
     let names = |names: &[&str]| names.join(", ");
@@ -90,7 +89,7 @@ fn shuffle() -> Result<(), String> {
         .ok_or_else(|| format!("{guests}: no such guests; there are {}", names(&known)))?;
     let number = |text: &String| text.parse::<u64>().map_err(|_| format!("{text}: not a number"));
     let pairs = usize::try_from(number(pairs)?.min(64)).unwrap_or(0);
-    let cell = Cell { queue: (discipline, bytes), guests, pairs, all_capable, seed: number(seed)? };
+    let cell = Cell { queue: (discipline, bytes), guests, pairs, all_capable, late_marks, seed: number(seed)? };
     let text = std::io::read_to_string(std::io::stdin()).map_err(|error| error.to_string())?;
     let outcome = sim::shuffle::play(&cell, &Job::read(&text)?).map_err(|violation| violation.to_string())?;
     println!("{}", outcome.json());

@@ -26,12 +26,15 @@ pub struct AckPolicy {
     /// nanoseconds: half of it to one and a half times, at random, since without jitter flows fall
     /// into step with each other (Floyd and Jacobson, 1991).
     pub gather_ns: u64,
+    /// Whether it acknowledges at once the first mark that it tells of, as Linux does; the receiver
+    /// of a guest without ECN does not. DCTCP's always does.
+    pub hurries: bool,
 }
 
 impl Default for AckPolicy {
     /// As Linux: every second segment or 40 ms, and what arrives within 20 us handled together.
     fn default() -> Self {
-        AckPolicy { every: 2, delay_ns: 40_000_000, gather_ns: 20_000 }
+        AckPolicy { every: 2, delay_ns: 40_000_000, gather_ns: 20_000, hurries: true }
     }
 }
 
@@ -126,7 +129,7 @@ impl Receiver {
                 self.echo = false;
             }
             if marked {
-                if !self.echo {
+                if !self.echo && self.policy.hurries {
                     (self.at_once, self.quick) = (true, self.quick.max(QUICK_ACKS_MARKED));
                 }
                 self.echo = true;
@@ -211,7 +214,7 @@ impl Receiver {
 mod tests {
     use super::*;
 
-    const AT_ONCE: AckPolicy = AckPolicy { every: 1, delay_ns: 0, gather_ns: 0 };
+    const AT_ONCE: AckPolicy = AckPolicy { every: 1, delay_ns: 0, gather_ns: 0, hurries: true };
 
     fn receive(receiver: &mut Receiver, position: u64) -> Reply {
         receiver.on_data(Instant(0), position, 100, 1, false, false);
@@ -244,7 +247,7 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_waits_for_a_second_segment_or_the_delay() {
-        let policy = AckPolicy { every: 2, delay_ns: 40, gather_ns: 0 };
+        let policy = AckPolicy { every: 2, delay_ns: 40, gather_ns: 0, hurries: true };
         let mut receiver = Receiver { quick: 0, ..Receiver::new(policy, Random::new(1)) };
         receiver.on_data(Instant(0), 0, 100, 1, false, false);
         assert_eq!((receiver.poll_ack(Instant(39)), receiver.deadline()), (None, Some(Instant(40))));
