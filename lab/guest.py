@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.net import Failed, Lab, Process, run
+from lab.net import Failed, Lab, Namespace, Process, run
 from lab.programs import Missing
 
 #: How the machines run.
@@ -135,23 +135,36 @@ def _cpio(files: dict[str, bytes]) -> bytes:
     return bytes(archive)
 
 
+@dataclass(frozen=True)
+class Tap:
+    """What a card may be instead of rings behind a socket: a TAP that QEMU opens."""
+
+    device: str
+
+
+#: What is behind a card: the socket of a vhost-user port, or a TAP.
+Card = Path | Tap
+
+
 @dataclass
 class Machine:
     """One virtual machine with a network card, whose rings are behind a socket that QEMU makes, and
     further ones of other sockets and MAC addresses, `more`. Cards say that they have 1 Gbit/s.
 
-    `queues` are their pairs of rings, `memory_mb` its memory."""
+    `queues` are their pairs of rings, `memory_mb` its memory. QEMU runs in `space`, where there is
+    one."""
 
     lab: Lab
     name: str
     image: Image
-    socket: Path
+    card: Card
     mac: str
     queues: int = 1
     memory_mb: int = 160
     #: Whether the switch makes the socket, and QEMU connects to it.
     connects: bool = False
-    more: tuple[tuple[Path, str], ...] = ()
+    more: tuple[tuple[Card, str], ...] = ()
+    space: Namespace | None = None
     process: Process = field(init=False)
     #: From QEMU's start to the guest's word.
     boot_s: float = field(init=False, default=0.0)
@@ -161,7 +174,8 @@ class Machine:
         """Starts QEMU; `await_boot` waits for the guest."""
         self._begun = time.monotonic()
         self._heard = ""
-        self.process = self.lab.spawn(self.name, *self._command(), stdout=subprocess.PIPE)
+        place = self.space or self.lab
+        self.process = place.spawn(self.name, *self._command(), stdout=subprocess.PIPE)
 
     def reboot(self) -> None:
         """The guest begins anew, in the same QEMU; returns when it is there."""
@@ -184,8 +198,8 @@ class Machine:
     def _command(self) -> list[str]:
         memory = f"{self.memory_mb}M"
         cards: list[str] = []
-        for number, (socket, mac) in enumerate([(self.socket, self.mac), *self.more]):
-            cards += self._card(number, socket, mac)
+        for number, (card, mac) in enumerate([(self.card, self.mac), *self.more]):
+            cards += self._card(number, card, mac)
         return [
             "qemu-system-x86_64",
             *("-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio"),
@@ -197,14 +211,17 @@ class Machine:
             *cards,
         ]
 
-    def _card(self, number: int, socket: Path, mac: str) -> list[str]:
-        who = "reconnect=1" if self.connects else "server=on,wait=off"
+    def _card(self, number: int, behind: Card, mac: str) -> list[str]:
         card = f"virtio-net-pci,netdev=n{number},mac={mac},vectors=0,rx_queue_size=1024"
         card += ",speed=1000,duplex=full"
         if self.queues > 1:
             card += ",mq=on"
+        if isinstance(behind, Tap):
+            tap = f"tap,id=n{number},ifname={behind.device},script=no,downscript=no"
+            return ["-netdev", tap, "-device", card]
+        who = "reconnect=1" if self.connects else "server=on,wait=off"
         return [
-            *("-chardev", f"socket,id=c{number},path={socket},{who}"),
+            *("-chardev", f"socket,id=c{number},path={behind},{who}"),
             *("-netdev", f"vhost-user,id=n{number},chardev=c{number},queues={self.queues}"),
             *("-device", card),
         ]

@@ -98,7 +98,7 @@ def _points(lab: Lab, way: Way, file: Path) -> list[netpipe.Point]:
     topology = Topology((Tenant("a"),), ends, (Host("h0", LINK_BPS), Host("h1", LINK_BPS)))
     rates = [LINK_BPS] * way[1]
     if way in (ALONE, BOND):
-        switch = LevadaBond(lab, topology, rates)
+        switch = LevadaBond(lab, topology, rates, options={"order": "auto"})
         with switch.running():
             src, dst = switch.guests["a0"], switch.guests["a1"]
             return netpipe.play_at(src.namespace, dst.namespace, dst.address, file, SIZES)

@@ -15,7 +15,7 @@ the receiver of a guest without ECN cannot do.
 The same seeds are on both sides of each ratio. A claim holds if the upper end of the 95 % interval
 of its number is within the bound, fails if the lower end is beyond it, and is undecided otherwise.
 `--only` with `echo`, `echo-all`, `echo-late` or `dctcp` has these and their natives alone, with ten
-seeds.
+seeds; with `trace` it has all, with five, and the job is the first trace in $LEVADA_TRACES.
 Results of cells are kept in `cells.jsonl` beside the report: a run that was interrupted goes on
 where it was.
 """
@@ -95,9 +95,12 @@ FULL = Plan(
     10,
 )
 
+_PAIRS = (2, 4, 8)
+#: The part that plays a trace instead of what is generated: all guests, and fewer seeds.
+TRACE = "trace"
 #: Parts by name: a kind of natives and ours alone, with the seeds of a full run.
-PARTS = {
-    part: replace(QUICK, guests=guests, seeds=FULL.seeds)
+PARTS = {TRACE: replace(QUICK, pairs=_PAIRS, seeds=5)} | {
+    part: replace(QUICK, guests=guests, pairs=_PAIRS, seeds=FULL.seeds)
     for part, guests in (
         ("echo", ("native", "echo")),
         ("echo-all", ("native-all", "echo-all")),
@@ -113,7 +116,11 @@ Key = tuple[str, str, str, int, int]
 def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     """Runs the cells on all processors, then judges."""
     plan = PARTS[only] if only else QUICK if quick else FULL
-    jobs = [generate(1, SHAPE), *([] if quick or only else _traces())]
+    jobs = [] if only == TRACE else [generate(1, SHAPE)]
+    if only == TRACE or not (only or quick):
+        jobs += _traces()
+    if not jobs:
+        raise Failed(f"the part {TRACE} needs ${TRACES_VARIABLE}: a folder of MRemu's traces")
     cells = _play(plan, jobs, out)
     report = Report("vcc-fig1", quick, parameters=_parameters(plan, jobs))
     report.machine = machine.describe([])

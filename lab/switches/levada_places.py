@@ -19,11 +19,11 @@ NATIVE, CONTAINER, GUEST = "native", "container", "guest"
 KINDS = (NATIVE, CONTAINER, GUEST)
 
 
-def topology(link_bps: int) -> Topology:
+def topology(link_bps: int, kinds: Sequence[str] = KINDS) -> Topology:
     """An endpoint of each kind on each of two hosts."""
-    ends = [Endpoint(f"{kind[0]}{n}", kind, f"h{n}") for kind in KINDS for n in (0, 1)]
+    ends = [Endpoint(f"{kind[0]}{n}", kind, f"h{n}") for kind in kinds for n in (0, 1)]
     hosts = tuple(Host(f"h{n}", link_bps) for n in (0, 1))
-    return Topology(tuple(Tenant(kind) for kind in KINDS), tuple(ends), hosts)
+    return Topology(tuple(Tenant(kind) for kind in kinds), tuple(ends), hosts)
 
 
 class LevadaPlaces(LevadaBond):
@@ -32,9 +32,15 @@ class LevadaPlaces(LevadaBond):
     ready_s: ClassVar[float] = 20.0
 
     def __init__(
-        self, lab: Lab, rates: Sequence[int], options: dict[str, object], image: Image
+        self,
+        lab: Lab,
+        rates: Sequence[int],
+        options: dict[str, object],
+        image: Image,
+        kinds: Sequence[str] = KINDS,
     ) -> None:
-        super().__init__(lab, topology(rates[0]), rates, options=options)
+        super().__init__(lab, topology(rates[0], kinds), rates, options=options)
+        self.kinds = kinds
         self.containers: dict[str, Container] = {}
         self.machines = {
             e.name: Machine(lab, e.name, image, lab.dir / f"{e.name}.sock", self.topology.mac(e))
@@ -66,7 +72,7 @@ class LevadaPlaces(LevadaBond):
 
     def _meet(self) -> None:
         """Each first endpoint of a kind pings the second."""
-        for kind in KINDS:
+        for kind in self.kinds:
             first, second = self._of(kind)
             ping = f"ping -c1 -w5 {self.topology.address(second)}"
             if kind == NATIVE:
