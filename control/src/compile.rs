@@ -128,6 +128,11 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
             if switch.shares(one) && e.is_undeclared() {
                 endpoints[place as usize].max_learned = 0;
             }
+            if e.trunk && !switch.shares(one) {
+                // Nobody else is there whom it could mislead.
+                let allow = &mut endpoints[place as usize].identity.allow;
+                (allow.router, allow.dhcp_server) = (true, true);
+            }
             names.set(place, Some(e.name.clone()));
             let agent_traffic = talk::talk(config, switch, e);
             for direction in Direction::ALL {
@@ -508,6 +513,28 @@ mod tests {
 
     fn numbers(plan: &Plan) -> Vec<(String, u32)> {
         plan.switches[0].endpoints.iter().map(|(id, name)| (name.clone(), id)).collect()
+    }
+
+    #[test]
+    fn a_trunk_serves_its_network_where_no_other_tenant_is() {
+        let trunk = "[[switch.tenant.endpoint]]\nname = \"up\"\nport = \"tap://up\"\ntrunk = true\n\
+            allow = [\"learned-addresses\"]\n";
+        let alone = format!("{}{trunk}", host(&["a"]));
+        let beside = format!("{alone}[[switch.tenant]]\nname = \"other\"\nvlan = \"untagged\"\n");
+        let beside = beside.replacen(
+            "name = \"t\"\n[[switch.tenant.end",
+            "name = \"t\"\nvlan = \"untagged\"\n[[switch.tenant.end",
+            1,
+        );
+        let allowed = |text: &str| {
+            let plan = compile(&crate::load(text).config, None);
+            let program = &plan.switches[0].program;
+            let (_, trunk) = program.endpoints.iter().find(|(_, endpoint)| endpoint.trunk).unwrap();
+            [trunk.identity.allow.router, trunk.identity.allow.dhcp_server]
+        };
+        assert_eq!((allowed(&alone), allowed(&beside)), ([true; 2], [false; 2]));
+        let permitted = beside.replace("[\"learned-addresses\"]", "[\"learned-addresses\", \"router\"]");
+        assert_eq!(allowed(&permitted), [true, false]);
     }
 
     #[test]

@@ -230,9 +230,10 @@ fn check_all(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right
     }
 }
 
-/// The same for a trunk, of which no list says what is behind it. VLAN tags pass, but for those
-/// that would take a frame into another tenant's VLAN outside, which `is_taken` knows: a trunk in
-/// the untagged network leaves it with the tags that it has.
+/// The same for a trunk, of which no list says what is behind it, but what it may do beside others
+/// ([`Allow`]). VLAN tags pass, but for those that would take a frame into another tenant's VLAN
+/// outside, which `is_taken` knows: a trunk in the untagged network leaves it with the tags that it
+/// has.
 ///
 /// # Errors
 /// What it pretends to be.
@@ -244,17 +245,45 @@ pub fn check_trunk(
 ) -> Result<Right, Reason> {
     check_transit(bytes)?;
     control::check(bytes, layout, allow)?;
-    let Some(is_taken) = is_taken else { return Ok(Right::Ask) };
-    let (mut at, mut is_priority) = (12, true);
-    // Behind priority tags, which others may take off, lies what counts.
-    while is_priority && bytes.len() >= at + 4 && ethertype::is_tag(be16(bytes, at)) {
-        let vlan = be16(bytes, at + 2) & vlan::MOST;
-        if vlan != 0 && is_taken(vlan) {
-            return Err(Reason::BadVlan);
-        }
-        (at, is_priority) = (at + vlan::TAG, vlan == 0);
+    match vlan_of(bytes) {
+        Some(vlan) if is_taken.is_some_and(|is_taken| is_taken(vlan)) => Err(Reason::BadVlan),
+        Some(_) => Ok(Right::Ask),
+        None => check_service(bytes, layout, allow).map(|()| Right::Ask),
     }
-    Ok(Right::Ask)
+}
+
+/// The VLAN that a frame's tags name, if any does. Behind priority tags, which others may take off,
+/// lies what counts.
+fn vlan_of(bytes: &[u8]) -> Option<u16> {
+    let mut at = 12;
+    while bytes.len() >= at + 4 && ethertype::is_tag(be16(bytes, at)) {
+        let vlan = be16(bytes, at + 2) & vlan::MOST;
+        if vlan != 0 {
+            return Some(vlan);
+        }
+        at += vlan::TAG;
+    }
+    None
+}
+
+/// Whether a trunk may serve the network that it is in, as a router or by DHCP, where it does.
+fn check_service(bytes: &[u8], layout: &Layout, allow: Allow) -> Result<(), Reason> {
+    if allow.router && allow.dhcp_server {
+        return Ok(());
+    }
+    match layout.l3 {
+        L3::Ipv4 => serves_ipv4(bytes, layout, Ipv4::of(bytes, layout).ok_or(Reason::Malformed)?, allow),
+        L3::Ipv6 => {
+            let is_of_routers = |icmp: Icmp| control::is_of_routers(icmp.kind());
+            if layout.l4 == L4::Icmpv6 && !allow.router && Icmp::of(bytes, layout).is_none_or(is_of_routers) {
+                return Err(Reason::RouterAdvertisement);
+            }
+            serves_ipv6(bytes, layout, Ipv6::of(bytes, layout).ok_or(Reason::Malformed)?, allow)
+        }
+        // It would hide behind a second priority tag.
+        L3::Other if ethertype::is_tag(layout.ethertype) => Err(Reason::BadVlan),
+        L3::Arp | L3::Other => Ok(()),
+    }
 }
 
 /// Receivers look behind priority tags, however many, and some behind LLC/SNAP (RFC 1042): nothing
@@ -307,13 +336,20 @@ fn check_ipv4(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Righ
         None if source.is_unspecified() && without_address() => Right::Declared,
         None => return Err(Reason::SpoofedIpv4),
     };
-    if layout.l4 == L4::Udp && !identity.allow.dhcp_server {
+    serves_ipv4(bytes, layout, ip, identity.allow)?;
+    Ok(right)
+}
+
+/// What only DHCP's servers and routers send over IPv4.
+#[inline]
+fn serves_ipv4(bytes: &[u8], layout: &Layout, ip: Ipv4, allow: Allow) -> Result<(), Reason> {
+    if layout.l4 == L4::Udp && !allow.dhcp_server {
         check_dhcp(bytes, layout, dhcp::SERVER, dhcp::CLIENT)?;
     }
-    if layout.l4 != L4::Tcp && !identity.allow.router {
+    if layout.l4 != L4::Tcp && !allow.router {
         control::check_ipv4(bytes, layout, ip)?;
     }
-    Ok(right)
+    Ok(())
 }
 
 /// UDP ports (RFC 2131, RFC 8415).
@@ -357,16 +393,23 @@ fn check_ipv6(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Righ
         None if source.is_unspecified() && asks_without_address(bytes, layout) => Right::Ask,
         None => return Err(Reason::SpoofedIpv6),
     };
-    match layout.l4 {
-        L4::Tcp => return Ok(right),
-        L4::Udp if !identity.allow.dhcp_server => check_dhcp(bytes, layout, dhcp::V6_SERVER, dhcp::V6_CLIENT)?,
-        L4::Icmpv6 => return check_icmpv6(bytes, layout, identity, source, right),
-        _ => {}
+    if layout.l4 == L4::Icmpv6 {
+        return check_icmpv6(bytes, layout, identity, source, right);
     }
-    if !identity.allow.router {
+    serves_ipv6(bytes, layout, ip, identity.allow)?;
+    Ok(right)
+}
+
+/// The same over IPv6, but for ICMPv6.
+#[inline]
+fn serves_ipv6(bytes: &[u8], layout: &Layout, ip: Ipv6, allow: Allow) -> Result<(), Reason> {
+    if layout.l4 == L4::Udp && !allow.dhcp_server {
+        check_dhcp(bytes, layout, dhcp::V6_SERVER, dhcp::V6_CLIENT)?;
+    }
+    if layout.l4 != L4::Tcp && !allow.router {
         control::check_ipv6(bytes, layout, ip)?;
     }
-    Ok(right)
+    Ok(())
 }
 
 /// What a host sends before it has an address: duplicate address detection, a search for routers,

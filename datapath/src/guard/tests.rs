@@ -445,6 +445,45 @@ fn a_trunk_does_not_tag_into_others_vlans() {
     }
 }
 
+/// Beside others a trunk is no router and no DHCP server unless it is allowed to be one, and hides
+/// neither behind priority tags. In a VLAN of its own it may be both.
+#[test]
+fn a_trunk_serves_a_network_only_where_it_may() {
+    let offer = eth(OWN, OTHER).ipv4(OTHER4, OWN4).udp(67, 68).payload(&[0; 300]);
+    let offer6 = eth(OWN, OTHER).ipv6(RANDOM_LL, OTHER6).udp(547, 546).payload(&[0; 60]);
+    let query = eth(OWN, Mac([1, 0, 0x5e, 0, 0, 1])).ipv4(OTHER4, Ipv4Addr::new(224, 0, 0, 1)).protocol(protocol::IGMP);
+    let query = query.payload(&[0x11, 0, 0, 0, 0, 0, 0, 0]);
+    let vrrp = eth(OWN, OTHER).ipv6(RANDOM_LL, OTHER6).protocol(protocol::VRRP).payload(&[0; 40]);
+    let cases = [
+        (build::router_advertisement(OWN, GATEWAY_LL), RA),
+        (offer, DHCP),
+        (offer6, DHCP),
+        (query, RA),
+        (vrrp, RA),
+        (eth(OWN, OTHER).ipv4(OTHER4, OWN4).icmp(5, 0, 0).payload(&[0; 28]), RA),
+        (eth(OWN, OTHER).ipv4(OTHER4, OWN4).tcp(67, 68, 0), OK),
+        (eth(OWN, OTHER).ipv6(RANDOM_LL, OTHER6).icmp(128, 0, 0), OK),
+    ];
+    let verdict =
+        |bytes: &[u8], allow| check_trunk(bytes, &parse(bytes).unwrap(), allow, Some(|vlan| vlan == 10)).map(drop);
+    let both = Allow { router: true, dhcp_server: true, ..Allow::default() };
+    for (build, expected) in cases {
+        let tagged = |vlan: u16| build.clone().vlan(vlan).bytes();
+        for bytes in [build.bytes(), tagged(0)] {
+            assert_eq!(verdict(&bytes, Allow::default()), expected, "{build:?}");
+            assert_eq!(verdict(&bytes, both), OK, "{build:?}");
+        }
+        assert_eq!(verdict(&tagged(11), Allow::default()), OK, "in a VLAN of its own: {build:?}");
+        let twice = [&tagged(0)[..12], &[0x81, 0, 0, 0], &tagged(0)[12..]].concat();
+        assert_eq!(verdict(&twice, Allow::default()), Err(Reason::BadVlan), "{build:?}");
+        assert_eq!(verdict(&twice, both), OK, "{build:?}");
+    }
+    let router = Allow { router: true, ..Allow::default() };
+    let advertisement = build::router_advertisement(OWN, GATEWAY_LL).bytes();
+    assert_eq!(verdict(&advertisement, router), OK);
+    assert_eq!(verdict(&advertisement, Allow { dhcp_server: true, ..Allow::default() }), RA);
+}
+
 #[test]
 fn nothing_hides_behind_another_encapsulation() {
     let inner = build::router_advertisement(OTHER, GATEWAY_LL).bytes();
