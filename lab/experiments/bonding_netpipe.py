@@ -10,19 +10,26 @@ result.
 A *dip* is a message size whose rate, the median of the repetitions, is more than 5 % below that of
 both sizes beside it. One over two links counts unless one link alone has a dip at that size in the
 same place. With one repetition, as in a quick run, dips are shown and not judged.
+
+A full run takes an hour and a quarter. Curves are kept in `curves.jsonl` beside the report: a run
+that was interrupted goes on where it was.
 """
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from lab import container, guest, netpipe, plot
+from lab.guest import Image
+from lab.kept import Kept
 from lab.net import Lab
 from lab.netpipe import Point
+from lab.programs import program
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import table
 from lab.switches.levada_places import CONTAINER, GUEST, KINDS, NATIVE, LevadaPlaces
@@ -71,17 +78,18 @@ def play(lab: Lab, quick: bool, out: Path, report: Report) -> None:
         "guest_kernel": image.version,
         "accelerator": guest.ACCELERATOR,
     }
-    curves: list[Curve] = []
-    for setup in (ONE, NUMBERED) if quick else (ONE, NUMBERED, PLAIN):
-        links, order = setup
-        switch = LevadaPlaces(lab, [LINK_BPS] * links, {"order": order}, image)
-        with switch.running():
-            for _ in range(TIMES[quick]):
-                for kind in KINDS:
-                    points = _points(switch, kind, out, SIZES[quick])
-                    curves.append(Curve(kind, setup, points))
-                    rate = netpipe.plateau(points, LARGE) / MBIT
-                    print(f"  {kind}, {NAMES[setup]}: {rate:.2f} Mbit/s", file=sys.stderr)
+    made_of = hashlib.sha256(program().read_bytes())
+    made_of.update(repr((report.parameters["netpipe"], quick)).encode())
+    kept = Kept(out / "curves.jsonl", made_of.hexdigest())
+    setups = (ONE, NUMBERED) if quick else (ONE, NUMBERED, PLAIN)
+    for setup in setups:
+        _play(lab, setup, image, out, quick, kept)
+    curves = [
+        Curve(kind, setup, [Point(*p) for p in kept.results[(kind, *setup, turn)]])
+        for setup in setups
+        for turn in range(TIMES[quick])
+        for kind in KINDS
+    ]
     report.cells += [
         {"labels": {"place": c.kind, "links": NAMES[c.setup]}, "valid": True, **asdict(p)}
         for c in curves
@@ -90,6 +98,22 @@ def play(lab: Lab, quick: bool, out: Path, report: Report) -> None:
     report.tables += [rates_table(curves), summary_table(curves)]
     report.claims += claims(curves)
     _draw(curves, out)
+
+
+def _play(lab: Lab, setup: Setup, image: Image, out: Path, quick: bool, kept: Kept) -> None:
+    """Plays the curves over these links that are not there yet."""
+    keys = [(kind, *setup, turn) for turn in range(TIMES[quick]) for kind in KINDS]
+    missing = [key for key in keys if key not in kept.results]
+    if not missing:
+        return
+    links, order = setup
+    switch = LevadaPlaces(lab, [LINK_BPS] * links, {"order": order}, image)
+    with switch.running():
+        for key in missing:
+            points = _points(switch, key[0], out, SIZES[quick])
+            kept.add(key, [astuple(point) for point in points])
+            rate = netpipe.plateau(points, LARGE) / MBIT
+            print(f"  {key[0]}, {NAMES[setup]}: {rate:.2f} Mbit/s", file=sys.stderr)
 
 
 def _points(switch: LevadaPlaces, kind: str, out: Path, sizes: netpipe.Sizes) -> list[Point]:

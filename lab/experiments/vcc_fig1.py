@@ -28,7 +28,6 @@ import math
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -36,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import machine, plot, vcc_live
+from lab.kept import Kept
 from lab.net import Failed, Lab
 from lab.programs import simulator
 from lab.report import Claim, Report
@@ -226,7 +226,7 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any
     for text in texts.values():
         made_of.update(text.encode())
     kept = Kept(out / "cells.jsonl", made_of.hexdigest())
-    missing = [key for key in keys if key not in kept.cells]
+    missing = [key for key in keys if key not in kept.results]
 
     def play(key: Key) -> None:
         name, queue, guests, pairs, seed = key
@@ -239,7 +239,7 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any
         if done.returncode != 0:
             raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
         kept.add(key, json.loads(done.stdout))
-        print(f"\r{len(kept.cells)} of {len(keys)} cells", end="", file=sys.stderr, flush=True)
+        print(f"\r{len(kept.results)} of {len(keys)} cells", end="", file=sys.stderr, flush=True)
 
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
@@ -248,30 +248,7 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any
     finally:
         pool.shutdown(cancel_futures=True)
         print(file=sys.stderr)
-    return {key: kept.cells[key] for key in keys}
-
-
-class Kept:
-    """Cells on disk, of one simulator and one set of jobs."""
-
-    def __init__(self, path: Path, made_of: str) -> None:
-        self.cells: dict[Key, dict[str, Any]] = {}
-        self._path, self._made_of, self._lock = path, made_of, threading.Lock()
-        if path.is_file():
-            for line in path.read_text().splitlines():
-                entry = json.loads(line)
-                if entry["made_of"] == made_of:
-                    job, queue, guests, pairs, seed = entry["key"]
-                    self.cells[(job, queue, guests, pairs, seed)] = entry["cell"]
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-    def add(self, key: Key, cell: dict[str, Any]) -> None:
-        """Keeps a cell, and writes it at once."""
-        entry = json.dumps({"made_of": self._made_of, "key": key, "cell": cell})
-        with self._lock:
-            self.cells[key] = cell
-            with self._path.open("a") as file:
-                file.write(entry + "\n")
+    return {key: kept.results[key] for key in keys}
 
 
 # --- judging -------------------------------------------------------------------------------
