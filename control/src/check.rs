@@ -107,7 +107,8 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
         let pointless = [
             ("mac", !identity.macs.is_empty()),
             ("ip", !identity.ipv4.is_empty() || !identity.ipv6.is_empty()),
-            ("allow", identity.allow.dhcp_server || identity.allow.router),
+            // Beside other tenants it may serve them only where it is allowed to.
+            ("allow", !switch.shares(tenant) && (identity.allow.dhcp_server || identity.allow.router)),
         ];
         for (key, _) in pointless.iter().filter(|(_, given)| *given) {
             findings.error(

@@ -519,7 +519,8 @@ mod tests {
     fn a_trunk_serves_its_network_where_no_other_tenant_is() {
         let trunk = "[[switch.tenant.endpoint]]\nname = \"up\"\nport = \"tap://up\"\ntrunk = true\n\
             allow = [\"learned-addresses\"]\n";
-        let alone = format!("{}{trunk}", host(&["a"]));
+        let uplink = "name = \"s\"\n[switch.uplink]\nport = \"packet://eth0\"\nrate = \"1 Gbit/s\"\n";
+        let alone = format!("{}{trunk}", host(&["a"])).replacen("name = \"s\"\n", uplink, 1);
         let beside = format!("{alone}[[switch.tenant]]\nname = \"other\"\nvlan = \"untagged\"\n");
         let beside = beside.replacen(
             "name = \"t\"\n[[switch.tenant.end",
@@ -527,7 +528,8 @@ mod tests {
             1,
         );
         let allowed = |text: &str| {
-            let plan = compile(&crate::load(text).config, None);
+            let checked = crate::load(text);
+            let plan = checked.plan.unwrap_or_else(|| panic!("{:?}", checked.problems));
             let program = &plan.switches[0].program;
             let (_, trunk) = program.endpoints.iter().find(|(_, endpoint)| endpoint.trunk).unwrap();
             [trunk.identity.allow.router, trunk.identity.allow.dhcp_server]
