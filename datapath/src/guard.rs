@@ -245,25 +245,29 @@ pub fn check_trunk(
 ) -> Result<Right, Reason> {
     check_transit(bytes)?;
     control::check(bytes, layout, allow)?;
-    match vlan_of(bytes) {
+    match vlan_of(bytes)? {
         Some(vlan) if is_taken.is_some_and(|is_taken| is_taken(vlan)) => Err(Reason::BadVlan),
         Some(_) => Ok(Right::Ask),
         None => check_service(bytes, layout, allow).map(|()| Right::Ask),
     }
 }
 
+/// Priority tags of a frame that are looked behind: nobody needs more than one.
+const MOST_TAGS: usize = 8;
+
 /// The VLAN that a frame's tags name, if any does. Behind priority tags, which others may take off,
 /// lies what counts.
-fn vlan_of(bytes: &[u8]) -> Option<u16> {
-    let mut at = 12;
-    while bytes.len() >= at + 4 && ethertype::is_tag(be16(bytes, at)) {
+fn vlan_of(bytes: &[u8]) -> Result<Option<u16>, Reason> {
+    for at in (12..).step_by(vlan::TAG).take(MOST_TAGS) {
+        if bytes.len() < at + 4 || !ethertype::is_tag(be16(bytes, at)) {
+            return Ok(None);
+        }
         let vlan = be16(bytes, at + 2) & vlan::MOST;
         if vlan != 0 {
-            return Some(vlan);
+            return Ok(Some(vlan));
         }
-        at += vlan::TAG;
     }
-    None
+    Err(Reason::BadVlan)
 }
 
 /// Whether a trunk may serve the network that it is in, as a router or by DHCP, where it does.
@@ -280,24 +284,32 @@ fn check_service(bytes: &[u8], layout: &Layout, allow: Allow) -> Result<(), Reas
             }
             serves_ipv6(bytes, layout, Ipv6::of(bytes, layout).ok_or(Reason::Malformed)?, allow)
         }
-        // It would hide behind a second priority tag.
-        L3::Other if ethertype::is_tag(layout.ethertype) => Err(Reason::BadVlan),
-        L3::Arp | L3::Other => Ok(()),
+        L3::Arp => Ok(()),
+        L3::Other => check_hidden(bytes, layout),
     }
 }
 
 /// Receivers look behind priority tags, however many, and some behind LLC/SNAP (RFC 1042): nothing
 /// that is checked may hide there.
-fn check_other(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right, Reason> {
+fn check_hidden(bytes: &[u8], layout: &Layout) -> Result<(), Reason> {
     if ethertype::is_tag(layout.ethertype) || layout.ethertype == ethertype::BACKBONE_TAG {
         return Err(Reason::BadVlan);
     }
-    let body = bytes.get(layout.l3_offset.into()..layout.end as usize).unwrap_or_default();
-    if layout.ethertype == ethertype::RARP {
-        return check_rarp(body, source(bytes), identity);
-    }
     let is_llc = layout.ethertype < ethertype::FIRST || layout.ethertype == ethertype::JUMBO_LLC;
-    if is_llc && control::hides_a_frame(body) { Err(Reason::Malformed) } else { Ok(Right::Declared) }
+    if is_llc && control::hides_a_frame(body(bytes, layout)) { Err(Reason::Malformed) } else { Ok(()) }
+}
+
+fn check_other(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right, Reason> {
+    check_hidden(bytes, layout)?;
+    if layout.ethertype == ethertype::RARP {
+        return check_rarp(body(bytes, layout), source(bytes), identity);
+    }
+    Ok(Right::Declared)
+}
+
+/// What is behind the Ethernet header and a tag.
+fn body<'a>(bytes: &'a [u8], layout: &Layout) -> &'a [u8] {
+    bytes.get(layout.l3_offset.into()..layout.end as usize).unwrap_or_default()
 }
 
 /// Reverse ARP (RFC 903) is used to announce a machine that has moved: it may name its own address,

@@ -427,7 +427,8 @@ fn a_trunk_does_not_tag_into_others_vlans() {
     let frame = |tags: Vec<u8>| [&OTHER.0[..], &OWN.0, &tags, &0x88b5u16.to_be_bytes(), &[0; 46]].concat();
     let verdict = |bytes: &[u8], taken: bool| {
         let is_taken = taken.then_some(|vlan| vlan == 10);
-        check_trunk(bytes, &parse(bytes).unwrap(), Allow::default(), is_taken).map(drop)
+        let allow = Allow { router: true, dhcp_server: true, ..Allow::default() };
+        check_trunk(bytes, &parse(bytes).unwrap(), allow, is_taken).map(drop)
     };
     let bad = Err(Reason::BadVlan);
     for (tags, expected) in [
@@ -439,10 +440,12 @@ fn a_trunk_does_not_tag_into_others_vlans() {
         ([tag(0x8100, 0), tag(0x8100, 10)].concat(), bad),
         ([tag(0x8100, 0), tag(0x8100, 0), tag(0x88a8, 10)].concat(), bad),
         ([tag(0x8100, 11), tag(0x8100, 10)].concat(), OK),
+        (tag(0x8100, 0).repeat(7), OK),
     ] {
         assert_eq!(verdict(&frame(tags.clone()), true), expected, "{tags:02x?}");
         assert_eq!(verdict(&frame(tags.clone()), false), OK, "in a VLAN of its own: {tags:02x?}");
     }
+    assert_eq!(verdict(&frame(tag(0x8100, 0).repeat(8)), false), bad, "more than anybody looks behind");
 }
 
 /// Beside others a trunk is no router and no DHCP server unless it is allowed to be one, and hides
@@ -480,6 +483,9 @@ fn a_trunk_serves_a_network_only_where_it_may() {
     }
     let router = Allow { router: true, ..Allow::default() };
     let advertisement = build::router_advertisement(OWN, GATEWAY_LL).bytes();
+    let body = [&[0xaa, 0xaa, 3, 0, 0, 0][..], &advertisement[12..]].concat();
+    let snap = eth(OWN, OTHER).ethertype(body.len() as u16).payload(body).bytes();
+    assert_eq!((verdict(&snap, Allow::default()), verdict(&snap, both)), (BAD, OK));
     assert_eq!(verdict(&advertisement, router), OK);
     assert_eq!(verdict(&advertisement, Allow { dhcp_server: true, ..Allow::default() }), RA);
 }
