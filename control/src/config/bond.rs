@@ -46,7 +46,7 @@ pub struct Bond {
 impl Default for Bond {
     fn default() -> Self {
         Bond {
-            settings: BondSettings::default(),
+            settings: BondSettings { order: true, ..BondSettings::default() },
             secret_file: None,
             system: None,
             miimon_ns: DEFAULT_MIIMON_NS,

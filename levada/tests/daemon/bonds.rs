@@ -42,7 +42,7 @@ fn text(number: u8, mode: &str) -> String {
     };
     // Long enough that a host which stalls is waited for.
     format!(
-        "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n[switch.uplink.bond]\nmode = \"{mode}\"\norder = \"auto\"\nhold = \"100 ms\"\n{}{}\
+        "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n[switch.uplink.bond]\nmode = \"{mode}\"\nhold = \"100 ms\"\n{}{}\
          [[switch.tenant]]\nname = \"red\"\nvlan = 10\n[[switch.tenant.endpoint]]\nname = \"red{number}\"\n\
          port = \"tap://red\"\nnetns = \"NS-red\"\naddress = \"10.0.0.{number}/24\"\nmac = \"02:00:00:00:05:0{number}\"\n",
         member("up0"),
@@ -161,8 +161,8 @@ fn with_a_secret_only_who_knows_it_is_heard() {
     let keyed = |bed: &Bed, number: u8, secret: usize| {
         let file = bed.directory.join(format!("{secret}.secret"));
         std::fs::write(&file, secrets[secret]).unwrap();
-        let line = format!("order = \"auto\"\nsecret_file = \"{}\"\n", file.display());
-        text(number, "balance-rr").replace("order = \"auto\"\n", &line)
+        let line = format!("secret_file = \"{}\"\nhold", file.display());
+        text(number, "balance-rr").replacen("hold", &line, 1)
     };
     let texts = [keyed(&beds[0], 1, 0), keyed(&beds[1], 2, 0)];
     let mut one = beds[0].start(&texts[0]);
