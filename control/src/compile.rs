@@ -488,7 +488,12 @@ impl<'a> Ports<'a> {
 /// TCP whole over IPv4; others are cut for trains.
 fn longest_offload(mtu: u32, uplink: &config::Uplink) -> Option<u32> {
     let vtep = uplink.vtep?;
-    let whole = vtep.is_ipv4() && matches!(uplink.device.locator, Some(Locator::Packet(_)));
+    let is_packet = |device: &Device| matches!(device.locator, Some(Locator::Packet(_)));
+    let is_whole = match &uplink.bond {
+        Some(bond) => !bond.settings.may_number() && bond.members.iter().all(|member| is_packet(&member.device)),
+        None => is_packet(&uplink.device),
+    };
+    let whole = vtep.is_ipv4() && is_whole;
     Some(if whole { LONGEST_OFFLOAD } else { udp_gso::longest_offload(mtu, &vtep) })
 }
 
@@ -625,6 +630,51 @@ mod tests {
         let frames: Vec<u32> =
             a.program.endpoints.values().map(|e| a.program.ports[e.port.0 as usize].max_frame).collect();
         assert_eq!(frames, [1450 + 14, 1400 + 14], "there is room for a tunnel's headers");
+    }
+
+    /// Over a bond the host has its address on a device behind the switch: next hops are asked
+    /// there, and what its agents send goes ahead. Guests' packets are as long as one train, or as
+    /// any where frames may go whole.
+    #[test]
+    fn tunnels_over_a_bond_end_at_a_device_of_the_host() {
+        let text = include_str!("../../examples/tunnels-over-a-bond.toml");
+        let whole = text.replace("balance-rr", "802.3ad");
+        for (text, longest) in
+            [(text, super::udp_gso::longest_offload(1450, &[192, 0, 2, 1].into())), (&whole, super::LONGEST_OFFLOAD)]
+        {
+            let plan = plan(text, None);
+            let switch = &plan.switches[0];
+            let underlay = switch.underlay.as_ref().unwrap();
+            assert_eq!((&underlay.interface, underlay.is_endpoint), (&Some(("host0".to_owned(), None)), true));
+            let agents = switch.program.endpoints[0].agent_traffic.expect("they are the host's");
+            assert_eq!((agents.address.to_string().as_str(), agents.port), ("192.0.2.1", 7370));
+            assert!(switch.program.endpoints[1].agent_traffic.is_none());
+            let red = switch.program.endpoints[1].port;
+            let PortKind::Tap(tap) = &switch.ports[red.0 as usize].kind else { panic!("it is a TAP") };
+            assert_eq!((tap.mtu, tap.longest_offload), (1450, Some(longest)));
+            assert!(switch.uplink_ports().unwrap().starts_with("packet://eth0, packet://eth1 ("));
+        }
+    }
+
+    /// Members that are links of this daemon have no host to ask: both ends' addresses are known.
+    #[test]
+    fn tunnels_over_a_bond_of_links_ask_nobody() {
+        let member = |link: &str| format!("{{ port = \"link://{link}/a\", rate = \"1 Gbit/s\" }}");
+        let uplink = |ends: [&str; 2], vtep| {
+            let members = ends.map(member).join(", ");
+            format!("uplink = {{ vtep = \"{vtep}\", bond = {{ mode = \"balance-xor\", member = [{members}] }} }}")
+        };
+        let text = TUNNELS.replace(
+            "uplink = { port = \"link://wa/a\", rate = \"1 Gbit/s\", vtep = \"192.0.2.1\" }",
+            &uplink(["wa", "wc"], "192.0.2.1"),
+        ) + "[[link]]\nname = \"wc\"\nrate = \"1 Gbit/s\"\n";
+        let text = text.replace("trunk = true },\n            { name = \"pb\"", "trunk = true },\n            { name = \"pc\", port = \"link://wc/b\", trunk = true },\n            { name = \"pb\"");
+        let plan = plan(&text, None);
+        let (a, b) = (&plan.switches[0], &plan.switches[1]);
+        assert_eq!(a.underlay.as_ref().unwrap().interface, None);
+        let there = std::net::IpAddr::from([192, 0, 2, 2]);
+        assert_eq!(a.program.overlay.peers[&there].next_hop, b.program.overlay.local.map(|local| local.mac));
+        assert!(a.program.overlay.local.is_some());
     }
 
     /// Over IPv6 there are 20 bytes less, and what a store knows of the other IP version is left

@@ -273,9 +273,30 @@ impl Switch {
         let untagged = |tenant: &&Tenant| tenant.attachment == Attachment::Untagged;
         untagged(&tenant) && self.tenants.iter().filter(untagged).count() > 1
     }
+
+    /// The endpoint by which this host is in the network that the uplink is in, with the address
+    /// `ip`: a device that the switch makes. (The host's own interface is another port,
+    /// `host://`.)
+    #[must_use]
+    pub fn host_at(&self, ip: IpAddr) -> Option<&Endpoint> {
+        let untagged = self.tenants.iter().filter(|tenant| tenant.attachment == Attachment::Untagged);
+        untagged.flat_map(|tenant| &tenant.endpoints).find(|endpoint| {
+            matches!(endpoint.device.locator, Some(Locator::Tap(_) | Locator::Veth(_))) && endpoint.has_address(ip)
+        })
+    }
 }
 
 impl Endpoint {
+    /// Whether an IP address is its own: its device is given it, or it is declared by itself.
+    #[must_use]
+    pub fn has_address(&self, ip: IpAddr) -> bool {
+        let is_declared = match ip {
+            IpAddr::V4(v4) => self.identity.ipv4.contains(&(v4, 32)),
+            IpAddr::V6(v6) => self.identity.ipv6.contains(&(v6, 128)),
+        };
+        is_declared || self.device.addresses.iter().any(|&(given, _)| given == ip)
+    }
+
     /// Whether its addresses would have to be learned, and may not because tenants share its
     /// network.
     #[must_use]

@@ -128,6 +128,18 @@ impl SwitchPlan {
         format!("{}/{}/{}", self.name, self.tenants[tenant], self.endpoints[endpoint.0 as usize])
     }
 
+    /// The uplink's port; of a bond all of them, and how they are used. `None` without an uplink.
+    #[must_use]
+    pub fn uplink_ports(&self) -> Option<String> {
+        let uplink = self.program.uplink.as_ref()?;
+        let ports = uplink.members.iter().filter_map(|member| self.ports.get(member.port.0));
+        let all: Vec<String> = ports.map(|port| port.locator.to_string()).collect();
+        Some(match &uplink.bond {
+            Some(bond) => format!("{} ({})", all.join(", "), bond.mode.name()),
+            None => all.join(", "),
+        })
+    }
+
     /// Whose port it is: `s1/red/red1`, or `s1/uplink`.
     #[must_use]
     pub fn owner(&self, port: PortId) -> String {
@@ -171,6 +183,8 @@ pub struct Underlay {
     /// The interface whose host knows the next hops, with its namespace: the shell puts them into
     /// the program. `None`: the uplink is a link of this daemon, and the program has them.
     pub interface: Option<(String, Option<String>)>,
+    /// Whether that is an endpoint of the switch, and not its uplink.
+    pub is_endpoint: bool,
     /// What the hosts at the other ends are called.
     pub hosts: BTreeMap<IpAddr, String>,
     /// What is known of others, and that no tunnel leads to.

@@ -112,6 +112,14 @@ pub struct BondSettings {
     pub lacp: LacpSettings,
 }
 
+impl BondSettings {
+    /// Whether frames may have numbers: the mode has a use for them, and they are asked for.
+    #[must_use]
+    pub fn may_number(&self) -> bool {
+        self.order && matches!(self.mode, Mode::BalanceRr | Mode::Broadcast)
+    }
+}
+
 impl Default for BondSettings {
     fn default() -> Self {
         BondSettings {

@@ -86,6 +86,19 @@ impl OffloadSupport {
     pub const NONE: OffloadSupport =
         OffloadSupport { csum: false, tso4: false, tso6: false, tso_ecn: false, uso: false, tunnel: false };
 
+    /// What both take.
+    #[must_use]
+    pub fn and(self, other: OffloadSupport) -> OffloadSupport {
+        OffloadSupport {
+            csum: self.csum && other.csum,
+            tso4: self.tso4 && other.tso4,
+            tso6: self.tso6 && other.tso6,
+            tso_ecn: self.tso_ecn && other.tso_ecn,
+            uso: self.uso && other.uso,
+            tunnel: self.tunnel && other.tunnel,
+        }
+    }
+
     /// Whether a frame with `offload` can be handed over as it is.
     #[must_use]
     pub fn takes(self, offload: &Offload) -> bool {

@@ -285,6 +285,22 @@ pub struct Program {
 }
 
 impl Program {
+    /// What all ports of the uplink take of what is in a tunnel. With a bond's number before the
+    /// tunnel's headers, nothing goes whole.
+    #[must_use]
+    pub fn uplink_features(&self) -> Option<PortFeatures> {
+        let uplink = self.uplink.as_ref()?;
+        let mut features = *self.ports.get(uplink.port().0)?;
+        let Some(bond) = &uplink.bond else { return Some(features) };
+        for member in &uplink.members {
+            let other = self.ports.get(member.port.0)?;
+            features.max_frame = features.max_frame.min(other.max_frame);
+            features.offload = features.offload.and(other.offload);
+        }
+        features.offload.tunnel &= !bond.may_number();
+        Some(features)
+    }
+
     /// What builds this program from an empty one of the same order and mode, in an order in which
     /// every step fits.
     #[must_use]

@@ -17,6 +17,7 @@ use crate::forward::{Forward, Target};
 use crate::frame::{Frame, Out, Pool, PoolLimits};
 use crate::guard;
 use crate::network::Network;
+use crate::offload::Gso;
 use crate::overlay::Tunnels;
 use crate::owners::Owners;
 use crate::pair::Pairs;
@@ -139,6 +140,8 @@ pub struct Switch {
     backlogs: Backlogs,
     /// Where the uplink has several ports: which of them carries what.
     bond: Option<Box<Bond>>,
+    /// Frames in their tunnels for which the bond is yet to choose members; empty between calls.
+    for_bond: VecDeque<Frame>,
     out: Outbox,
     /// Where frames went last.
     recent: Recent,
@@ -196,6 +199,7 @@ impl Switch {
             policer: policed.then(|| Policer::new(published)),
             backlogs: Backlogs::default(),
             bond: None,
+            for_bond: VecDeque::new(),
             out: Outbox::with_capacity(OUT),
             recent: Recent::default(),
             control: Control::default(),
@@ -351,7 +355,7 @@ impl Switch {
                 if pool.meta(&frame).outer == 0 {
                     self.emit(pool, port, endpoint, self.port_of(endpoint, port), frame);
                 } else {
-                    self.emit_tunnel(pool, port, endpoint, frame);
+                    self.emit_tunnel(pool, now, port, endpoint, frame);
                 }
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Wire) {
                 self.note_losses(endpoint);
@@ -491,7 +495,7 @@ impl Switch {
         if let Some(local) = self.tunnels.local()
             && vxlan::is_for(pool.bytes(&frame), local.address, local.mac)
         {
-            return self.rx_tunnel(pool, now, frame);
+            return self.receive_tunnel(pool, now, (member, number), frame);
         }
         let looked = parse(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
         if let Err(reason) = looked.and_then(|()| self.receive_member(pool, member, &frame)) {
@@ -827,7 +831,19 @@ impl Switch {
             self.count_drop(endpoint, Reason::TooLong);
             return;
         }
-        if features.offload.takes(&pool.meta(&frame).offload) {
+        let meta = pool.meta(&frame);
+        if meta.in_tunnel() && matches!(meta.offload.gso, Gso::Tcp4 | Gso::Tcp6) {
+            // Whole in its tunnel: what the device cuts outside of one is its own affair. It can be
+            // that it no longer does, since the frame was made.
+            if features.offload.tunnel {
+                self.out.push_back((port, frame));
+            } else {
+                pool.free(frame);
+                self.count_drop(endpoint, Reason::BadOffload);
+            }
+            return;
+        }
+        if features.offload.takes(&meta.offload) {
             self.out.push_back((port, frame));
             return;
         }

@@ -7,11 +7,11 @@ use control::admission::{Promise, promise};
 use control::config::openflow::{MODES, OpenFlow};
 use control::config::{Config, Switch};
 use control::names::name_of;
-use control::plan::PortKind;
+use control::plan::{PortKind, Underlay};
 use control::problem::{self, Severity};
 use control::units::{show_count, show_rate};
 use control::{Checked, names};
-use datapath::program::{Attachment, EndpointId, PortId, Share, TenantId, Uplink};
+use datapath::program::{Attachment, EndpointId, PortId, Share, TenantId};
 use datapath::units::{Direction, Rate};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -237,7 +237,7 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
             PromiseSummary { rate_bps: uplink.rate.get(d).0, capacity_bps: capacity.0, promised_bps: promised.0 }
         };
         UplinkSummary {
-            port: ports(plan, compiled),
+            port: plan.uplink_ports().unwrap_or_default(),
             host: host(plan, compiled.port()),
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
@@ -266,22 +266,17 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
     }
 }
 
-/// The uplink's port; of a bond all of them, and how they are used.
-fn ports(plan: &control::plan::SwitchPlan, uplink: &Uplink) -> String {
-    let locator = |port: PortId| plan.ports[port.0 as usize].locator.to_string();
-    let all: Vec<String> = uplink.members.iter().map(|member| locator(member.port)).collect();
-    match &uplink.bond {
-        Some(bond) => format!("{} ({})", all.join(", "), bond.mode.name()),
-        None => all.join(", "),
-    }
-}
-
 /// What becomes of the host's own traffic over an uplink that is an interface of the host.
 fn host(plan: &control::plan::SwitchPlan, uplink: PortId) -> Option<String> {
     let PortKind::Packet(packet) = &plan.ports[uplink.0 as usize].kind else { return None };
     if plan.bond.is_some() {
-        // The host is not behind a bond yet.
-        return Some("its own traffic is not scheduled".to_owned());
+        return Some(match &plan.underlay {
+            Some(Underlay { vtep, interface: Some((name, _)), is_endpoint: true, .. }) => {
+                format!("its own traffic from {vtep} is what comes by {name}")
+            }
+            _ => "its own traffic over these ports is not scheduled; over an endpoint with port = \"tap://host0\" it would be"
+                .to_owned(),
+        });
     }
     if !packet.is_exclusive {
         return Some(format!(

@@ -41,7 +41,8 @@ impl NextHops {
             Err(error) => {
                 let why = match error.kind() {
                     io::ErrorKind::NotFound => {
-                        format!("the interface {interface} does not exist; create it, or correct the uplink's `port`")
+                        let key = if underlay.is_endpoint { "the endpoint's" } else { "the uplink's" };
+                        format!("the interface {interface} does not exist; create it, or correct {key} `port`")
                     }
                     _ => format!("the kernel does not list the routes over {interface}: {error}"),
                 };
@@ -68,7 +69,7 @@ impl NextHops {
     /// Puts what is known into the tunnels of a switch.
     pub fn fill(&self, switch: &SwitchPlan, overlay: &mut Overlay) {
         let Some(underlay) = &switch.underlay else { return };
-        let here = self.mac.filter(|_| self.error.is_none() && is_exclusive(switch));
+        let here = self.mac.filter(|_| self.error.is_none() && is_exclusive(switch, underlay));
         overlay.local = here.map(|mac| Vtep { address: underlay.vtep, mac });
         for (address, peer) in &mut overlay.peers {
             peer.next_hop = match self.next.get(address) {
@@ -95,8 +96,11 @@ fn left_out(plan: &Plan) -> impl Iterator<Item = (&str, &LeftOut)> {
 }
 
 /// Whether what arrives for this end of tunnels comes to the switch: of a shared interface, it goes
-/// to the host.
-fn is_exclusive(switch: &SwitchPlan) -> bool {
+/// to the host. A host that is an endpoint receives what the switch gives it.
+fn is_exclusive(switch: &SwitchPlan, underlay: &Underlay) -> bool {
+    if underlay.is_endpoint {
+        return true;
+    }
     let port = switch.program.uplink.as_ref().and_then(|uplink| switch.ports.get(uplink.port().0));
     matches!(port.map(|port| &port.kind), Some(PortKind::Packet(packet)) if packet.is_exclusive)
 }

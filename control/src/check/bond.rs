@@ -3,7 +3,7 @@
 
 use super::Findings;
 use crate::bond::Reselect;
-use crate::config::{Bond, BondMember, Config, Switch, Uplink};
+use crate::config::{Bond, BondMember, Config, Switch};
 use crate::names::Locator;
 use crate::place::Place;
 use crate::problem::nearest;
@@ -26,7 +26,7 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
         check_lacp(findings, bond, &place.key("bond"));
         check_rate(findings, switch, bond, &switch_place);
         check_room(findings, switch, bond, &place.key("bond"));
-        check_what_is_not_yet(findings, switch, uplink, bond, &place);
+        check_host(findings, switch, bond, &place);
     }
 }
 
@@ -198,14 +198,7 @@ fn check_rate(findings: &mut Findings, switch: &Switch, bond: &Bond, switch_plac
     }
 }
 
-fn check_what_is_not_yet(findings: &mut Findings, switch: &Switch, uplink: &Uplink, bond: &Bond, place: &Place) {
-    if uplink.vtep.is_some() {
-        findings.error(
-            place.key("vtep"),
-            "tunnels do not go over a bond yet",
-            "remove `vtep`, and give tenants a `vlan`; or an uplink with one port",
-        );
-    }
+fn check_host(findings: &mut Findings, switch: &Switch, bond: &Bond, place: &Place) {
     let endpoints = switch.tenants.iter().flat_map(|tenant| &tenant.endpoints);
     let hosts: Vec<&str> = endpoints
         .filter_map(|endpoint| match &endpoint.device.locator {
@@ -219,8 +212,8 @@ fn check_what_is_not_yet(findings: &mut Findings, switch: &Switch, uplink: &Upli
         {
             findings.error(
                 place.key("bond").key("member").item(n).key("port"),
-                format!("the host is not behind a bond yet: an endpoint is host://{name}"),
-                "remove that endpoint, and give the host another interface",
+                format!("a bond shares no member with the host: an endpoint is host://{name}"),
+                "write port = \"tap://host0\" there: the host then has its address on that device, behind the bond",
             );
         }
     }

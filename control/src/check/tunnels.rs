@@ -51,6 +51,20 @@ fn check_switch(findings: &mut Findings, switch: &Switch, place: &Place) {
             "give the tenants that other hosts have their `vni`, or remove it",
         );
     }
+    if switch.host_at(vtep).is_some() {
+        // The next hops are asked of the host over that device, whatever the uplink is.
+        return;
+    }
+    if uplink.bond.as_ref().is_some_and(|bond| !bond.is_linked()) {
+        findings.error(
+            key,
+            format!("no endpoint has {vtep}: over a bond, the host has its address on a device that the switch makes"),
+            format!(
+                "add an endpoint with port = \"tap://host0\" and address = \"{vtep}/LENGTH\" to a tenant with vlan = \"untagged\""
+            ),
+        );
+        return;
+    }
     match &uplink.device.locator {
         Some(Locator::Packet(name)) if !has_host(switch, name, uplink.device.netns.as_deref()) => findings.error(
             key,

@@ -1,5 +1,6 @@
 //! The agents' own traffic: where this host's agents speak with those of other hosts over the
-//! interface that the switch has taken, the host's endpoint lets their datagrams go before its
+//! interface that the switch has taken, or over a device behind the switch that has the address at
+//! which they listen, the host's endpoint lets their datagrams go before its
 //! other frames ([`datapath::sched::priority`]), and has a small guarantee for them without being
 //! given one.
 //!
@@ -25,13 +26,14 @@ const MOST: Rate = Rate(10_000_000);
 #[must_use]
 pub fn talk(config: &Config, switch: &Switch, endpoint: &Endpoint) -> Option<AgentTraffic> {
     let (listen, uplink) = (config.cluster.as_ref()?.listen?, switch.uplink.as_ref()?);
-    let (Some(Locator::Host(host)), Some(Locator::Packet(interface))) =
-        (&endpoint.device.locator, &uplink.device.locator)
-    else {
-        return None;
+    let is_host = match (&endpoint.device.locator, &uplink.device.locator) {
+        (Some(Locator::Host(host)), Some(Locator::Packet(interface))) => {
+            host == interface && endpoint.device.netns == uplink.device.netns
+        }
+        _ => switch.host_at(listen.ip()) == Some(endpoint),
     };
     let rate = |direction| uplink.rate.get(direction).scaled(PART_PPM, WHOLE_PPM).min(MOST);
-    (host == interface && endpoint.device.netns == uplink.device.netns).then(|| AgentTraffic {
+    is_host.then(|| AgentTraffic {
         address: listen.ip(),
         port: listen.port(),
         rate: Both { egress: rate(Direction::Egress), ingress: rate(Direction::Ingress) },

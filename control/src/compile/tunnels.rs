@@ -18,7 +18,10 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
     };
     let tenants = switch.tenants.iter().zip(ids).filter(|(tenant, _)| is_tunnelled(tenant.attachment));
     let tenants: BTreeMap<&str, TenantId> = tenants.map(|(tenant, &id)| (tenant.name.as_str(), TenantId(id))).collect();
-    let is_linked = matches!(uplink.device.locator, Some(Locator::Link(..)));
+    let is_linked = match &uplink.bond {
+        Some(bond) => bond.is_linked(),
+        None => matches!(uplink.device.locator, Some(Locator::Link(..))),
+    };
     let mut overlay = Overlay::default();
     let (mut hosts, mut left_out) = (BTreeMap::new(), Vec::new());
     let mut others = others(config, switch);
@@ -64,11 +67,15 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
         }
     }
     overlay.local = is_linked.then(|| Vtep { address: vtep, mac: mac_of(vtep) });
-    let interface = match &uplink.device.locator {
-        Some(Locator::Packet(name)) => Some((name.clone(), uplink.device.netns.clone())),
+    let host = switch.host_at(vtep).map(|endpoint| &endpoint.device).filter(|_| !is_linked);
+    let interface = host.unwrap_or(&uplink.device);
+    let interface = match &interface.locator {
+        Some(Locator::Packet(name) | Locator::Tap(name) | Locator::Veth(name)) => {
+            Some((name.clone(), interface.netns.clone()))
+        }
         _ => None,
     };
-    (overlay, Some(Underlay { vtep, interface, hosts, left_out }))
+    (overlay, Some(Underlay { vtep, interface, is_endpoint: host.is_some(), hosts, left_out }))
 }
 
 /// What endpoints of other hosts have declared of tenants that reach them without tunnels, as far

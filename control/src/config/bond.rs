@@ -102,6 +102,12 @@ impl Bond {
         Both { egress: rate, ingress: rate }
     }
 
+    /// Whether its members are links of this daemon.
+    #[must_use]
+    pub fn is_linked(&self) -> bool {
+        self.members.iter().all(|member| matches!(member.device.locator, Some(Locator::Link(..))))
+    }
+
     /// Longest packet in bytes that every member takes.
     #[must_use]
     pub fn mtu(&self) -> u32 {

@@ -133,7 +133,7 @@ impl Bond {
     /// Changes what it is like. The other end is asked for where the mode numbers; what is known of
     /// it stays known.
     pub(super) fn change_settings(&mut self, pool: &mut Pool, now: Instant, settings: BondSettings) -> u32 {
-        let is_asked = settings.order && matches!(settings.mode, Mode::BalanceRr | Mode::Broadcast);
+        let is_asked = settings.may_number();
         self.set_settings(settings);
         let mut freed = 0;
         match &mut self.peer {

@@ -20,6 +20,7 @@
 use crate::checksum;
 use crate::frame::{Frame, Pool};
 use crate::offload::{Gso, Offload};
+use crate::segment;
 use crate::verdict::Reason;
 use crate::wire::{
     ETHERNET_HEADER, FlowKey, L3, L4, Layout, Mac, be16, be32, ethertype, ipv4, ipv6, parse, protocol, put16, put32,
@@ -248,6 +249,28 @@ fn is_for_v6(bytes: &[u8], address: IpAddr, mac: Mac) -> bool {
 pub fn is_train(bytes: &[u8], offload: &Offload) -> bool {
     let header = if be16(bytes, 12) == ethertype::IPV6 { IPV6 } else { usize::from(bytes[ETHERNET_HEADER] & 0x0f) * 4 };
     offload.gso == Gso::Udp && usize::from(offload.csum_start) == ETHERNET_HEADER + header
+}
+
+/// The outer headers of a frame that [`is_for`] the VTEP, and its wire bytes.
+///
+/// # Errors
+/// What [`parse`] says of them; [`Reason::BadOffload`] where they hold many datagrams, and the
+/// metadata do not agree.
+pub fn look(bytes: &[u8], offload: &Offload) -> Result<(Layout, u32), Reason> {
+    let layout = parse(bytes)?;
+    if is_train(bytes, offload) {
+        segment::check_offload(bytes, &layout, offload)?;
+        return Ok((layout, segment::wire_bytes(bytes.len(), &layout, offload)));
+    }
+    let inner = |offload| -> Result<u32, Reason> {
+        let (received, inner, offload) = open(bytes, offload)?;
+        let (bytes, outer) = (&bytes[inner], outer(&received.from) as u8);
+        let layout = parse(bytes)?;
+        segment::check_offload(bytes, &layout, &offload)?;
+        Ok(segment::tunnelled_wire_bytes(bytes.len(), &layout, &offload, outer))
+    };
+    let cut = (offload.gso != Gso::None).then(|| inner(offload).ok()).flatten();
+    Ok((layout, cut.unwrap_or_else(|| segment::one_wire_bytes(bytes.len(), 0))))
 }
 
 /// Where the inner frame lies in a frame that [`is_for`] the VTEP, and its offload metadata; and

@@ -159,16 +159,17 @@ impl Switch {
             return FrameTrace { steps, verdict };
         }
         let is_for = |local: Vtep| vxlan::is_for(pool.bytes(frame), local.address, local.mac);
-        let result = if from.is_none() && self.tunnels.local().is_some_and(is_for) {
-            self.explain_tunnelled(pool, now, frame, &mut steps)
-        } else {
-            see(pool, frame).and_then(|seen| {
+        let result = match role {
+            Role::Uplink(member) if self.tunnels.local().is_some_and(is_for) => {
+                self.explain_tunnelled(pool, now, member, frame, &mut steps)
+            }
+            _ => see(pool, frame).and_then(|seen| {
                 steps.push(Step::Look(Ok(headers(&seen))));
                 match from {
                     Some(from) => self.explain_endpoint(now, from, &seen, &mut steps),
                     None => self.explain_uplink(now, role, &seen, &mut steps),
                 }
-            })
+            }),
         };
         if let (Err(reason), 1) = (result, steps.len()) {
             steps.push(Step::Look(Err(reason)));

@@ -210,9 +210,9 @@ impl Switch {
         number: Number,
         frame: Frame,
     ) -> Result<(), Reason> {
-        let Some(bond) = &mut self.bond else { return self.enter_uplink(pool, now, frame) };
+        let Some(bond) = &mut self.bond else { return self.enter_ordered(pool, now, frame) };
         let first = bond.put_in_order(pool, now, member, number, frame);
-        let result = first.and_then(|frame| frame.map_or(Ok(()), |frame| self.enter_uplink(pool, now, frame)));
+        let result = first.and_then(|frame| frame.map_or(Ok(()), |frame| self.enter_ordered(pool, now, frame)));
         self.let_ordered_go(pool, now);
         result
     }
@@ -229,7 +229,7 @@ impl Switch {
     /// What has waited for its turn, and waits no more.
     fn let_ordered_go(&mut self, pool: &mut Pool, now: Instant) {
         while let Some(frame) = self.bond.as_mut().and_then(|bond| bond.poll_received(pool, now)) {
-            if let Err(reason) = self.enter_uplink(pool, now, frame) {
+            if let Err(reason) = self.enter_ordered(pool, now, frame) {
                 self.uplink_drops.add(reason, 1);
             }
         }
@@ -362,9 +362,10 @@ impl Switch {
 fn longest_out(program: &crate::program::Program, endpoint: &Endpoint) -> u32 {
     let attachment = program.tenants.get(endpoint.tenant.0).map(|tenant| tenant.attachment);
     let has_tag = match attachment {
-        None | Some(Attachment::Isolated) => return 0,
+        // What goes into a tunnel is never longer than the members take.
+        None | Some(Attachment::Isolated | Attachment::Vxlan(_)) => return 0,
         Some(Attachment::Vlan(_)) => true,
-        Some(Attachment::Untagged | Attachment::Vxlan(_)) => endpoint.trunk,
+        Some(Attachment::Untagged) => endpoint.trunk,
     };
     let longest = program.ports.get(endpoint.port.0).map_or(0, |features| features.max_frame);
     longest + if has_tag { TAG as u32 } else { 0 }

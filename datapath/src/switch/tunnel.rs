@@ -15,6 +15,7 @@
 
 use super::parse::{count_wire_bytes, drop_for, longest_segment, parse, segments, source};
 use super::{OUT, Switch};
+use crate::bond::number::Number;
 use crate::encap::vxlan::{Received, Tunnel};
 use crate::encap::{too_big, udp_gso, vxlan};
 use crate::frame::{Frame, Out, Pool};
@@ -22,7 +23,8 @@ use crate::guard;
 use crate::ids::PeerId;
 use crate::network::Network;
 use crate::offload::OffloadSupport;
-use crate::program::{EndpointId, PortId, TenantId};
+use crate::overlay::Vtep;
+use crate::program::{EndpointId, MemberId, PortId, TenantId};
 use crate::segment;
 use crate::units::Instant;
 use crate::verdict::Reason;
@@ -85,8 +87,10 @@ impl Switch {
     /// The longest frame in bytes, Ethernet header included, that fits through the uplink with a
     /// tunnel's headers.
     pub(super) fn longest_out(&self) -> u32 {
-        let port = self.program.uplink.as_ref().and_then(|uplink| self.program.ports.get(uplink.port().0));
-        port.map_or(0, |features| features.max_frame).saturating_sub(self.tunnels.outer() as u32)
+        self.program
+            .uplink_features()
+            .map_or(0, |features| features.max_frame)
+            .saturating_sub(self.tunnels.outer() as u32)
     }
 
     /// The same for the whole way to a host.
@@ -130,8 +134,15 @@ impl Switch {
 
     /// To the uplink: whole, in UDP GSO packets or cut into segments, with a tunnel's headers.
     /// Drops are counted for `endpoint`.
-    pub(super) fn emit_tunnel(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, frame: Frame) {
-        let Some(&features) = self.program.ports.get(port.0) else { return pool.free(frame) };
+    pub(super) fn emit_tunnel(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        port: PortId,
+        endpoint: EndpointId,
+        frame: Frame,
+    ) {
+        let Some(features) = self.program.uplink_features() else { return pool.free(frame) };
         let Out::Host(peer) = pool.meta(&frame).out() else { return pool.free(frame) };
         let tenant = tenant_of(self.forward.network(endpoint));
         let tunnel = match self.tunnels.to(tenant, peer) {
@@ -154,26 +165,42 @@ impl Switch {
         let support = OffloadSupport { csum, tso4: whole, tso6: whole, tso_ecn: whole, ..OffloadSupport::NONE };
         let most = udp_gso::most(pool.meta(&frame), &tunnel);
         if most > 1 && fits && features.offload.uso && csum && !support.takes(&pool.meta(&frame).offload) {
-            return self.emit_trains(pool, port, endpoint, (&tunnel, source_port), most, frame);
+            self.emit_trains(pool, port, endpoint, (&tunnel, source_port), most, frame);
+            return self.send_tunnelled(pool, now, endpoint);
         }
         let max = (features.max_frame as usize).saturating_sub(outer);
-        let (out, mut lost) = (&mut self.out, 0);
+        let (out, mut for_bond, mut lost) = (&mut self.out, self.bond.is_some().then_some(&mut self.for_bond), 0);
         let done = segment::software(pool, frame, support, max, &mut |pool, part| {
+            count_wire_bytes(pool, &part);
             let meta = pool.meta_mut(&part);
             meta.outer = 0;
             meta.set_in_tunnel(tunnel.to.0.is_ipv4());
-            if vxlan::push(pool, &part, &tunnel, source_port, csum) {
-                out.push_back((port, part));
-            } else {
+            if !vxlan::push(pool, &part, &tunnel, source_port, csum) {
                 pool.free(part);
                 lost += 1;
+            } else if let Some(for_bond) = &mut for_bond {
+                for_bond.push_back(part);
+            } else {
+                out.push_back((port, part));
             }
         });
+        self.send_tunnelled(pool, now, endpoint);
         self.tallies[endpoint.0 as usize].drops.add(Reason::NoBuffer, lost);
         match done {
             Err(Reason::TooLong) => self.count_drop(endpoint, Reason::PathMtu),
             Err(reason) => self.count_drop(endpoint, reason),
             Ok(()) => {}
+        }
+    }
+
+    /// What was put into a tunnel goes to the members that the bond chooses, as any other frame.
+    fn send_tunnelled(&mut self, pool: &mut Pool, now: Instant, endpoint: EndpointId) {
+        while let Some(frame) = self.for_bond.pop_front() {
+            if self.bond.as_ref().is_some_and(|bond| bond.settings().may_number()) {
+                // None goes whole, so all can take the way that has no queue of the host's in it.
+                pool.meta_mut(&frame).set_in_tunnel(false);
+            }
+            self.send_member(pool, now, endpoint, frame);
         }
     }
 
@@ -194,13 +221,52 @@ impl Switch {
                 Some(train) => {
                     let out = pool.meta(&frame).out();
                     pool.meta_mut(&train).set_out(out);
-                    self.out.push_back((port, train));
+                    if self.bond.is_some() {
+                        count_wire_bytes(pool, &train);
+                        self.for_bond.push_back(train);
+                    } else {
+                        self.out.push_back((port, train));
+                    }
                 }
                 None => self.tallies[endpoint.0 as usize].drops.add(Reason::NoBuffer, u64::from(count)),
             }
             first += count;
         }
         pool.free(frame);
+    }
+
+    /// A frame from the uplink that is for this host's end of the tunnels; where that is a bond, in
+    /// its order.
+    pub(super) fn receive_tunnel(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (member, number): (MemberId, Option<Number>),
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        if self.bond.is_none() {
+            return self.rx_tunnel(pool, now, frame);
+        }
+        let looked = look_outside(pool, &frame).and_then(|()| self.receive_member(pool, member, &frame));
+        if let Err(reason) = looked {
+            return drop_for(pool, frame, reason);
+        }
+        match number {
+            Some(number) => self.put_in_order(pool, now, member, number, frame),
+            None => {
+                self.end_order(pool, now);
+                self.rx_tunnel(pool, now, frame)
+            }
+        }
+    }
+
+    /// From a bond, in its order.
+    pub(super) fn enter_ordered(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+        let is_for = |local: Vtep| vxlan::is_for(pool.bytes(&frame), local.address, local.mac);
+        if self.tunnels.local().is_some_and(is_for) {
+            return self.rx_tunnel(pool, now, frame);
+        }
+        self.enter_uplink(pool, now, frame)
     }
 
     /// A frame from the uplink that is for this host's end of the tunnels: out of its headers, and
@@ -244,7 +310,9 @@ impl Switch {
     /// Whether it may come in, marked as its tunnel was; says into which network.
     fn check_inner(&self, pool: &mut Pool, received: &Received, frame: &Frame) -> Result<Network, Reason> {
         let network = self.tunnel_network(received)?;
-        pool.meta_mut(frame).outer = vxlan::outer(&received.from) as u8;
+        let meta = pool.meta_mut(frame);
+        meta.outer = vxlan::outer(&received.from) as u8;
+        meta.set_in_tunnel(false);
         parse(pool, frame)?;
         let (bytes, meta) = pool.parts_mut(frame);
         if meta.layout.vlan.is_some() {
@@ -271,6 +339,14 @@ impl Switch {
         }
         Ok(Network(tenant.0))
     }
+}
+
+/// What a bond counts of a frame in its tunnel.
+fn look_outside(pool: &mut Pool, frame: &Frame) -> Result<(), Reason> {
+    let (bytes, meta) = pool.parts_mut(frame);
+    (meta.layout, meta.wire_bytes) = vxlan::look(bytes, &meta.offload)?;
+    meta.flow = None;
+    Ok(())
 }
 
 /// The tenant whose own network it is.

@@ -29,7 +29,7 @@ pub struct TunnelsReport {
     pub switch: String,
     /// Address of this host's end.
     pub vtep: String,
-    /// The interface, or the link, that tunnels go over.
+    /// The interface or the link that tunnels go over; of a bond all, and its mode.
     pub over: String,
     /// Its own address, where it is known.
     pub mac: Option<String>,
@@ -106,8 +106,8 @@ pub fn tunnels(plan: &Plan, programs: &BTreeMap<u32, Program>, hops: &BTreeMap<u
 
 fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Option<&NextHops>) -> TunnelsReport {
     let overlay = &program.overlay;
-    let port = program.uplink.as_ref().map(|uplink| uplink.port().0);
-    let longest = port.and_then(|port| program.ports.get(port)).map_or(0, |features| features.max_frame);
+    let features = program.uplink_features();
+    let longest = features.map_or(0, |features| features.max_frame);
     let room = longest.saturating_sub(vxlan::outer(&underlay.vtep) as u32);
     let networks = program.tenants.iter().filter_map(|(id, tenant)| match tenant.attachment {
         Attachment::Vxlan(vni) => Some((id, vni)),
@@ -125,7 +125,7 @@ fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Opt
         (None, _) => None,
         (Some(_), None) => Some("the route is not known yet; it is asked for each second".to_owned()),
         (Some(_), Some(hops)) => {
-            hops.error().map(str::to_owned).or_else(|| (!is_exclusive(switch)).then(|| shared.to_owned()))
+            hops.error().map(str::to_owned).or_else(|| (!is_exclusive(switch, underlay)).then(|| shared.to_owned()))
         }
     };
     let hosts = overlay.peers.iter().map(|(&address, peer)| HostReport {
@@ -139,11 +139,11 @@ fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Opt
     TunnelsReport {
         switch: switch.name.clone(),
         vtep: underlay.vtep.to_string(),
-        over: port.and_then(|port| switch.ports.get(port)).map_or_else(String::new, |port| port.locator.to_string()),
+        over: switch.uplink_ports().unwrap_or_default(),
         mac: overlay.local.map(|local| show_mac(local.mac)),
         error,
         mtu: u64::from(room.saturating_sub(ETHERNET_HEADER as u32)),
-        tcp: match port.and_then(|port| program.ports.get(port)).map(|features| features.offload) {
+        tcp: match features.map(|features| features.offload) {
             Some(offload) if offload.tunnel && underlay.vtep.is_ipv4() => Carried::Whole,
             Some(offload) if offload.uso && offload.csum => Carried::Trains,
             _ => Carried::Segments,
@@ -189,7 +189,8 @@ fn why(underlay: &Underlay, hops: Option<&NextHops>, address: IpAddr) -> String 
             format!("{next} does not answer neighbour discovery on {interface}; check the host and the network between")
         }
         Some(Hop::Elsewhere(other)) => {
-            format!("the route to it uses {other}, not {interface}; correct the route, or the uplink's `port`")
+            let key = if underlay.is_endpoint { "give another endpoint the address" } else { "the uplink's `port`" };
+            format!("the route to it uses {other}, not {interface}; correct the route, or {key}")
         }
         Some(Hop::Own) => "this host has this address itself; correct the member's `vtep`".to_owned(),
         Some(Hop::NoRoute) => "there is no route to it; add one (ip route add)".to_owned(),

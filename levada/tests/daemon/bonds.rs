@@ -153,6 +153,84 @@ fn frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process() {
     }
 }
 
+/// The same in a tunnel, which ends at a device of the host behind the bond.
+fn tunnelled(number: u8, mode: &str) -> String {
+    let other = 3 - number;
+    let host = format!(
+        "[[switch.tenant]]\nname = \"ops\"\nvlan = \"untagged\"\n[[switch.tenant.endpoint]]\nname = \"host\"\n\
+         port = \"tap://host0\"\nnetns = \"NS-host\"\naddress = \"192.0.2.{number}/24\"\n\
+         mac = \"02:00:00:00:06:0{number}\"\nip = \"192.0.2.{number}\"\n\
+         [cluster]\nhost = \"host{number}\"\n[[cluster.member]]\nname = \"host{other}\"\nvtep = \"192.0.2.{other}\"\n\
+         endpoint = [{{ name = \"red{other}\", tenant = \"red\", mac = \"02:00:00:00:05:0{other}\" }}]\n"
+    );
+    let uplink = format!("[switch.uplink]\nvtep = \"192.0.2.{number}\"\n[switch.uplink.bond]");
+    text(number, mode).replace("vlan = 10", "vni = 5001").replace("[switch.uplink.bond]", &uplink) + &host
+}
+
+#[test]
+fn tunnels_over_two_cables_keep_order_and_survive_a_cable_and_a_process() {
+    let Some(_turn) = turn("tunnels_over_two_cables_keep_order_and_survive_a_cable_and_a_process") else { return };
+    let beds = hosts();
+    let texts = [tunnelled(1, "balance-rr"), tunnelled(2, "balance-rr")];
+    let mut one = beds[0].start(&texts[0]);
+    let mut two = beds[1].start(&texts[1]);
+    soon("both number their frames", || is_numbered(&one) && is_numbered(&two));
+    let _echo = beds[1].echo("red", TWO);
+    soon("frames pass", || beds[0].ask("red", TWO, 1) == 1);
+    let tunnels = one.show_part("tunnels")["switches"][0].clone();
+    let over = "packet://up0, packet://up1 (balance-rr)";
+    assert_eq!((&tunnels["over"], &tunnels["tcp"], &tunnels["error"]), (&over.into(), &"trains".into(), &Value::Null));
+    assert_eq!((&tunnels["mtu"], &tunnels["mac"]), (&1454.into(), &"02:00:00:00:06:01".into()));
+    assert_eq!(tunnels["hosts"][0]["next_hop"], "02:00:00:00:06:02", "asked over the device behind the bond");
+
+    transfer(&beds, || {
+        beds[0].ip("host", "link set up1 down").unwrap();
+        soon("both have noticed", || state(&one, 1) == "down" && state(&two, 1) == "down");
+    });
+    assert_eq!(beds[0].ask("red", TWO, 3), 3);
+    beds[0].ip("host", "link set up1 up").unwrap();
+    let is_used = |daemon: &Daemon| state(daemon, 1) == "distributing" && is_numbered(daemon);
+    soon("it is used again", || is_used(&one) && is_used(&two));
+    for side in 0..2 {
+        transfer(&beds, || {
+            let next = beds[side].take_over(&texts[side]);
+            let mut old = std::mem::replace(if side == 0 { &mut one } else { &mut two }, next);
+            assert!(old.wait().success(), "{}", old.log());
+        });
+    }
+    let order = bond(&two)["order"].clone();
+    assert!(order["received"].as_u64().unwrap() > 100 && order["late"] == 0, "{order}");
+    for daemon in [&one, &two] {
+        let drops = daemon.show()["switches"][0]["uplink"]["drops"].clone();
+        assert!(drops["unknown-vtep"].is_null() && drops["bad-vni"].is_null(), "{drops}");
+    }
+}
+
+/// Without numbers nothing is before a tunnel's headers, so frames of TCP may leave whole.
+#[test]
+fn frames_in_tunnels_go_whole_over_a_bond_without_numbers() {
+    let Some(_turn) = turn("frames_in_tunnels_go_whole_over_a_bond_without_numbers") else { return };
+    let beds = hosts();
+    let hashed = "mode = \"balance-xor\"\nxmit_hash_policy = \"layer3+4\"";
+    let xor = |number| tunnelled(number, "balance-xor").replace("mode = \"balance-xor\"\nhold = \"100 ms\"", hashed);
+    let [one, two] = [0, 1].map(|side| beds[side].start(&xor(side as u8 + 1)));
+    let _echo = beds[1].echo("red", TWO);
+    soon("frames pass", || beds[0].ask("red", TWO, 1) == 1);
+    let way = |daemon: &Daemon| daemon.show_part("tunnels")["switches"][0]["tcp"].clone();
+    soon("they may go whole", || way(&one) == "whole" && way(&two) == "whole");
+    transfer(&beds, || {});
+    for daemon in [&one, &two] {
+        let drops = daemon.show()["switches"][0]["uplink"]["drops"].clone();
+        assert!(drops["bad-offload"].is_null() && drops["malformed"].is_null(), "{drops}");
+    }
+    // Connections have other outer ports, and with them other members.
+    let sent = |member: usize| bond(&one)["members"][member]["sent"]["segments"].as_u64().unwrap();
+    soon("both are used", || {
+        transfer(&beds, || {});
+        sent(0) > 1000 && sent(1) > 1000
+    });
+}
+
 #[test]
 fn with_a_secret_only_who_knows_it_is_heard() {
     let Some(_turn) = turn("with_a_secret_only_who_knows_it_is_heard") else { return };

@@ -6,7 +6,7 @@ use crate::frame::{Frame, HEADROOM, Pool};
 use crate::frame_trace::{Emit, Step};
 use crate::guard;
 use crate::ids::PeerId;
-use crate::program::EndpointId;
+use crate::program::{EndpointId, MemberId};
 use crate::segment;
 use crate::switch::OUT;
 use crate::switch::route::{Away, Flood};
@@ -72,7 +72,7 @@ impl Switch {
         else {
             return Ok(());
         };
-        let Some(&features) = self.program.ports.get(uplink.port().0) else { return Ok(()) };
+        let Some(features) = self.program.uplink_features() else { return Ok(()) };
         steps.push(Step::Emit(Emit {
             port: uplink.port(),
             tag: None,
@@ -90,10 +90,17 @@ impl Switch {
         &self,
         pool: &Pool,
         now: Instant,
+        member: MemberId,
         frame: &Frame,
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
         let (bytes, offload) = (pool.bytes(frame), pool.meta(frame).offload);
+        if let Some(bond) = &self.bond
+            && let Err(reason) = vxlan::look(bytes, &offload).map(drop).and_then(|()| bond.may_receive(member))
+        {
+            steps.push(Step::Open(Err(reason)));
+            return Err(reason);
+        }
         if vxlan::is_train(bytes, &offload) {
             let seen = super::see(pool, frame)?;
             steps.push(Step::Look(Ok(headers(&seen))));

@@ -9,6 +9,7 @@ use crate::program::{Change, Member};
 use std::collections::{BTreeSet, VecDeque};
 
 mod changed;
+mod tunnels;
 
 const MS: u64 = 1_000_000;
 const GBIT: u64 = Rate::GBIT;
@@ -86,10 +87,13 @@ impl Pair {
     }
 
     fn of(mode: Mode, order: [bool; 2], rates: &[u64], max_frame: u32, seed: u64) -> Pair {
-        let switch = |side: usize| {
-            let program = program(mode, order[side], rates, max_frame, side as u8 + 1);
-            Switch::new(&program, seed * 2 + side as u64).expect("sound")
-        };
+        let of = |side: usize| program(mode, order[side], rates, max_frame, side as u8 + 1);
+        Pair::with([of(0), of(1)], rates, seed)
+    }
+
+    /// Switches that run these programs.
+    fn with(programs: [Program; 2], rates: &[u64], seed: u64) -> Pair {
+        let switch = |side: usize| Switch::new(&programs[side], seed * 2 + side as u64).expect("sound");
         let wires = || rates.iter().map(|&rate| Wire { rate, delay_ns: 20_000, ..Wire::default() }).collect();
         let mut pair = Pair {
             pool: Pool::new(PoolLimits { small: 40_000, medium: 1000, large: 200 }),
