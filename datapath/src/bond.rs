@@ -283,12 +283,6 @@ impl Bond {
         self.active
     }
 
-    /// The member for what is in no flow.
-    #[must_use]
-    pub fn any_sender(&self) -> Option<MemberId> {
-        self.active_sender().map(|member| MemberId(member as u8))
-    }
-
     /// What the bond carries now, in wire bits a second: the sum of the distributing members'
     /// rates; of the active one alone in `active-backup`, of the slowest in `broadcast`. Zero
     /// without any.

@@ -1,8 +1,10 @@
 //! The members of an uplink that has several ports: frames out by the one that the bond chooses, in
 //! from those that may be received from, and the rate of the link that they make.
 //!
-//! While a frame waits at its member, `Meta::out` says which endpoint sent it.
+//! While a frame waits at its member, `Meta::out` says which endpoint sent it; `Out::Payer` of what
+//! the switch says itself.
 
+use super::parse::drop_for;
 use super::{Role, Switch};
 use crate::bond::hello::HelloKey;
 use crate::bond::lacp::LacpView;
@@ -309,6 +311,15 @@ impl Switch {
         }
     }
 
+    /// A frame that is no endpoint's, but goes into a network outside: in the order of all others.
+    pub(super) fn send_own(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+        let Some(bond) = &mut self.bond else { return drop_for(pool, frame, Reason::Unreachable) };
+        if let Some((member, frame)) = bond.send(pool, now, frame)? {
+            self.emit_member(pool, member, frame);
+        }
+        Ok(())
+    }
+
     /// Lets go what has its turn at a member. False where there is nothing.
     pub(super) fn let_member_go(&mut self, pool: &mut Pool, now: Instant) -> bool {
         if self.bond.is_none() {
@@ -322,11 +333,12 @@ impl Switch {
     }
 
     fn emit_member(&mut self, pool: &mut Pool, member: MemberId, frame: Frame) {
-        let (Some(uplink), Out::From(endpoint)) = (&self.program.uplink, pool.meta(&frame).out()) else {
-            return pool.free(frame);
-        };
+        let Some(uplink) = &self.program.uplink else { return pool.free(frame) };
         let port = uplink.port_of(member);
-        self.emit(pool, port, endpoint, self.port_of(endpoint, port), frame);
+        match pool.meta(&frame).out() {
+            Out::From(endpoint) => self.emit(pool, port, endpoint, self.port_of(endpoint, port), frame),
+            _ => self.send_control(pool, port, frame),
+        }
     }
 
     /// Whether a frame that [`Switch::tx`] gave for a port is to be given back

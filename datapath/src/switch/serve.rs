@@ -7,7 +7,7 @@ use crate::forward::Outside;
 use crate::frame::{Frame, Out, Pool};
 use crate::network::{Network, network_of};
 use crate::offload::Offload;
-use crate::program::{Attachment, ChangeError, EndpointId, PortId, Slots};
+use crate::program::{Attachment, ChangeError, EndpointId, PortId, Slots, Uplink};
 use crate::service::ahead::Glance;
 use crate::service::answer::{self, Answer};
 use crate::service::{
@@ -382,20 +382,22 @@ impl Switch {
     /// An answer to somebody outside leaves by the uplink, with the tag that its question had. It
     /// waits in no lane; the link is paid for it.
     pub(super) fn answer_outside(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
-        let Some(uplink) = &self.program.uplink else { return drop_for(pool, frame, Reason::Unreachable) };
-        let port = match &self.bond {
-            None => uplink.port(),
-            Some(bond) => match bond.any_sender() {
-                Some(member) => uplink.port_of(member),
-                None => return drop_for(pool, frame, Reason::MemberInactive),
-            },
+        let Some(port) = self.program.uplink.as_ref().map(Uplink::port) else {
+            return drop_for(pool, frame, Reason::Unreachable);
         };
         if self.out.len() >= OUT {
             return drop_for(pool, frame, Reason::NoBuffer);
         }
+        if self.bond.as_ref().is_some_and(|bond| bond.room_at().is_none()) {
+            // It cannot wait where its owner's share is: it has none.
+            return drop_for(pool, frame, Reason::MemberFull);
+        }
         let meta = pool.meta_mut(&frame);
         meta.set_out(Out::Payer(port));
         self.egress.occupy(now, meta.wire_bytes);
+        if self.bond.is_some() {
+            return self.send_own(pool, now, frame);
+        }
         self.out.push_back((port, frame));
         Ok(())
     }

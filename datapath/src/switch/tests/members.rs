@@ -201,9 +201,14 @@ fn what_a_service_says_itself_leaves_by_a_member_that_is_up() {
         rig.change(Change::Service(ServiceId(0), Some(service))).unwrap();
         rig.switch.set_active_member(&mut rig.pool, rig.now, Some(MemberId(0)));
         let asks = build::arp_request(mac(77), ip(77), ip(100)).vlan(10);
-        assert_eq!(rig.send(PORTS[0], &asks).1, [PORTS[0]], "{mode:?}");
+        let first = rig.send(PORTS[0], &asks).1;
+        assert!(matches!(first[..], [port] if port == PORTS[0] || mode.hashes()), "{mode:?}: {first:?}");
         rig.set_member(0, MemberState::Down);
         rig.switch.set_active_member(&mut rig.pool, rig.now, Some(MemberId(1)));
-        assert_eq!(rig.send(PORTS[1], &asks).1, [PORTS[1]], "{mode:?}");
+        let second = rig.send(PORTS[1], &asks).1;
+        assert!(
+            matches!(second[..], [port] if port == PORTS[1] || mode.hashes() && port != PORTS[0]),
+            "{mode:?}: {second:?}"
+        );
     }
 }

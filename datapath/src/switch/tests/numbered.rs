@@ -282,6 +282,32 @@ fn two_bonds_agree_and_their_frames_have_numbers() {
     pair.clear();
 }
 
+/// What a switch says itself to somebody outside, as the answer of a service to ARP, has a number
+/// as all that goes into a network: without, the other end would take it for the end of order.
+#[test]
+fn what_a_switch_answers_is_in_order_too() {
+    for mode in [Mode::BalanceRr, Mode::Broadcast] {
+        let mut pair = Pair::new(mode, &[GBIT; 2], 3);
+        pair.wires[0][1].delay_ns = 300_000;
+        let mut pair = pair.agreed();
+        for _ in 0..50 {
+            pair.send(1000, 10_000, MS);
+            let mut payload = vec![0; 100];
+            payload[..8].copy_from_slice(&pair.sent.to_be_bytes());
+            pair.sent += 1;
+            let answer = eth(mac(1), mac(2)).vlan(10).ipv4(ip(1), ip(2)).udp(1000, 2000).payload(payload);
+            let frame = answer.frame(&mut pair.pool).expect("a buffer");
+            parse::parse(&mut pair.pool, &frame).expect("sound");
+            assert_eq!(pair.switches[0].answer_outside(&mut pair.pool, pair.now, frame), Ok(()));
+        }
+        assert!(pair.finish().is_sorted(), "{mode:?}");
+        let copies = if mode == Mode::Broadcast { 2 } else { 1 };
+        let order = pair.order();
+        assert_eq!((pair.lost(), order.late, order.received), (0, 0, copies * pair.sent), "{mode:?}");
+        pair.clear();
+    }
+}
+
 /// Cables of other lengths and rates: nothing out of order, and the links' sum is carried.
 #[test]
 fn order_is_kept_at_the_links_whole_rate() {
