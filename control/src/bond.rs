@@ -14,10 +14,26 @@ use std::collections::VecDeque;
 /// How often the links of members are asked where nothing is said, in nanoseconds. Linux has 0, no
 /// monitoring, and warns of it; its document recommends 100 ms.
 pub const DEFAULT_MIIMON_NS: u64 = 100_000_000;
-/// Notices after a failover where nothing is said.
-pub const DEFAULT_NOTICES: u32 = 1;
 /// Most notices after a failover, and most membership queries.
 pub const MOST_NOTICES: u32 = 255;
+
+/// What is said after a failover.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Notices {
+    /// `num_grat_arp`: how often it is announced where addresses are now.
+    pub announcements: u32,
+    /// `peer_notif_delay`: nanoseconds between one and the next; 0 for `miimon`.
+    pub gap_ns: u64,
+    /// `resend_igmp`: how often guests are asked which groups they receive.
+    pub queries: u32,
+}
+
+impl Default for Notices {
+    /// Linux's.
+    fn default() -> Self {
+        Notices { announcements: 1, gap_ns: 0, queries: 1 }
+    }
+}
 
 /// When another member becomes the active one although that is up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -6,6 +6,7 @@ mod talk;
 mod tunnels;
 
 use crate::admission::tenant_guarantee;
+use crate::bond::{DEFAULT_MIIMON_NS, Notices};
 use crate::config::{
     self, Config, DEFAULT_FLOOD, DEFAULT_FLOOD_RATE, DEFAULT_HEADROOM_PPM, DEFAULT_LEARNED, DEFAULT_TENANT_FLOOD,
     DEFAULT_TRUNK_FLOOD, DEFAULT_TRUNK_FLOOD_RATE, DEFAULT_TRUNK_LEARNED, DEFAULT_WEIGHT, Device, Endpoint, Knobs,
@@ -207,6 +208,7 @@ fn bond_address(daemon: &str, switch: &str) -> Mac {
 fn bond_plan(bond: &config::Bond) -> BondPlan {
     let names: Vec<String> = bond.members.iter().map(config::BondMember::name).collect();
     let primary = bond.primary.as_ref().and_then(|primary| names.iter().position(|name| name == primary));
+    let mut gaps = [bond.notices.gap_ns, bond.miimon_ns].into_iter();
     BondPlan {
         policy: crate::bond::Settings {
             mode: bond.settings.mode,
@@ -217,7 +219,7 @@ fn bond_plan(bond: &config::Bond) -> BondPlan {
             priorities: bond.members.iter().map(|member| member.priority).collect(),
         },
         miimon_ns: bond.miimon_ns,
-        notices: bond.notices,
+        notices: Notices { gap_ns: gaps.find(|&gap| gap > 0).unwrap_or(DEFAULT_MIIMON_NS), ..bond.notices },
         secret_file: bond.secret_file.clone(),
         names,
     }

@@ -167,8 +167,8 @@ pub struct BondPlan {
     pub policy: crate::bond::Settings,
     /// How often their links are asked, in nanoseconds; 0 for never.
     pub miimon_ns: u64,
-    /// How often it is announced after a failover where addresses are now.
-    pub notices: u32,
+    /// What is said after a failover.
+    pub notices: crate::bond::Notices,
     /// File with the secret of its hellos.
     pub secret_file: Option<String>,
     /// What they are called, in the order of [`datapath::program::Uplink::members`].

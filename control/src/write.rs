@@ -257,7 +257,10 @@ fn bond(bond: &Bond) -> Keys {
     w.put_unless_default("downdelay", &bond.downdelay_ns, &default.downdelay_ns, time);
     w.put_some("primary", bond.primary.as_deref(), Into::into);
     w.put_unless_default("primary_reselect", &bond.reselect, &default.reselect, |&v| name_of(&RESELECTS, v).into());
-    w.put_unless_default("num_grat_arp", &bond.notices, &default.notices, |&v| v.into());
+    let (notices, as_usual) = (&bond.notices, &default.notices);
+    w.put_unless_default("num_grat_arp", &notices.announcements, &as_usual.announcements, |&v| v.into());
+    w.put_unless_default("peer_notif_delay", &notices.gap_ns, &as_usual.gap_ns, time);
+    w.put_unless_default("resend_igmp", &notices.queries, &as_usual.queries, |&v| v.into());
     lacp(&mut w, bond);
     w.put("member", bond.members.iter().map(|member| bond_member(member).into()).collect::<Vec<Value>>());
     w.0

@@ -7,8 +7,9 @@
 //! said again a few times ([`PAUSES`]), as long as the endpoint is here.
 
 use control::plan::Plan;
+use datapath::guard::Identity;
 use datapath::program::{Attachment, PortId};
-use datapath::wire::Mac;
+use datapath::wire::{Mac, build as messages};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -93,6 +94,29 @@ pub fn frame(mac: Mac) -> Vec<u8> {
     }
     frame.resize(LEAST, 0);
     frame
+}
+
+/// Most IP addresses of an endpoint that are announced.
+const MOST_SAID: usize = 8;
+
+/// All that says where an endpoint's declared addresses are: reverse ARP for each Ethernet address;
+/// and where there is one, an ARP announcement (RFC 5227, section 3) or an unsolicited neighbour
+/// advertisement for each IP address, for networks that follow those.
+pub fn all(identity: &Identity) -> Vec<Vec<u8>> {
+    let mut frames: Vec<Vec<u8>> = identity.macs.iter().map(|&mac| frame(mac)).collect();
+    let &[mac] = &identity.macs[..] else { return frames };
+    let v4 = identity.ipv4.iter().filter(|(_, length)| *length == 32);
+    let v6 = identity.ipv6.iter().filter(|(_, length)| *length == 128);
+    frames.extend(v4.take(MOST_SAID).map(|&(ip, _)| messages::arp_request(mac, ip, ip).bytes()));
+    frames.extend(v6.take(MOST_SAID).map(|&(ip, _)| messages::unsolicited_advertisement(mac, ip).bytes()));
+    frames
+}
+
+/// What asks an endpoint which groups it receives, of IPv4 and of IPv6.
+pub fn queries() -> [Vec<u8>; 2] {
+    // Locally administered, and nobody's: no answer goes there.
+    const ASKS: Mac = Mac([2, b'L', b'V', 0, 0, 1]);
+    [messages::igmp_query(ASKS).bytes(), messages::mld_query(ASKS).bytes()]
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! over a bond yet.
 
 use super::Findings;
-use crate::bond::Reselect;
+use crate::bond::{Notices, Reselect};
 use crate::config::{Bond, BondMember, Config, Switch};
 use crate::names::Locator;
 use crate::place::Place;
@@ -37,6 +37,7 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
     const NUMBERED: &[Mode] = &[Mode::BalanceRr, Mode::Broadcast];
     const TURNS: &[Mode] = &[Mode::BalanceRr];
     const BACKUP: &[Mode] = &[Mode::ActiveBackup];
+    const GROUPED: &[Mode] = &[Mode::BalanceRr, Mode::ActiveBackup];
     const LACP: &[Mode] = &[Mode::Lacp];
     let settings = &bond.settings;
     let (mode, lacp, usual) = (settings.mode, &settings.lacp, Bond::default().settings);
@@ -46,6 +47,8 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
         ("all_slaves_active", settings.all_members_active, BACKUP),
         ("primary", bond.primary.is_some(), BACKUP),
         ("primary_reselect", bond.reselect != Reselect::default(), BACKUP),
+        ("resend_igmp", bond.notices.queries != Notices::default().queries, GROUPED),
+        ("peer_notif_delay", bond.notices.gap_ns != 0, BACKUP),
         ("order", settings.order != usual.order, NUMBERED),
         ("hold", settings.hold_ns != usual.hold_ns, NUMBERED),
         ("secret_file", bond.secret_file.is_some(), NUMBERED),

@@ -1,7 +1,7 @@
 //! The uplink as a bond: several ports that carry its frames together.
 
 use super::Device;
-use crate::bond::{DEFAULT_MIIMON_NS, DEFAULT_NOTICES, Reselect};
+use crate::bond::{DEFAULT_MIIMON_NS, Notices, Reselect};
 use crate::names::Locator;
 use datapath::bond::BondSettings;
 use datapath::bond::lacp::LacpMember;
@@ -37,8 +37,8 @@ pub struct Bond {
     pub primary: Option<String>,
     /// When another becomes active although the active one is up.
     pub reselect: Reselect,
-    /// How often it is announced after a failover where addresses are now.
-    pub notices: u32,
+    /// What is said after a failover.
+    pub notices: Notices,
     /// Its ports.
     pub members: Vec<BondMember>,
 }
@@ -54,7 +54,7 @@ impl Default for Bond {
             downdelay_ns: 0,
             primary: None,
             reselect: Reselect::default(),
-            notices: DEFAULT_NOTICES,
+            notices: Notices::default(),
             members: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 
 use super::table::{Reader, Table};
 use super::values;
+use crate::bond::Notices;
 use crate::config::{Bond, BondMember, Device};
 use crate::problem::Problem;
 use datapath::bond::lacp::LacpSettings;
@@ -10,7 +11,7 @@ use datapath::bond::{BondSettings, MOST_MEMBERS};
 
 /// Keys of Linux and of ours that there is no code for yet: to be silent about them would be to
 /// promise what they say.
-const NOT_YET: [&str; 19] = [
+const NOT_YET: [&str; 16] = [
     "arp_all_targets",
     "arp_interval",
     "arp_ip_target",
@@ -20,13 +21,10 @@ const NOT_YET: [&str; 19] = [
     "broadcast_neighbor",
     "damping",
     "ethertype",
-    "fail_over_mac",
     "lp_interval",
     "ns_ip6_target",
-    "peer_notif_delay",
     "rebalance",
     "replay",
-    "resend_igmp",
     "rtag",
     "silence",
     "tlb_dynamic_lb",
@@ -49,7 +47,14 @@ pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
     };
     // Two names of one thing in Linux.
     let notices = r.get(&mut t, "num_grat_arp", values::notices);
-    let notices = r.get(&mut t, "num_unsol_na", values::notices).or(notices).unwrap_or(default.notices);
+    let notices = r.get(&mut t, "num_unsol_na", values::notices).or(notices);
+    let notices = Notices {
+        announcements: notices.unwrap_or(default.notices.announcements),
+        gap_ns: r.get(&mut t, "peer_notif_delay", values::bond_time).unwrap_or(default.notices.gap_ns),
+        queries: r.get(&mut t, "resend_igmp", values::notices).unwrap_or(default.notices.queries),
+    };
+    // Read for its mistakes only: there is one value.
+    r.get(&mut t, "fail_over_mac", values::fail_over_mac);
     let bond = Bond {
         settings,
         secret_file,

@@ -603,6 +603,19 @@ pub(super) fn bond_time(value: &DeValue<'_>) -> Result<u64, Wrong> {
     }
 }
 
+/// Whose address a bond has. Linux's `active` and `follow` are for interfaces that cannot have the
+/// bond's: here none is given another's, as frames have their senders' own.
+pub(super) fn fail_over_mac(value: &DeValue<'_>) -> Result<(), Wrong> {
+    match text(value, "\"none\"")? {
+        "none" => Ok(()),
+        word @ ("active" | "follow") => Err(Wrong::new(
+            format!("\"{word}\" is for bonds that have an address: frames of this one have their endpoints' own"),
+            "remove it: a failover changes nobody's address",
+        )),
+        word => Err(Wrong::new(format!("unknown fail_over_mac \"{word}\""), "write \"none\", or remove it")),
+    }
+}
+
 /// Whether frames are put in order: where the other end can, or never.
 pub(super) fn auto_or_off(value: &DeValue<'_>) -> Result<bool, Wrong> {
     choice(value, &[("auto", true), ("off", false)], "order of a bond")

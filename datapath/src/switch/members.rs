@@ -4,7 +4,7 @@
 //! While a frame waits at its member, `Meta::out` says which endpoint sent it; `Out::Payer` of what
 //! the switch says itself.
 
-use super::parse::drop_for;
+use super::parse::{drop_for, parse};
 use super::{Role, Switch};
 use crate::bond::hello::HelloKey;
 use crate::bond::lacp::LacpView;
@@ -309,6 +309,15 @@ impl Switch {
             Ok(Some((member, frame))) => self.emit_member(pool, member, frame),
             Err(reason) => self.count_drop(endpoint, reason),
         }
+    }
+
+    /// A frame of the shell's own for an endpoint, whose turns it is charged to; it passes the
+    /// endpoint's queue, so there are to be few.
+    pub fn deliver_own(&mut self, pool: &mut Pool, to: EndpointId, frame: Frame) {
+        if self.program.endpoints.get(to.0).is_none() || parse(pool, &frame).is_err() {
+            return pool.free(frame);
+        }
+        self.deliver_local(pool, to, to, frame);
     }
 
     /// A frame that is no endpoint's, but goes into a network outside: in the order of all others.

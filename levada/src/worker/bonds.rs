@@ -2,28 +2,30 @@
 //! to the switch.
 //!
 //! A policy is asked only when a link has changed or its time has come. After a failover, what is
-//! behind the bond is announced over the member that is active now, some frames a round.
+//! behind the bond is announced over the member that is active now, and its guests are asked which
+//! groups they receive, some frames a round.
 
 use super::{Backing, SwitchSlot, Task, Worker};
 use crate::announce;
-use control::bond::{Command, LinkState, Policy, Settings};
+use control::bond::{Command, LinkState, Notices, Policy, Settings};
 use datapath::bond::hello::HelloKey;
 use datapath::bond::{Duplex, MemberId, MemberState, Mode, Negotiated, Plain};
-use datapath::program::{Attachment, EndpointId, PortId};
+use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program};
+use datapath::switch::MemberView;
 use datapath::units::{Instant, Rate};
+use std::ops::Range;
 
-/// Announcements in a round: some 20 us of the worker's time.
-const ANNOUNCED: usize = 16;
-/// Between one notice and the next, in nanoseconds: Linux's `peer_notif_delay` is `miimon` where
-/// nothing is said, whose default this is.
-const NOTICE_NS: u64 = control::bond::DEFAULT_MIIMON_NS;
+/// Endpoints in a round of notices: some 20 us of the worker's time.
+const STEP: u32 = 8;
+/// Between one membership query and the next, in nanoseconds: Linux's.
+const QUERY_NS: u64 = 200_000_000;
 
 /// What a bond is to be.
 pub struct BondPost {
     /// Its policy.
     pub settings: Settings,
-    /// How often addresses are announced after a failover.
-    pub notices: u32,
+    /// What is said after a failover.
+    pub notices: Notices,
     /// What its hellos are under, where it has a secret.
     pub key: Option<HelloKey>,
 }
@@ -33,8 +35,13 @@ pub struct Bonded {
     policy: Policy,
     /// By member: its port, its link as it was last told, and whether its device is open.
     members: Vec<Member>,
-    notices: u32,
-    notice: Option<Notice>,
+    notices: Notices,
+    /// Announcements of addresses behind the bond that are yet to be made.
+    announcing: Option<Passes>,
+    /// Membership queries to endpoints that are yet to be made.
+    asking: Option<Passes>,
+    /// The member by which memberships of groups leave, last.
+    groups_at: Option<MemberId>,
     /// In `802.3ad`: the states of members as they were last told, which follow no command, and
     /// whether a cable leads back.
     agreed: Option<Vec<(MemberState, bool)>>,
@@ -71,21 +78,40 @@ impl Member {
     }
 }
 
-/// Notices that are yet to be given.
+/// Passes over all endpoints, some of them a round.
 #[derive(Clone, Copy)]
-struct Notice {
+struct Passes {
     left: u32,
     next: Instant,
-    /// The endpoint that is announced next.
+    /// The endpoint that is next.
     at: u32,
+}
+
+impl Passes {
+    fn begin(count: u32, now: Instant) -> Option<Passes> {
+        (count > 0).then_some(Passes { left: count, next: now, at: 0 })
+    }
+
+    /// Those of `all` endpoints whose turn it is; none while nothing is due. `gap_ns` lies between
+    /// two passes.
+    fn step(passes: &mut Option<Passes>, all: u32, now: Instant, gap_ns: u64) -> Range<u32> {
+        let Some(pass) = passes.as_mut().filter(|pass| pass.next <= now) else { return 0..0 };
+        let step = pass.at..all.min(pass.at + STEP);
+        pass.at = step.end;
+        if pass.at == all {
+            *pass = Passes { left: pass.left - 1, next: now.plus_ns(gap_ns), at: 0 };
+        }
+        *passes = passes.filter(|pass| pass.left > 0);
+        step
+    }
 }
 
 impl Bonded {
     /// When it is to be looked at, if no link changes before.
     pub(super) fn due(&self) -> Option<Instant> {
         let policy = self.policy.poll_timeout();
-        let notice = self.notice.map(|notice| notice.next);
-        policy.into_iter().chain(notice).min()
+        let passes = [self.announcing, self.asking].into_iter().flatten().map(|pass| pass.next);
+        policy.into_iter().chain(passes).min()
     }
 
     fn place(&self, port: PortId) -> Option<usize> {
@@ -124,11 +150,21 @@ impl Worker {
             policy.set_link(now, MemberId(n as u8), member.link());
             members.push(member);
         }
-        let notice = before.and_then(|before| before.notice);
+        let (announcing, asking, groups_at) =
+            before.map_or((None, None, None), |before| (before.announcing, before.asking, before.groups_at));
         let agreed = states.into_iter().map(|state| (state, false)).collect();
         let agreed = (policy.settings().mode == Mode::Lacp).then_some(agreed);
         let plain = switch_slot.switch.bond_plain();
-        switch_slot.bond = Some(Box::new(Bonded { policy, members, notices: post.notices, notice, agreed, plain }));
+        switch_slot.bond = Some(Box::new(Bonded {
+            policy,
+            members,
+            notices: post.notices,
+            announcing,
+            asking,
+            groups_at,
+            agreed,
+            plain,
+        }));
     }
 
     /// The link of a device is so now.
@@ -181,7 +217,8 @@ impl Worker {
                 self.switch_slots[index].bond.as_ref().and_then(|bond| bond.due()).is_some_and(|due| due <= now);
             if is_due {
                 self.run_bond(index, now);
-                self.announce_behind(index, now);
+                self.follow_groups(index, now);
+                self.say_behind(index, now);
             }
             self.tell_agreed(index);
             self.tell_plain(index);
@@ -200,7 +237,7 @@ impl Worker {
                 }
                 Command::Active(member) => switch_slot.switch.set_active_member(&mut self.pool, now, member),
                 Command::Notify(_) => {
-                    bond.notice = (bond.notices > 0).then_some(Notice { left: bond.notices, next: now, at: 0 });
+                    bond.announcing = Passes::begin(bond.notices.announcements, now);
                 }
             }
             // Of a link that is up nothing is agreed yet.
@@ -245,44 +282,55 @@ impl Worker {
         news.into_iter().for_each(|news| self.tell(index, news));
     }
 
-    /// Announces some of the addresses behind a bond, as if their owners did: reverse ARP from the
-    /// endpoint's own port.
-    fn announce_behind(&mut self, index: usize, now: Instant) {
-        let switch_slot = &mut self.switch_slots[index];
-        let Some(notice) = switch_slot.bond.as_mut().and_then(|bond| bond.notice.as_mut()) else { return };
-        if notice.next > now {
-            return;
-        }
-        let mut said = 0;
-        let all = switch_slot.switch.program().endpoints.len() as u32;
-        while notice.at < all && said < ANNOUNCED {
-            let faces = faces(switch_slot.switch.program(), EndpointId(notice.at));
-            notice.at += 1;
-            for (port, mac) in faces {
-                said += 1;
-                if let Some(frame) = self.pool.alloc_from(&announce::frame(mac)) {
-                    switch_slot.switch.rx(&mut self.pool, now, port, frame);
-                    switch_slot.touched = true;
+    /// Announces some of the addresses behind a bond, as if their owners did, from their own ports;
+    /// and asks some endpoints which groups they receive, so that they say it over the member that
+    /// carries this now.
+    fn say_behind(&mut self, index: usize, now: Instant) {
+        let SwitchSlot { switch, bond: Some(bond), touched, .. } = &mut self.switch_slots[index] else { return };
+        let all = switch.program().endpoints.len() as u32;
+        for id in Passes::step(&mut bond.announcing, all, now, bond.notices.gap_ns) {
+            let Some(port) = behind(switch.program(), EndpointId(id)).map(|endpoint| endpoint.port) else { continue };
+            let identity = &switch.program().endpoints[id as usize].identity;
+            for frame in announce::all(identity) {
+                if let Some(frame) = self.pool.alloc_from(&frame) {
+                    switch.rx(&mut self.pool, now, port, frame);
+                    *touched = true;
                 }
             }
         }
-        if notice.at == all {
-            (notice.left, notice.at, notice.next) = (notice.left - 1, 0, now.plus_ns(NOTICE_NS));
+        for id in Passes::step(&mut bond.asking, all, now, QUERY_NS) {
+            if behind(switch.program(), EndpointId(id)).is_none() {
+                continue;
+            }
+            for frame in announce::queries() {
+                if let Some(frame) = self.pool.alloc_from(&frame) {
+                    switch.deliver_own(&mut self.pool, EndpointId(id), frame);
+                    *touched = true;
+                }
+            }
         }
-        if notice.left == 0
-            && let Some(bond) = &mut switch_slot.bond
-        {
-            bond.notice = None;
+    }
+
+    /// Memberships of groups leave by another member where the first that may send is another, or
+    /// the active one: a switch outside is to learn where their receivers are.
+    fn follow_groups(&mut self, index: usize, now: Instant) {
+        let SwitchSlot { switch, bond: Some(bond), .. } = &mut self.switch_slots[index] else { return };
+        let mode = bond.policy.settings().mode;
+        let carries = |view: &MemberView| match mode {
+            Mode::ActiveBackup => view.is_active,
+            Mode::BalanceRr => view.state == MemberState::Distributing,
+            _ => false,
+        };
+        let Some(at) = switch.members().position(|view| carries(&view)).map(|n| MemberId(n as u8)) else { return };
+        if bond.groups_at.replace(at).is_some_and(|before| before != at) {
+            bond.asking = Passes::begin(bond.notices.queries, now);
         }
     }
 }
 
-/// The declared addresses of an endpoint that is reached over the uplink, with its port.
-fn faces(program: &datapath::program::Program, id: EndpointId) -> Vec<(PortId, datapath::wire::Mac)> {
-    let Some(endpoint) = program.endpoints.get(id.0).filter(|endpoint| !endpoint.trunk) else { return Vec::new() };
-    let attachment = program.tenants.get(endpoint.tenant.0).map(|tenant| tenant.attachment);
-    if matches!(attachment, None | Some(Attachment::Isolated | Attachment::Vxlan(_))) {
-        return Vec::new();
-    }
-    endpoint.identity.macs.iter().map(|&mac| (endpoint.port, mac)).collect()
+/// An endpoint that is reached over the uplink by its own address.
+fn behind(program: &Program, id: EndpointId) -> Option<&Endpoint> {
+    let endpoint = program.endpoints.get(id.0).filter(|endpoint| !endpoint.trunk)?;
+    let attachment = program.tenants.get(endpoint.tenant.0)?.attachment;
+    (!matches!(attachment, Attachment::Isolated | Attachment::Vxlan(_))).then_some(endpoint)
 }

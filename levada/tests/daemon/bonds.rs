@@ -4,8 +4,12 @@
 use crate::cables::{Taps, set_link};
 use crate::management::{described, say};
 use crate::testbed::{Bed, Daemon, soon, turn, waited};
+use datapath::frame::{Pool, PoolLimits};
+use ports::Port as _;
+use ports::packet::{Packet, PacketOptions};
 use rustix::process::Signal;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -391,4 +395,67 @@ fn a_link_that_is_slower_is_paced_at_its_speed() {
         set_link(bed, "up1", "1000", "full");
     }
     soon("the rates come back", || rates(&one) == (400, 200, 200, "rate".into()));
+}
+
+/// A cable's other end, where frames are read as they come.
+fn listen(bed: &Bed, cable: &str) -> Packet {
+    let place = PacketOptions { name: cable.into(), netns: Some(bed.space("host")), room: None, is_exclusive: false };
+    Packet::open(&place).unwrap()
+}
+
+/// What has come to it, by what it says: `rarp`, `arp`, `nd`, `igmp`, `mld`.
+fn said(packet: &mut Packet, pool: &mut Pool) -> BTreeSet<&'static str> {
+    let (mut said, mut frames) = (BTreeSet::new(), Vec::new());
+    packet.rx(pool, 128, &mut frames).unwrap();
+    for frame in frames {
+        let bytes = pool.bytes(&frame);
+        let mine = bytes[6..12] == [2, 0, 0, 0, 5, 1];
+        let what = match (&bytes[12..14], bytes.get(14 + 6), bytes.get(14 + 9), bytes.get(14 + 40), bytes.get(14 + 48))
+        {
+            ([0x80, 0x35], ..) => "rarp",
+            ([8, 6], ..) => "arp",
+            ([8, 0], _, Some(2), ..) => "igmp",
+            // Membership reports begin with the router alert, in options before.
+            ([0x86, 0xdd], Some(0), .., Some(143)) => "mld",
+            ([0x86, 0xdd], Some(58), _, Some(136), _) => "nd",
+            _ => "",
+        };
+        if mine && !what.is_empty() {
+            said.insert(what);
+        }
+        pool.free(frame);
+    }
+    said
+}
+
+/// Behind a failover of `active-backup` a switch outside is told over the other cable where the
+/// addresses are, and which groups a guest receives.
+#[test]
+fn a_failover_says_where_addresses_are_and_groups_are_received() {
+    let Some(_turn) = turn("a_failover_says_where_addresses_are_and_groups_are_received") else { return };
+    let beds = hosts();
+    let text = text(1, "active-backup")
+        .replace("hold = \"100 ms\"", "resend_igmp = 3\nnum_grat_arp = 2")
+        .replace("vlan = 10", "vlan = \"untagged\"")
+        + "ip = [\"10.0.0.1\", \"2001:db8::1\"]\nipv6 = true\n";
+    let one = beds[0].start(&text);
+    soon("a member is active", || bond(&one)["active"] == "up0");
+    let group = Ipv4Addr::new(239, 1, 2, 3);
+    let _receiver = beds[0].space("red").run(|| {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 7011)).unwrap();
+        socket.join_multicast_v4(&group, &Ipv4Addr::new(10, 0, 0, 1)).unwrap();
+        socket
+    });
+    // Its first reports are over.
+    std::thread::sleep(Duration::from_secs(2));
+    let mut pool = Pool::new(PoolLimits { small: 256, medium: 0, large: 0 });
+    let mut backup = listen(&beds[1], "up1");
+    said(&mut backup, &mut pool);
+    beds[0].ip("host", "link set up0 down").unwrap();
+    let mut all = BTreeSet::new();
+    soon("all is said over the other cable", || {
+        all.extend(said(&mut backup, &mut pool));
+        all.len() == 5
+    });
+    assert_eq!(all, ["arp", "igmp", "mld", "nd", "rarp"].into());
 }

@@ -6,6 +6,10 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// Flags of a neighbour advertisement: solicited, override.
 const SOLICITED_OVERRIDE: u32 = 0x6000_0000;
+const OVERRIDE: u32 = 0x2000_0000;
+/// Of a membership query: other queriers are not concerned, and a message may be lost once; 125 s
+/// from one to the next, as is usual.
+const QUERIED: [u8; 2] = [0x0a, 125];
 
 /// An ARP message; the Ethernet header says the same as the message.
 #[must_use]
@@ -91,6 +95,14 @@ pub fn neighbour_advertisement(mac: Mac, source: Ipv6Addr, target: Ipv6Addr) -> 
     nd(icmpv6::NEIGHBOUR_ADVERTISEMENT, mac, (source, ALL_NODES), SOLICITED_OVERRIDE, body)
 }
 
+/// The same without being asked (RFC 4861, section 7.2.6): where `target` is has changed.
+#[must_use]
+pub fn unsolicited_advertisement(mac: Mac, target: Ipv6Addr) -> Build<'static> {
+    let mut body = target.octets().to_vec();
+    body.extend(link_layer_option(2, mac));
+    nd(icmpv6::NEIGHBOUR_ADVERTISEMENT, mac, (target, ALL_NODES), OVERRIDE, body)
+}
+
 /// Is there a router?
 #[must_use]
 pub fn router_solicitation(mac: Mac, source: Ipv6Addr) -> Build<'static> {
@@ -118,6 +130,31 @@ pub fn redirect(mac: Mac, source: Ipv6Addr, target: Ipv6Addr, destination: Ipv6A
 pub fn mld_report(mac: Mac, source: Ipv6Addr) -> Build<'static> {
     let routers = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
     nd(icmpv6::MLDV2_REPORT, mac, (source, routers), 0, Vec::new())
+        .ttl(1)
+        .extension(super::protocol::HOP_BY_HOP, &[0, 5, 2, 0, 0, 1, 0])
+}
+
+/// Which groups does this host receive? A general query of IGMPv3 (RFC 3376, section 4.1), which
+/// older hosts take for one of theirs, to be answered within 200 ms. It is from 0.0.0.0, as a
+/// switch asks that is no router: nobody elects it (RFC 4541, section 2.1.1).
+#[must_use]
+pub fn igmp_query(mac: Mac) -> Build<'static> {
+    let mut body = [0x11, 2, 0, 0, 0, 0, 0, 0, QUERIED[0], QUERIED[1], 0, 0];
+    let sum = !super::fold(super::sum(&body));
+    body[2..4].copy_from_slice(&sum.to_be_bytes());
+    // Router alert (RFC 2113).
+    let build = eth(mac, Mac([1, 0, 0x5e, 0, 0, 1])).ipv4(Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(224, 0, 0, 1));
+    build.ttl(1).ip_options(&[0x94, 4, 0, 0]).protocol(super::protocol::IGMP).payload(body.to_vec())
+}
+
+/// The same for IPv6 (MLDv2, RFC 3810, section 5.1), which hosts take from a link-local address
+/// only. The least such address is elected, so this is the highest.
+#[must_use]
+pub fn mld_query(mac: Mac) -> Build<'static> {
+    let source = Ipv6Addr::new(0xfe80, 0, 0, 0, 0xffff, 0xffff, 0xffff, 0xffff);
+    let mut body = vec![0; 16];
+    body.extend([QUERIED[0], QUERIED[1], 0, 0]);
+    nd(icmpv6::MLD_QUERY, mac, (source, ALL_NODES), 200 << 16, body)
         .ttl(1)
         .extension(super::protocol::HOP_BY_HOP, &[0, 5, 2, 0, 0, 1, 0])
 }
