@@ -7,6 +7,7 @@
 //! skipped while no member is up. In `802.3ad` a member that is used is one whose link is up: what
 //! it carries is LACP's to say (`datapath::bond::lacp`).
 
+use datapath::bond::number::Encoding;
 use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, Mode, Negotiated};
 use datapath::units::Instant;
 use std::collections::VecDeque;
@@ -51,6 +52,10 @@ pub enum Reselect {
 /// How `primary_reselect` is written.
 pub const RESELECTS: [(&str, Reselect); 3] =
     [("always", Reselect::Always), ("better", Reselect::Better), ("failure", Reselect::Failure)];
+
+/// How `order` is written: whether frames have numbers, and how they show them.
+pub const ORDERS: [(&str, (bool, Encoding)); 3] =
+    [("auto", (true, Encoding::Tag)), ("switched", (true, Encoding::Shim)), ("off", (false, Encoding::Tag))];
 
 /// What a policy is like.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -310,10 +310,11 @@ impl Tenant {
     /// The longest packet in bytes that fits through the uplink as it leaves this tenant.
     #[must_use]
     pub fn room(&self, uplink: &Uplink) -> u32 {
+        let shim = uplink.bond.as_ref().map_or(0, |bond| bond.settings.shim_bytes());
         match self.attachment {
             Attachment::Vxlan(_) => {
                 let outer = uplink.vtep.map_or(vxlan::OUTER_V4, |vtep| vxlan::outer(&vtep));
-                uplink.device.mtu.saturating_sub(outer as u32).max(MIN_MTU)
+                uplink.device.mtu.saturating_sub(outer as u32 + shim).max(MIN_MTU)
             }
             _ => uplink.device.mtu,
         }

@@ -5,7 +5,7 @@
 //! no other, and refuses what the schema refuses.
 
 use crate::action::Kind;
-use crate::bond::RESELECTS;
+use crate::bond::{ORDERS as BOND_ORDERS, RESELECTS};
 use crate::config::{MAX_BACKEND_WEIGHT, MAX_BOND_TIME_NS, MAX_MTU, MAX_WEIGHT, MIN_MTU};
 use crate::names::{
     AT, CONTROLLERS, DISCIPLINES, INGRESS_MODES, MAX_NAME, MAX_QUEUES, ORDERS, POLICIES, RED_PRESETS, WHEN_DOWN,
@@ -481,7 +481,7 @@ impl Form {
             Form::HashPolicy => json!({"enum": HashPolicy::ALL.map(|(name, _)| name)}),
             Form::AdSelect => json!({"enum": Select::ALL.map(|(name, _)| name)}),
             Form::Reselect => json!({"enum": RESELECTS.map(|(name, _)| name)}),
-            Form::BondOrder => json!({"enum": ["auto", "off"]}),
+            Form::BondOrder => json!({"enum": BOND_ORDERS.map(|(name, _)| name)}),
             Form::BondTime => json!({"oneOf": [text(TIME), number(0, (MAX_BOND_TIME_NS / 1_000_000) as u32)]}),
             Form::Whole => json!({"type": "integer", "minimum": i32::MIN, "maximum": i32::MAX}),
             Form::Members => {

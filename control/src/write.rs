@@ -5,7 +5,7 @@
 //! written the same. What is written reads back as what it was; a test of every example and the
 //! fuzz target `config` see to that.
 
-use crate::bond::RESELECTS;
+use crate::bond::{self, RESELECTS};
 use crate::config::{
     Backend, Bond, BondMember, Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote, Service,
     Switch, Tenant, Uplink,
@@ -15,6 +15,7 @@ use crate::names::{
 };
 use crate::units::{show_percent, show_rate, show_time, write_size};
 use datapath::aqm::{At, Discipline};
+use datapath::bond::BondSettings;
 use datapath::bond::lacp::LacpSettings;
 use datapath::guard::{Allow, Identity};
 use datapath::link::LinkConfig;
@@ -248,8 +249,8 @@ fn bond(bond: &Bond) -> Keys {
     let all = (settings.all_members_active, usual.all_members_active);
     w.put_unless_default("all_slaves_active", &all.0, &all.1, |&v| u32::from(v).into());
     let time = |&v: &u64| show_time(v).into();
-    let order = |&v: &bool| if v { "auto" } else { "off" }.into();
-    w.put_unless_default("order", &settings.order, &usual.order, order);
+    let order = |settings: &BondSettings| (settings.order, settings.encoding);
+    w.put_unless_default("order", &order(settings), &order(usual), |&v| name_of(&bond::ORDERS, v).into());
     w.put_unless_default("hold", &settings.hold_ns, &usual.hold_ns, time);
     w.put_some("secret_file", bond.secret_file.as_deref(), Into::into);
     w.put_unless_default("miimon", &bond.miimon_ns, &default.miimon_ns, time);

@@ -17,7 +17,7 @@
 use std::process::exit;
 
 use datapath::bond::hello::Hello;
-use datapath::bond::number::{MODULUS, Number, put_on};
+use datapath::bond::number::{Encoding, MODULUS, Number, put_on};
 use datapath::bond::{Bond, BondSettings, MemberId, MemberState, Mode};
 use datapath::frame::{Frame, Out, Owner, Pool, PoolLimits};
 use datapath::program::{EndpointId, PortFeatures};
@@ -69,7 +69,7 @@ fn main() {
             }
         }),
         "number" | "receive" => world.each(count, |world, n, frame| {
-            assert!(put_on(&mut world.pool, &frame, Number::new(n, false)), "there is headroom");
+            assert!(put_on(&mut world.pool, &frame, Number::new(n, false), Encoding::Tag), "there is headroom");
             if mode == "number" {
                 return world.pool.free(frame);
             }

@@ -34,10 +34,12 @@ pub use saved::{LineState, PeerState};
 use crate::frame::{Fifo, Frame, Pool};
 use crate::units::{Instant, Rate, earlier};
 use crate::verdict::Reason;
+use crate::wire::vlan::TAG;
 use crate::wire::{Icmp, Ipv4, L3, L4, Layout, destination, icmpv6, protocol};
 use kept::Keepers;
 use lacp::{Lacp, LacpSettings};
 use member::Member;
+use number::Encoding;
 use peer::Peer;
 
 /// Most members of a bond.
@@ -104,6 +106,8 @@ pub struct BondSettings {
     /// `balance-rr`, `broadcast`: whether frames have numbers where the other end is such a bond
     /// too, and are put in order there.
     pub order: bool,
+    /// How frames show their numbers: by a shim where bridges are between the two bonds.
+    pub encoding: Encoding,
     /// How long a frame may wait for an earlier one, in nanoseconds.
     pub hold_ns: u64,
     /// Whether hellos are under a secret ([`Bond::set_key`]); without it none are said or heard.
@@ -118,6 +122,13 @@ impl BondSettings {
     pub fn may_number(&self) -> bool {
         self.order && matches!(self.mode, Mode::BalanceRr | Mode::Broadcast)
     }
+
+    /// Bytes by which a number makes a frame longer than what an interface takes: it takes one VLAN
+    /// tag beside its MTU, and no shim.
+    #[must_use]
+    pub fn shim_bytes(&self) -> u32 {
+        if self.may_number() && self.encoding == Encoding::Shim { TAG as u32 } else { 0 }
+    }
 }
 
 impl Default for BondSettings {
@@ -128,6 +139,7 @@ impl Default for BondSettings {
             packets_per_member: 1,
             all_members_active: false,
             order: false,
+            encoding: Encoding::Tag,
             hold_ns: order::DEFAULT_HOLD_NS,
             is_keyed: false,
             lacp: LacpSettings::default(),
@@ -480,8 +492,9 @@ impl Bond {
         if self.is_numbering() {
             return self.send_numbered(pool, now, frame);
         }
-        if self.peer.is_some() {
-            number::yield_priority(pool.bytes_mut(&frame));
+        if self.peer.is_some() && !number::yield_priority(pool.bytes_mut(&frame)) {
+            pool.free(frame);
+            return Err(Reason::Reserved);
         }
         // Where there is something, it is a number.
         pool.meta_mut(&frame).flow = None;

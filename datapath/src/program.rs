@@ -297,6 +297,7 @@ impl Program {
             features.max_frame = features.max_frame.min(other.max_frame);
             features.offload = features.offload.and(other.offload);
         }
+        features.max_frame = features.max_frame.saturating_sub(bond.shim_bytes());
         features.offload.tunnel &= !bond.may_number();
         Some(features)
     }

@@ -167,6 +167,17 @@ pub fn split_at_most(pool: &mut Pool, frame: Frame, max_bytes: u32, most: u32) -
     }
 }
 
+/// What is one segment of an offloaded frame, and no more, is a frame that is not to be cut. False
+/// where there are more.
+pub fn set_single(meta: &mut Meta) -> bool {
+    if segments(&meta.layout, &meta.offload) > 1 {
+        return false;
+    }
+    let offload = &mut meta.offload;
+    (offload.gso, offload.gso_size, offload.gso_ecn) = (Gso::None, 0, GsoEcn::None);
+    true
+}
+
 /// Cuts a frame behind its first `count` segments. Gives the frame back where it has no more than
 /// these, or there is no buffer.
 ///

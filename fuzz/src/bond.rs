@@ -2,7 +2,7 @@
 //! of any bytes, members that come and go. No panic, no frame lost to the pool, nothing that waits
 //! for order longer than a replay takes.
 
-use datapath::bond::number::{MODULUS, Number};
+use datapath::bond::number::{Encoding, MODULUS, Number};
 use datapath::bond::{BondSettings, MemberState, Mode, hello::Hello};
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
@@ -31,8 +31,9 @@ const LONGEST_NS: u64 = 20_000_000;
 pub fn run(data: &[u8]) {
     let Some((&mode, mut rest)) = data.split_first() else { return };
     let mut pool = Pool::new(PoolLimits { small: 512, medium: 4, large: 4 });
+    let encoding = if mode & 2 == 0 { Encoding::Tag } else { Encoding::Shim };
     let mode = if mode & 1 == 0 { Mode::BalanceRr } else { Mode::Broadcast };
-    let Ok(mut switch) = Switch::new(&program(mode), 7) else { unreachable!("the program is sound") };
+    let Ok(mut switch) = Switch::new(&program(mode, encoding), 7) else { unreachable!("the program is sound") };
     let mut now = Instant(1_000_000_000);
     for member in 0..MEMBERS {
         switch.set_member_state(&mut pool, now, MemberId(member as u8), MemberState::Distributing);
@@ -44,7 +45,7 @@ pub fn run(data: &[u8]) {
         let (bytes, tail) = tail.split_at(len);
         rest = tail;
         now = now.plus_ns(u64::from(step[6]) * 50_000);
-        one(&mut switch, &mut pool, now, step, bytes, epoch);
+        one(&mut switch, &mut pool, now, step, bytes, (epoch, encoding));
         drain(&mut switch, &mut pool, now, &mut epoch);
         assert_eq!(pool.in_use(), switch.frames(), "a frame was lost to the pool");
     }
@@ -59,11 +60,11 @@ pub fn run(data: &[u8]) {
     assert_eq!(pool.in_use(), 0);
 }
 
-fn program(mode: Mode) -> Program {
+fn program(mode: Mode, encoding: Encoding) -> Program {
     let rate = Both { egress: Rate(Rate::GBIT), ingress: Rate(Rate::GBIT) };
     let members = (0..MEMBERS).map(|n| Member { port: PortId(n + 1), rate }).collect();
-    let bond = Some(BondSettings { mode, order: true, ..BondSettings::default() });
-    let mut ports = vec![PortFeatures { max_frame: 1518, ..PortFeatures::default() }; MEMBERS as usize + 1];
+    let bond = Some(BondSettings { mode, order: true, encoding, ..BondSettings::default() });
+    let mut ports = vec![PortFeatures { max_frame: 1522, ..PortFeatures::default() }; MEMBERS as usize + 1];
     ports[0] = PortFeatures::default();
     let identity = Identity { macs: vec![Mac([2, 0, 0, 0, 0, 1])], ..Identity::default() };
     Program {
@@ -75,7 +76,14 @@ fn program(mode: Mode) -> Program {
     }
 }
 
-fn one(switch: &mut Switch, pool: &mut Pool, now: Instant, step: &[u8; STEP], bytes: &[u8], epoch: u64) {
+fn one(
+    switch: &mut Switch,
+    pool: &mut Pool,
+    now: Instant,
+    step: &[u8; STEP],
+    bytes: &[u8],
+    (epoch, encoding): (u64, Encoding),
+) {
     let member = u32::from(step[0] >> 4) % MEMBERS;
     let port = PortId(member + 1);
     let word = |at: usize| u16::from_be_bytes([step[at], step[at + 1]]);
@@ -94,7 +102,8 @@ fn one(switch: &mut Switch, pool: &mut Pool, now: Instant, step: &[u8; STEP], by
                 below: word(3) % MODULUS,
                 next: Some(word(4) % MODULUS),
                 sent: 0,
-                max_frame: 1518,
+                max_frame: 1522,
+                encoding,
             };
             pool.alloc_from(&hello.bytes())
         }
@@ -103,7 +112,8 @@ fn one(switch: &mut Switch, pool: &mut Pool, now: Instant, step: &[u8; STEP], by
             let payload = vec![7; usize::from(step[4])];
             let frame = eth(Mac([2, 0, 0, 0, 0, 9]), Mac([2, 0, 0, 0, 0, 1])).vlan(10).payload(payload);
             let mut all = frame.bytes();
-            let tag = [0x81, 0, (number.tci() >> 8) as u8, number.tci() as u8];
+            let [high, low] = encoding.ethertype().to_be_bytes();
+            let tag = [high, low, (number.tci() >> 8) as u8, number.tci() as u8];
             all.splice(12..12, tag);
             pool.alloc_from(&all)
         }
@@ -121,7 +131,8 @@ fn one(switch: &mut Switch, pool: &mut Pool, now: Instant, step: &[u8; STEP], by
         }
         // What a guest sends as if it were a bond.
         _ => {
-            if let Some(frame) = pool.alloc_from(&Hello { epoch: 9, heard: epoch, ..Hello::default() }.bytes()) {
+            let hello = Hello { epoch: 9, heard: epoch, encoding, ..Hello::default() };
+            if let Some(frame) = pool.alloc_from(&hello.bytes()) {
                 switch.rx(pool, now, GUEST, frame);
             }
             return;

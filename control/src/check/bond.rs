@@ -49,7 +49,7 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
         ("primary_reselect", bond.reselect != Reselect::default(), BACKUP),
         ("resend_igmp", bond.notices.queries != Notices::default().queries, GROUPED),
         ("peer_notif_delay", bond.notices.gap_ns != 0, BACKUP),
-        ("order", settings.order != usual.order, NUMBERED),
+        ("order", (settings.order, settings.encoding) != (usual.order, usual.encoding), NUMBERED),
         ("hold", settings.hold_ns != usual.hold_ns, NUMBERED),
         ("secret_file", bond.secret_file.is_some(), NUMBERED),
         ("lacp_rate", lacp.is_fast, LACP),
@@ -92,26 +92,27 @@ fn has_no_effect(findings: &mut Findings, place: Place, key: &str, mode: Mode, o
     );
 }
 
-/// Whether frames may have numbers in a bond's mode.
-fn numbers(bond: &Bond) -> bool {
-    matches!(bond.settings.mode, Mode::BalanceRr | Mode::Broadcast)
-}
-
-/// Below a number, a tenant's tag is one more than interfaces take beside their MTU.
+/// Below a number, a tenant's tag is one more than interfaces take beside their MTU; and where
+/// bridges are between, a number is more than they take whatever is below it.
 fn check_room(findings: &mut Findings, switch: &Switch, bond: &Bond, place: &Place) {
-    if !bond.settings.order || !numbers(bond) || bond.members.is_empty() {
+    if !bond.settings.may_number() || bond.members.is_empty() {
         return;
     }
-    let tagged = switch.tenants.iter().flat_map(|tenant| {
-        let has_tag = matches!(tenant.attachment, Attachment::Vlan(_));
-        tenant.endpoints.iter().filter(move |endpoint| has_tag || endpoint.trunk)
+    let shim = bond.settings.shim_bytes();
+    let wanted = switch.tenants.iter().flat_map(|tenant| {
+        let is_outside = matches!(tenant.attachment, Attachment::Vlan(_) | Attachment::Untagged);
+        let endpoints = tenant.endpoints.iter().filter(move |_| is_outside);
+        endpoints.filter_map(move |endpoint| {
+            let has_tag = matches!(tenant.attachment, Attachment::Vlan(_)) || endpoint.trunk;
+            let more = shim + if has_tag { TAG as u32 } else { 0 };
+            (more > 0).then_some(endpoint.device.mtu + more)
+        })
     });
-    let Some(longest) = tagged.map(|endpoint| endpoint.device.mtu).max() else { return };
-    let wanted = longest + TAG as u32;
+    let Some(wanted) = wanted.max() else { return };
     if wanted > bond.mtu() {
         findings.warning(
             place.key("member"),
-            "there is no room for a number before a tenant's tag: between two Levada hosts frames are not kept in order",
+            "there is no room for a number before a tenant's frame: between two Levada hosts frames are not kept in order",
             format!("set the members' interfaces and their `mtu` to {wanted}, or write order = \"off\""),
         );
     }

@@ -35,12 +35,15 @@ pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
     not_yet(r, &mut t, &NOT_YET);
     let secret_file = r.get(&mut t, "secret_file", values::file);
     let mode = r.need(&mut t, "mode", "\"balance-rr\"", values::bond_mode).unwrap_or_default();
+    let (order, encoding) =
+        r.get(&mut t, "order", values::bond_order).unwrap_or((default.settings.order, default.settings.encoding));
     let settings = BondSettings {
         mode,
         hash: r.get(&mut t, "xmit_hash_policy", values::hash_policy).unwrap_or_default(),
         packets_per_member: r.get(&mut t, "packets_per_slave", values::packets).unwrap_or(1),
         all_members_active: r.get(&mut t, "all_slaves_active", values::zero_or_one).unwrap_or(false),
-        order: r.get(&mut t, "order", values::auto_or_off).unwrap_or(default.settings.order),
+        order,
+        encoding,
         hold_ns: r.get(&mut t, "hold", values::hold).unwrap_or(default.settings.hold_ns),
         is_keyed: secret_file.is_some(),
         lacp: lacp(r, &mut t),

@@ -1,6 +1,6 @@
 //! Values: what each kind of TOML value must look like.
 
-use crate::bond::{MOST_NOTICES, RESELECTS, Reselect};
+use crate::bond::{MOST_NOTICES, ORDERS as BOND_ORDERS, RESELECTS, Reselect};
 use crate::config::{
     EtcdUrl, MAX_BACKEND_WEIGHT, MAX_BOND_TIME_NS, MAX_HEADROOM_PERCENT, MAX_HOLD_NS, MAX_MEMORY_BYTES, MAX_MTU,
     MAX_QUEUE_BYTES, MAX_WEIGHT, MIN_HOLD_NS, MIN_MEMORY_BYTES, MIN_MTU, MIN_QUEUE_BYTES,
@@ -11,6 +11,7 @@ use crate::units::{self, Wrong};
 use agent::settings::{ControllerKind, MOST_SAMPLES};
 use datapath::aqm::{At, Discipline, Red};
 use datapath::bond::lacp::{MOST_USER_KEY, Select};
+use datapath::bond::number::Encoding;
 use datapath::bond::{self, HashPolicy};
 use datapath::encap::vxlan::MOST as MAX_VNI;
 use datapath::guard::Allow;
@@ -616,9 +617,9 @@ pub(super) fn fail_over_mac(value: &DeValue<'_>) -> Result<(), Wrong> {
     }
 }
 
-/// Whether frames are put in order: where the other end can, or never.
-pub(super) fn auto_or_off(value: &DeValue<'_>) -> Result<bool, Wrong> {
-    choice(value, &[("auto", true), ("off", false)], "order of a bond")
+/// Whether frames are put in order: where the other end can, at cables or over bridges, or never.
+pub(super) fn bond_order(value: &DeValue<'_>) -> Result<(bool, Encoding), Wrong> {
+    choice(value, &BOND_ORDERS, "order of a bond")
 }
 
 /// How long a frame may wait for an earlier one.

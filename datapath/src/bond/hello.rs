@@ -3,15 +3,17 @@
 //! A hello says which bond sends it, whose frames that one receives on which of its members, and of
 //! what number on nothing more comes over this member. It goes to a group address that bridges do
 //! not forward, so that only who is at the other end of the cable receives it; its tag is a
-//! number's, so that what arrives shows that numbers do.
+//! number's, so that what arrives shows that numbers do. Where bridges are between the two bonds it
+//! goes to one that they forward, and the tag is the one that numbers have there
+//! ([`Encoding::Shim`]).
 //!
 //! Where both ends have a secret, a hello ends with a hash of all of it under that: SipHash-2-4 of
 //! 128 bits (Aumasson and Bernstein 2012), a message authentication code for short messages. It
 //! says besides what the other end has challenged it with on this member, so that a hello that was
 //! recorded is worth nothing on another member, or later.
 
-use super::number::{MODULUS, Number};
-use crate::wire::{Mac, be16, be32, ethertype};
+use super::number::{Encoding, MODULUS, Number};
+use crate::wire::{Mac, be16, be32};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use std::fmt;
 use std::hash::Hasher as _;
@@ -84,12 +86,20 @@ impl HelloFrame {
     }
 }
 
+/// To whom hellos go where numbers have this encoding.
+fn group(encoding: Encoding) -> Mac {
+    match encoding {
+        Encoding::Tag => GROUP,
+        Encoding::Shim => Mac::BONDS,
+    }
+}
+
 /// Whether a frame is a hello, of whichever form.
 #[must_use]
 pub fn is_hello(bytes: &[u8]) -> bool {
+    let group_of = |encoding: Encoding| bytes[..6] == group(encoding).0 && be16(bytes, 12) == encoding.ethertype();
     bytes.len() >= HELLO_BYTES
-        && bytes[..6] == GROUP.0
-        && be16(bytes, 12) == ethertype::VLAN
+        && [Encoding::Tag, Encoding::Shim].into_iter().any(group_of)
         && be16(bytes, 16) == ETHERTYPE
         && bytes[HEADERS..HEADERS + 3] == MAGIC
         && matches!(bytes[HEADERS + 3], PLAIN | KEYED)
@@ -122,6 +132,8 @@ pub struct Hello {
     pub sent: u32,
     /// Longest frame that it receives, in bytes.
     pub max_frame: u16,
+    /// How it is sent, and numbers with it.
+    pub encoding: Encoding,
 }
 
 impl Hello {
@@ -146,11 +158,15 @@ impl Hello {
     #[must_use]
     pub fn bytes(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
-        bytes[..6].copy_from_slice(&GROUP.0);
-        // Locally administered, and of nobody else's: no bridge learns it, no host has it.
+        bytes[..6].copy_from_slice(&group(self.encoding).0);
+        // Locally administered, and of nobody else's: no host has it.
         bytes[6] = 0x02;
         bytes[7..12].copy_from_slice(&self.epoch.to_be_bytes()[..5]);
-        bytes[12..14].copy_from_slice(&ethertype::VLAN.to_be_bytes());
+        if self.encoding == Encoding::Shim {
+            // A bridge that has several members as its ports learns each at its own.
+            bytes[11] ^= self.member;
+        }
+        bytes[12..14].copy_from_slice(&self.encoding.ethertype().to_be_bytes());
         let shown = Number { value: self.below % MODULUS, is_shared: false };
         bytes[14..16].copy_from_slice(&shown.tci().to_be_bytes());
         bytes[16..18].copy_from_slice(&ETHERTYPE.to_be_bytes());
@@ -190,7 +206,8 @@ impl Hello {
             }
             Some(_) => Challenge { own: wide(CHALLENGE_AT), answer: wide(ANSWER_AT) },
         };
-        Some((Hello::of(&bytes[HEADERS..HELLO_BYTES]), challenge))
+        let encoding = if bytes[..6] == GROUP.0 { Encoding::Tag } else { Encoding::Shim };
+        Some((Hello { encoding, ..Hello::of(&bytes[HEADERS..HELLO_BYTES]) }, challenge))
     }
 
     fn of(said: &[u8]) -> Hello {
@@ -208,6 +225,7 @@ impl Hello {
             next: (said[4] & KNOWS_NEXT != 0).then(|| be16(said, 30) % MODULUS),
             sent: be32(said, 32),
             max_frame: be16(said, 36),
+            encoding: Encoding::Tag,
         }
     }
 }
@@ -236,9 +254,12 @@ mod tests {
             next: Some(17),
             sent: u32::MAX,
             max_frame: 1518,
+            encoding: Encoding::Tag,
         };
         let read = |hello: &Hello| Hello::read(&hello.bytes(), None).map(|(read, _)| read);
         assert_eq!(read(&hello), Some(hello));
+        let shimmed = Hello { encoding: Encoding::Shim, ..hello };
+        assert_eq!(read(&shimmed), Some(shimmed));
         assert_eq!(read(&Hello { next: None, ..hello }), Some(Hello { next: None, ..hello }));
         let (key, challenge) = (HelloKey([7; 16]), Challenge { own: u64::MAX - 1, answer: 0x0102_0304_0506_0708 });
         let frame = hello.frame(Some((&key, challenge)));

@@ -1,10 +1,14 @@
 //! Numbers: the position that a frame has in what a bond has sent, written as the outermost VLAN
 //! tag, so that segmentation by the kernel or a NIC copies it to each segment.
 //!
-//! The tag is 802.1Q's, of priority 7, and its id is the number plus one; its drop eligibility says
-//! that other frames may have the number too. While members balance without numbers, no frame
-//! leaves with a tag of that priority ([`yield_priority`]): what a receiver takes for a number is
-//! one, whoever sends what in its own network.
+//! Over cables the tag is 802.1Q's, of priority 7, and its id is the number plus one; its drop
+//! eligibility says that other frames may have the number too. While members balance without
+//! numbers, no frame leaves with a tag of that priority ([`yield_priority`]): what a receiver takes
+//! for a number is one, whoever sends what in its own network.
+//!
+//! Bridges forward by VLAN tags, so where they are between two bonds it is a shim, the same four
+//! bytes under an EtherType of their own ([`Encoding::Shim`]). Nobody cuts a frame behind one into
+//! segments, so each frame is one before it gets its number.
 
 use crate::encap;
 use crate::frame::{Frame, Meta, Pool};
@@ -16,6 +20,31 @@ use crate::wire::{be16, destination, ethertype, put16};
 /// Numbers go from 0 to this less one: as many as there are VLAN ids that a bridge may not take for
 /// its own (1 to 4094).
 pub const MODULUS: u16 = 4094;
+/// EtherType of the shim: the second one for local experiments (IEEE 802-2014, table 1).
+const SHIM: u16 = 0x88b6;
+
+/// How a frame shows its number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Encoding {
+    /// A VLAN tag: over cables.
+    #[default]
+    Tag,
+    /// A shim: over bridges.
+    Shim,
+}
+
+impl Encoding {
+    /// What its four bytes begin with.
+    #[must_use]
+    #[inline]
+    pub fn ethertype(self) -> u16 {
+        match self {
+            Encoding::Tag => ethertype::VLAN,
+            Encoding::Shim => SHIM,
+        }
+    }
+}
+
 /// Where the tag is: behind both addresses.
 const AT: usize = 12;
 const PRIORITY: u16 = 7 << 13;
@@ -59,7 +88,10 @@ impl Number {
 #[inline]
 #[must_use]
 pub fn read(bytes: &[u8]) -> Option<Number> {
-    if bytes.len() < AT + TAG + 2 || be16(bytes, AT) != ethertype::VLAN || destination(bytes).is_reserved() {
+    if bytes.len() < AT + TAG + 2
+        || !matches!(be16(bytes, AT), ethertype::VLAN | SHIM)
+        || destination(bytes).is_reserved()
+    {
         return None;
     }
     Number::of(be16(bytes, AT + 2))
@@ -69,8 +101,9 @@ pub fn read(bytes: &[u8]) -> Option<Number> {
 /// no headroom.
 #[must_use = "the frame may be as it was"]
 #[inline]
-pub fn put_on(pool: &mut Pool, frame: &Frame, number: Number) -> bool {
+pub fn put_on(pool: &mut Pool, frame: &Frame, number: Number, encoding: Encoding) -> bool {
     let Some((bytes, meta)) = encap::vlan::push_and_look(pool, frame, number.tci()) else { return false };
+    set(bytes, meta, encoding);
     meta.wire_bytes = tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
     true
 }
@@ -81,14 +114,25 @@ pub fn put_on(pool: &mut Pool, frame: &Frame, number: Number) -> bool {
 pub(super) fn put_on_one<'a>(
     pool: &'a mut Pool,
     frame: &Frame,
-    number: Number,
+    (number, encoding): (Number, Encoding),
     may: impl FnOnce(&Meta) -> bool,
 ) -> Option<(usize, &'a mut Meta)> {
     let may = |meta: &Meta| meta.offload.gso == Gso::None && may(meta);
     let (bytes, meta) = pool.grow_front_where(frame, TAG as u16, may)?;
     encap::vlan::write(bytes, meta, number.tci());
+    set(bytes, meta, encoding);
     meta.wire_bytes = one_wire_bytes(bytes.len(), meta.outer);
     Some((bytes.len(), meta))
+}
+
+/// A tag that was just written becomes what the encoding has: a shim is no tag of a VLAN, and adds
+/// to what interfaces count.
+#[inline(always)]
+fn set(bytes: &mut [u8], meta: &mut Meta, encoding: Encoding) {
+    if encoding == Encoding::Shim {
+        put16(bytes, AT, SHIM);
+        meta.layout.vlan = None;
+    }
 }
 
 /// Takes the number off a frame that shows one. Its layout is not known yet.
@@ -105,13 +149,18 @@ pub fn take_off(pool: &mut Pool, frame: &Frame) {
 }
 
 /// A frame without a number is not to look as if it had one: its tag, which is its sender's own,
-/// gets the next lower priority.
+/// gets the next lower priority. False where it has something else that looks so.
 #[inline]
-pub fn yield_priority(bytes: &mut [u8]) {
+#[must_use]
+pub fn yield_priority(bytes: &mut [u8]) -> bool {
     if read(bytes).is_some() {
+        if be16(bytes, AT) == SHIM {
+            return false;
+        }
         let tci = be16(bytes, AT + 2);
         put16(bytes, AT + 2, tci & !(1 << 13));
     }
+    true
 }
 
 #[cfg(test)]
@@ -140,13 +189,20 @@ mod tests {
         let mut pool = Pool::new(PoolLimits { small: 4, medium: 0, large: 0 });
         let before = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])).vlan(10).payload(vec![7; 100]).bytes();
         let frame = pool.alloc_from(&before).expect("room");
-        pool.meta_mut(&frame).layout = parse(&before).expect("sound");
         assert_eq!(read(&before), None);
-        assert!(put_on(&mut pool, &frame, Number::new(4093, true)));
-        assert_eq!(read(pool.bytes(&frame)), Some(Number { value: 4093, is_shared: true }));
-        assert_eq!(pool.meta(&frame).wire_bytes as usize, before.len() + 4 + 24);
-        take_off(&mut pool, &frame);
-        assert_eq!(pool.bytes(&frame), before);
+        for encoding in [Encoding::Tag, Encoding::Shim] {
+            pool.meta_mut(&frame).layout = parse(&before).expect("sound");
+            assert!(put_on(&mut pool, &frame, Number::new(4093, true), encoding));
+            assert_eq!(read(pool.bytes(&frame)), Some(Number { value: 4093, is_shared: true }));
+            assert_eq!(be16(pool.bytes(&frame), AT), encoding.ethertype());
+            let meta = pool.meta(&frame);
+            assert_eq!(
+                (meta.wire_bytes as usize, meta.layout.vlan.is_some()),
+                (before.len() + 4 + 24, encoding == Encoding::Tag)
+            );
+            take_off(&mut pool, &frame);
+            assert_eq!(pool.bytes(&frame), before);
+        }
         pool.free(frame);
     }
 
@@ -155,7 +211,11 @@ mod tests {
         let mut bytes = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])).vlan(10).payload(vec![7; 100]).bytes();
         put16(&mut bytes, AT + 2, Number::new(9, false).tci());
         assert!(read(&bytes).is_some());
-        yield_priority(&mut bytes);
+        assert!(yield_priority(&mut bytes));
         assert_eq!((read(&bytes), be16(&bytes, AT + 2)), (None, 0xc00a), "the id stays");
+        put16(&mut bytes, AT, SHIM);
+        assert!(yield_priority(&mut bytes), "it is no number");
+        put16(&mut bytes, AT + 2, Number::new(9, false).tci());
+        assert!(!yield_priority(&mut bytes));
     }
 }

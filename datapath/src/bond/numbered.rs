@@ -16,7 +16,7 @@ use crate::offload::{Gso, Offload, PortFeatures};
 use crate::segment::{self, segments};
 use crate::units::Instant;
 use crate::verdict::Reason;
-use number::Number;
+use number::{Encoding, Number};
 
 /// Nothing more is taken while the soonest member is busy for longer, in nanoseconds: it waits
 /// where its owner's share is.
@@ -139,6 +139,7 @@ impl Bond {
         match &mut self.peer {
             Some(peer) if is_asked => {
                 peer.order.set_hold(settings.hold_ns);
+                peer.encoding = settings.encoding;
                 peer.set_keyed(pool, now, settings.is_keyed);
             }
             Some(peer) => {
@@ -148,6 +149,7 @@ impl Bond {
             }
             None if is_asked => {
                 let mut peer = Peer::new(epoch(self.seed, now), settings.hold_ns);
+                peer.encoding = settings.encoding;
                 peer.set_keyed(pool, now, settings.is_keyed);
                 for (index, member) in self.members.iter().enumerate() {
                     peer.set_up(now, index, member.state().receives());
@@ -165,7 +167,7 @@ impl Bond {
         let all = || (0..).zip(&self.members).filter(|(_, member)| sending(member));
         let mask = all().fold(0, |mask, (n, _)| mask | 1 << n);
         let room = all().map(|(_, member)| member.features.max_frame).min().unwrap_or(u32::MAX);
-        peer.agree(now, mask, (self.longest, room));
+        peer.agree(now, mask, (self.longest + self.settings.shim_bytes(), room));
     }
 
     /// Whether a member may send, as far as the other end is concerned.
@@ -203,8 +205,8 @@ impl Bond {
             return None;
         }
         let full = peer.next;
-        let (len, meta) =
-            number::put_on_one(pool, frame, Number::new(full, false), |meta| !may_be_membership(&meta.layout))?;
+        let number = (Number::new(full, false), self.settings.encoding);
+        let (len, meta) = number::put_on_one(pool, frame, number, |meta| !may_be_membership(&meta.layout))?;
         meta.flow = kept_number(full, false);
         let free_at = member.pass_one(now, len, meta.wire_bytes);
         (peer.next, self.next_equal) = (full + 1, place + 1);
@@ -238,7 +240,8 @@ impl Bond {
     }
 
     fn send_parts(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
-        let one = if self.settings.mode == Mode::Broadcast { 1 } else { u32::MAX };
+        let is_single = self.settings.encoding == Encoding::Shim;
+        let one = if self.settings.mode == Mode::Broadcast || is_single { 1 } else { u32::MAX };
         let mut rest = Some(frame);
         while let Some(frame) = rest.take() {
             let Some(index) = self.soonest(now, pool, &frame) else {
@@ -247,6 +250,11 @@ impl Bond {
             };
             let (part, more) = segment::split_at_most(pool, frame, self.members[index].cut_bytes(), one);
             rest = more;
+            if is_single && !segment::set_single(pool.meta_mut(&part)) {
+                // There was no buffer for the cut: then there is no more either.
+                pool.free(part);
+                return Err(Reason::NoBuffer);
+            }
             if let Err(reason) = self.number::<false>(pool, now, index, part) {
                 if let Some(rest) = rest {
                     pool.free(rest);
@@ -280,7 +288,7 @@ impl Bond {
         let is_cut =
             offload.gso != Gso::None && segments(layout, offload) > 1 && (peer.are_cut() || !member.takes(offload));
         let full = peer.next;
-        if !number::put_on(pool, &frame, Number::new(full, is_cut)) {
+        if !number::put_on(pool, &frame, Number::new(full, is_cut), self.settings.encoding) {
             pool.free(frame);
             return Err(Reason::NoBuffer);
         }

@@ -20,7 +20,7 @@
 //! is still waited for when that is noticed and it is sent again.
 
 use super::hello::{Challenge, Hello, HelloFrame, HelloKey, is_hello};
-use super::number::{MODULUS, Number};
+use super::number::{Encoding, MODULUS, Number};
 use super::order::Order;
 use super::saved::LineState;
 use super::secret::challenge;
@@ -196,7 +196,9 @@ impl Plain {
             Plain::Mixed => "a member's other end does not answer",
             Plain::Secret => "the other end's hellos are refused: it has another secret, or only one end has one",
             Plain::NoSecret => "the secret is not known yet",
-            Plain::TooLong => "the members' MTU leaves no room for a number: it must be 4 bytes more",
+            Plain::TooLong => {
+                "the members' MTU leaves no room for a number: it must be 4 bytes more (8 with order = \"switched\" and a VLAN)"
+            }
         }
     }
 }
@@ -231,6 +233,8 @@ pub(super) struct Peer {
     report_at: u64,
     report_due: Option<Instant>,
     look_due: Option<Instant>,
+    /// How hellos are sent.
+    pub(super) encoding: Encoding,
     /// A secret is wanted; and the secret.
     pub(super) is_keyed: bool,
     pub(super) key: Option<HelloKey>,
@@ -272,6 +276,7 @@ impl Peer {
             report_at: 0,
             report_due: None,
             look_due: None,
+            encoding: Encoding::Tag,
             is_keyed: false,
             key: None,
             challenges: 0,
@@ -604,8 +609,12 @@ impl Peer {
         }
     }
 
-    /// A hello is due on every member.
+    /// A hello is due on every member. Over bridges there may be many bonds, of whom each answer
+    /// would be another's question: there only what the clock says is said.
     pub(super) fn say(&mut self, now: Instant) {
+        if self.encoding == Encoding::Shim && now < self.miswired_until {
+            return;
+        }
         for line in &mut self.lines {
             line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
             self.hellos_due = self.hellos_due.min(line.hello_due);
@@ -769,6 +778,7 @@ impl Peer {
             next: self.order.next(),
             sent: line.sent,
             max_frame: max_frame(at).min(u32::from(u16::MAX)) as u16,
+            encoding: self.encoding,
         };
         // Each other hello is for the peer, whoever greets meanwhile.
         let greeted = if line.has_greeted { None } else { line.greets.take() };

@@ -24,11 +24,15 @@ impl Mac {
         self.0 == [0; 6]
     }
 
+    /// The group of the hellos of bonds that have bridges between them: locally administered, and
+    /// forwarded as any other. Between endpoints and the outside nothing to it is passed on.
+    pub const BONDS: Mac = Mac([0x03, 0x4c, 0x56, 0x42, 0x4e, 0x44]);
+
     /// Whether this is one of 01-80-C2-00-00-00 to -0F, which bridges never forward (IEEE
-    /// 802.1Q-2018, table 8-1).
+    /// 802.1Q-2018, table 8-1), or [`Mac::BONDS`].
     #[must_use]
     pub fn is_reserved(self) -> bool {
-        self.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && self.0[5] < 0x10
+        self.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && self.0[5] < 0x10 || self == Mac::BONDS
     }
 }
 
@@ -133,5 +137,6 @@ mod tests {
         assert!(Mac([1, 0x80, 0xc2, 0, 0, 0x0f]).is_reserved());
         assert!(!Mac([1, 0x80, 0xc2, 0, 0, 0x10]).is_reserved());
         assert!(!Mac([1, 0x80, 0xc2, 0, 1, 0]).is_reserved());
+        assert!(Mac::BONDS.is_reserved() && Mac::BONDS.is_group());
     }
 }

@@ -4,11 +4,13 @@
 use super::*;
 use crate::bond::hello::{Challenge, HELLO_BYTES, Hello, HelloKey, KEYED_BYTES, is_hello};
 use crate::bond::lacp::LacpSettings;
+use crate::bond::number::Encoding;
 use crate::bond::{BondSettings, Duplex, MemberState, Mode, Negotiated, Plain};
 use crate::program::{Change, Member};
 use std::collections::{BTreeSet, VecDeque};
 
 mod changed;
+mod switched;
 mod tunnels;
 
 const MS: u64 = 1_000_000;
@@ -51,6 +53,8 @@ pub(super) struct Pair {
     seen: Vec<(usize, usize, Vec<u8>)>,
     /// Between two frames of a second tenant, in nanoseconds: more than both links carry.
     every: u64,
+    /// Cables lead to bridges.
+    has_bridges: bool,
     /// Longest time that a frame has waited in a device for those before it, in nanoseconds.
     most_queued: u64,
 }
@@ -109,6 +113,7 @@ impl Pair {
             stalls_until: [Instant::ZERO; 2],
             seen: Vec::new(),
             every: 300,
+            has_bridges: false,
             most_queued: 0,
         };
         for member in 0..rates.len() {
@@ -214,7 +219,9 @@ impl Pair {
         let start = wire.free_at.max(self.now);
         self.most_queued = self.most_queued.max(start.since(self.now));
         wire.free_at = start.plus_ns(bytes * 8 * 1_000_000_000 / wire.rate);
-        if wire.is_dead || wire.loses_one_of > 0 && dice.is_multiple_of(wire.loses_one_of) {
+        let to = parse::destination(self.pool.bytes(&frame));
+        let is_filtered = self.has_bridges && to.is_reserved() && to != Mac::BONDS;
+        if is_filtered || wire.is_dead || wire.loses_one_of > 0 && dice.is_multiple_of(wire.loses_one_of) {
             return self.pool.free(frame);
         }
         wire.arriving.push_back((wire.free_at.plus_ns(wire.delay_ns), frame));
@@ -1028,6 +1035,7 @@ mod random {
                     next: (flags & 4 != 0).then_some(next % 4094),
                     sent: 0,
                     max_frame: size,
+                    encoding: if flags & 5 == 5 { Encoding::Shim } else { Encoding::Tag },
                 };
                 let bytes = hello.bytes();
                 let frame = pair.pool.alloc_from(&bytes).expect("room");
