@@ -327,6 +327,39 @@ class Stream(Flow):
         return 8 * (sum(both[1]) - sum(both[0])) / (end_s - start_s)
 
 
+class Pulse(Flow):
+    """A datagram each millisecond, with when it was sent and when it came; see `lab.pulse`."""
+
+    def __init__(self, name: str, src: str, dst: str, interval_s: float = 0.001) -> None:
+        super().__init__(name, src, dst)
+        self.interval_s = interval_s
+        #: Nanoseconds of the wall clock: of each that was sent; with its number, of each that came.
+        self.sent: list[int] = []
+        self.came: list[tuple[int, int]] = []
+
+    def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
+        self._seconds = seconds
+        bound = ("--port", str(port), "--seconds", str(seconds + LINGER_S))
+        self._receiver = _python(dst, f"serve-{self.name}", "lab.pulse", "serve", *bound)
+        self._receiver.wait_for(lambda: _bound(self._receiver, port, "udp"), "a bound socket")
+        at = ("--to", dst.address, "--port", str(port), "--seconds", str(seconds))
+        pace = ("--interval", str(self.interval_s))
+        self._sender = _python(src, f"pulse-{self.name}", "lab.pulse", "send", *at, *pace)
+
+    def end(self) -> FlowResult:
+        """How many were sent, never came, and came twice."""
+        assert self._receiver is not None
+        self.sent = _json_report(self, self._report(self._sender, self._seconds + GRACE_S))["sent"]
+        # What is sent again after a fault is on its way for 20 ms.
+        time.sleep(LINGER_S / 2)
+        self._receiver.popen.terminate()
+        self.came = _json_report(self, self._report(self._receiver, GRACE_S))["came"]
+        numbers = [number for number, _ in self.came]
+        twice = len(numbers) - len(set(numbers))
+        lost = len(self.sent) - len(set(numbers))
+        return FlowResult(self.name, detail={"sent": len(self.sent), "lost": lost, "twice": twice})
+
+
 def _bytes_at(rows: Sequence[tuple[float, int]], at_s: float) -> float:
     """Bytes that had arrived at a time, taken to come evenly between two rows."""
     return float(np.interp(at_s, [t for t, _ in rows], [n for _, n in rows], left=0))

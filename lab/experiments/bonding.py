@@ -9,7 +9,8 @@ stated fraction of 1 Gbit/s, as fast as the lab's machine carries with time to s
 
 Nothing is claimed of message sizes beside each other here. That is the part `two`, which a quick
 run plays where `--only` names no other; the parts `links`, `unequal` and `loss` are in
-`lab.experiments.bonding_links`, `netpipe` (containers and virtual machines, and message sizes
+`lab.experiments.bonding_links`, `faults` (silent and flapping links too, and other modes) in
+`lab.experiments.bonding_faults`, `netpipe` (containers and virtual machines, and message sizes
 beside each other) in `lab.experiments.bonding_netpipe`, `peers` (Multipath TCP) in
 `lab.experiments.bonding_peers`, and `kernel` (Linux's bonding driver in virtual machines) in
 `lab.experiments.bonding_kernel`.
@@ -26,7 +27,13 @@ from pathlib import Path
 from typing import Any
 
 from lab import machine, netpipe
-from lab.experiments import bonding_kernel, bonding_links, bonding_netpipe, bonding_peers
+from lab.experiments import (
+    bonding_faults,
+    bonding_kernel,
+    bonding_links,
+    bonding_netpipe,
+    bonding_peers,
+)
 from lab.net import Lab, missing_tools
 from lab.netpipe import Point
 from lab.programs import Missing, program
@@ -38,7 +45,7 @@ from lab.workload import FIRST_PORT, Guest, Stream, TcpFlow, UdpFlow
 
 SUMMARY = "one TCP connection over several links, next to one link, and a cable pulled"
 #: What `--only` takes; each takes 3 minutes at most in a quick run.
-PARTS = ("two", *bonding_links.PARTS, "netpipe", "peers", "kernel")
+PARTS = ("two", *bonding_links.PARTS, "faults", "netpipe", "peers", "kernel")
 
 MBIT = 1_000_000
 #: A tenth of the published links.
@@ -149,6 +156,8 @@ def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     for part in PARTS[: 1 if quick else None] if only is None else [only]:
         if part == "two":
             _play_two(lab, quick, out, report)
+        elif part == "faults":
+            bonding_faults.play(lab, quick, report)
         elif part == "netpipe":
             bonding_netpipe.play(lab, quick, out, report)
         elif part == "peers":

@@ -1,15 +1,17 @@
 """More links between two hosts, links of unequal rate, and links that lose frames.
 
-The parts `links`, `unequal` and `loss` of `lab/run bonding` (`lab.experiments.bonding` has the
-first). All run with numbers, in rounds: each round plays every set of links once, one after the
-other, and what is claimed is the median over the rounds of a ratio within one. So a machine that
-is slower for a while slows both sides of it.
+The parts `links`, `unequal`, `loss`, `tunnel` and `switched` of `lab/run bonding`
+(`lab.experiments.bonding` has the first). All run with numbers, in rounds: each round plays every
+set of links once, one after the other, and what is claimed is the median over the rounds of a ratio
+within one. So a machine that is slower for a while slows both sides of it.
 
 `links`: what one, four and 64 TCP connections (cubic) have over 2, 4 and 8 links, of so many times
 what they have over one; UDP below what the links carry, counted. `unequal`: a link beside one with
 a tenth of its rate, each measured alone too. `loss`: two links that lose one frame of a thousand,
-next to one link as fast as both that loses as many: what order adds to the loss. There is no delay
-beside the queues'; with delay, and at full rates, the simulator shows it (`levada-sim bonding`).
+next to one link as fast as both that loses as many: what order adds to the loss. `tunnel`: two
+links next to one, both with the tenant in tunnels (VXLAN). `switched`: the same with `order =
+"switched"`, where each frame leaves by itself. There is no delay beside the queues'; with delay,
+and at full rates, the simulator shows it (`levada-sim bonding`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from lab.net import Failed, Lab
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
+from lab.switches.levada_bond_tunnel import LevadaBondTunnel
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import FIRST_PORT, TcpFlow, UdpFlow
 
@@ -69,6 +72,9 @@ class Part:
     seconds: int
     #: Rounds of a quick run, and of a full one.
     rounds: tuple[int, int]
+    #: `order` of the bond, and what makes the hosts.
+    order: str = "auto"
+    switch: type[LevadaBond] = LevadaBond
 
 
 LINKS = Part(
@@ -102,7 +108,11 @@ LOSS = Part(
     LOSS_S,
     (7, 25),
 )
-PARTS = {part.name: part for part in (LINKS, UNEQUAL, LOSS)}
+#: One link, and two, in ways other than plain VLANs over cables.
+_TWO = (Links((FAST_BPS,)), Links((FAST_BPS,) * 2))
+TUNNEL = Part("tunnel", _TWO, (1,), True, TCP_S, (5, 15), switch=LevadaBondTunnel)
+SWITCHED = Part("switched", _TWO, (1,), True, TCP_S, (5, 15), order="switched")
+PARTS = {part.name: part for part in (LINKS, UNEQUAL, LOSS, TUNNEL, SWITCHED)}
 
 
 @dataclass(frozen=True)
@@ -149,12 +159,9 @@ def play(lab: Lab, part: Part, quick: bool, report: Report) -> None:
     udp: list[Udp] = []
     for turn in range(rounds):
         for links in part.links:
-            switch = LevadaBond(
-                lab,
-                topology(),
-                links.rates,
-                options={"order": "auto"},
-                loses_one_of=links.loses_one_of,
+            options: dict[str, object] = {"order": part.order}
+            switch = part.switch(
+                lab, topology(), links.rates, options=options, loses_one_of=links.loses_one_of
             )
             with switch.running():
                 _wait_for_numbers(switch)
@@ -293,7 +300,20 @@ def _udp_claims(udp: Sequence[Udp]) -> list[Claim]:
     ]
 
 
-CLAIMS = {"links": _links_claims, "unequal": _unequal_claims, "loss": _loss_claims}
+def _two_claims(tcp: Sequence[Tcp], udp: Sequence[Udp]) -> list[Claim]:
+    one, two = _TWO
+    part = percent(tcp, two, [one] * 2)
+    name = "one TCP over two links, of two times one link in the same way"
+    return [at_least(name, part, "%", LINKS_PERCENT), *_udp_claims(udp)]
+
+
+CLAIMS = {
+    "links": _links_claims,
+    "unequal": _unequal_claims,
+    "loss": _loss_claims,
+    "tunnel": _two_claims,
+    "switched": _two_claims,
+}
 
 
 # --- showing ------------------------------------------------------------------------------

@@ -90,7 +90,11 @@ class LevadaBond(Levada):
                 lose(self._fabric, _port(host.name, link), self.loses_one_of)
 
     def _mtu(self) -> int:
-        return self.topology.mtu + (TAG_BYTES if self.links > 1 else 0)
+        if self.links == 1:
+            return self.topology.mtu
+        # Between switches a number is more than a port takes whatever is below it.
+        tags = 2 if self.options.get("order") == "switched" else 1
+        return self.topology.mtu + tags * TAG_BYTES
 
     def pull(self, link: int) -> None:
         """Pulls a cable out, at both ends."""
@@ -99,6 +103,16 @@ class LevadaBond(Levada):
     def plug(self, link: int) -> None:
         """Puts it back."""
         self._set(link, "up")
+
+    def silence(self, host: str, link: int) -> None:
+        """All that a host sends over a link is lost, and nobody loses a carrier."""
+        assert self._fabric is not None
+        lose(self._fabric, _port(host, link), 1)
+
+    def unsilence(self, host: str, link: int) -> None:
+        """It arrives again."""
+        assert self._fabric is not None
+        self._fabric.tc(f"qdisc del dev {_port(host, link)} clsact")
 
     def _set(self, link: int, state: str) -> None:
         assert self._fabric is not None

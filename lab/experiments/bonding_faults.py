@@ -1,0 +1,201 @@
+"""What a fault of a link costs: a pulled cable, one direction silent, and a cable that flaps.
+
+The part `faults` of `lab/run bonding`. Two hosts with two links between them; one sends the other a
+thousand datagrams a second. Then the link that carries most of them fails. What is counted: those
+that never came, those that came twice, and the longest time until one or a later one had come. In
+modes without numbers what is on the failed link is lost, as with any bond; with numbers nothing is.
+A link that is silent takes no carrier away: only hosts that number their frames notice, so it is
+played in these modes. (LACP notices too, after seconds: `lab/run lacp-vm`.)
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lab.net import Failed, Lab
+from lab.pulse import longest_wait_ns
+from lab.report import Claim, Report, at_most
+from lab.stats import table
+from lab.switches.levada_bond import LevadaBond
+from lab.topology import Endpoint, Host, Tenant, Topology
+from lab.workload import FIRST_PORT, Pulse
+
+MBIT = 1_000_000
+LINK_BPS = 100 * MBIT
+LINKS = 2
+PULLED, SILENT, FLAPPING = "pulled", "silent", "flapping"
+INTERVAL_S = 0.001
+#: Quiet before a fault, what is watched after it, and between the changes of a cable that flaps.
+LEAD_S, WATCHED_S, FLAP_S = 1.0, 1.0, 0.15
+#: What was on its way when the fault came, and for how long its cost is looked at.
+LEAD_NS, WATCHED_NS = 50_000_000, 2_000_000_000
+FLAPS = 3
+READY_S = 10.0
+#: Rounds of a quick run, and of a full one.
+ROUNDS = (3, 15)
+#: The longest time until a datagram, or a later one, had come. The machine may let it be longer, so
+#: the median over the rounds is judged.
+MOST_WAIT_MS = {
+    ("balance-rr", PULLED): 5.0,
+    ("balance-rr", SILENT): 20.0,
+    ("broadcast", PULLED): 5.0,
+}
+OTHERS_WAIT_MS = 10.0
+NUMBERED = ("balance-rr", "broadcast")
+PLAYED = (
+    ("balance-rr", (PULLED, SILENT, FLAPPING)),
+    ("broadcast", (PULLED, SILENT, FLAPPING)),
+    ("active-backup", (PULLED,)),
+    ("balance-xor", (PULLED,)),
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What one cost."""
+
+    mode: str
+    kind: str
+    round: int
+    sent: int
+    lost: int
+    twice: int
+    wait_ms: float
+
+
+def topology() -> Topology:
+    """Two hosts, an endpoint each."""
+    ends = (Endpoint("a0", "a", "h0"), Endpoint("a1", "a", "h1"))
+    return Topology((Tenant("a"),), ends, (Host("h0", LINK_BPS), Host("h1", LINK_BPS)))
+
+
+def play(lab: Lab, quick: bool, report: Report) -> None:
+    """Plays all modes and faults, and adds what was found to a report."""
+    rounds = ROUNDS[0 if quick else 1]
+    faults: list[Fault] = []
+    for mode, kinds in PLAYED:
+        switch = LevadaBond(lab, topology(), [LINK_BPS] * LINKS, mode)
+        with switch.running():
+            for turn in range(rounds):
+                faults += [_fault(switch, kind, turn) for kind in kinds]
+    report.parameters["faults"] = {"rounds": rounds, "datagrams_per_s": 1 / INTERVAL_S}
+    report.cells += [
+        {"labels": {"fault": f"{f.mode}, {f.kind}"}, "valid": True, **asdict(f)} for f in faults
+    ]
+    report.tables.append(faults_table(faults))
+    report.claims += claims(faults)
+
+
+def _fault(switch: LevadaBond, kind: str, turn: int) -> Fault:
+    _wait_until_whole(switch)
+    pulse = Pulse(f"{kind}-{turn}", "a0", "a1", INTERVAL_S)
+    seconds = LEAD_S + WATCHED_S + 2 * FLAPS * FLAP_S
+    before = _sent(switch)
+    pulse.begin(switch.guests["a0"], switch.guests["a1"], FIRST_PORT, round(seconds))
+    time.sleep(LEAD_S)
+    link = max(range(LINKS), key=lambda n: _sent(switch)[n] - before[n])
+    begin = time.time_ns()
+    _begin(switch, kind, link)
+    detail = pulse.end().detail
+    _end(switch, kind, link)
+    wait = longest_wait_ns(pulse.sent, pulse.came, begin - LEAD_NS, begin + WATCHED_NS)
+    counts = detail["sent"], detail["lost"], detail["twice"]
+    found = Fault(switch.mode, kind, turn, *counts, wait / 1e6)
+    print(
+        f"  {found.mode}, {kind}: {found.lost} of {found.sent} datagrams lost, {found.twice} twice,"
+        f" longest wait {found.wait_ms:.1f} ms",
+        file=sys.stderr,
+    )
+    return found
+
+
+def _begin(switch: LevadaBond, kind: str, link: int) -> None:
+    if kind == SILENT:
+        switch.silence("h0", link)
+        return
+    switch.pull(link)
+    for _ in range(FLAPS if kind == FLAPPING else 0):
+        time.sleep(FLAP_S)
+        switch.plug(link)
+        time.sleep(FLAP_S)
+        switch.pull(link)
+
+
+def _end(switch: LevadaBond, kind: str, link: int) -> None:
+    if kind == SILENT:
+        switch.unsilence("h0", link)
+    else:
+        switch.plug(link)
+
+
+def _bonds(switch: LevadaBond) -> list[dict[str, Any]]:
+    return [s["uplink"]["bond"] for s in switch.sample()["switches"]]
+
+
+def _sent(switch: LevadaBond) -> list[int]:
+    """Segments that the first host has sent over each link."""
+    return [member["sent"]["segments"] for member in _bonds(switch)[0]["members"]]
+
+
+def _wait_until_whole(switch: LevadaBond) -> None:
+    """Until all members are used, and frames have numbers where they may."""
+    deadline = time.monotonic() + READY_S
+    while not all(_is_whole(bond, switch.mode) for bond in _bonds(switch)):
+        if time.monotonic() > deadline:
+            raise Failed(f"the bond is not whole: {_bonds(switch)}")
+        time.sleep(0.05)
+    # A member that was silent is used again a tenth of a second after it is heard.
+    time.sleep(0.5)
+
+
+def _is_whole(bond: dict[str, Any], mode: str) -> bool:
+    are_up = all(m["state"] == "distributing" and not m.get("peer") for m in bond["members"])
+    return are_up and (mode not in NUMBERED or bond["order"]["numbered"])
+
+
+# --- judging ------------------------------------------------------------------------------
+
+
+def claims(faults: Sequence[Fault]) -> list[Claim]:
+    """Nothing lost with numbers, nothing twice, and nobody silent for long."""
+    found: list[Claim] = []
+    for mode, kinds in PLAYED:
+        for kind in kinds:
+            these = [f for f in faults if (f.mode, f.kind) == (mode, kind)]
+            name = f"{mode}, a link {kind}"
+            if mode in NUMBERED:
+                found.append(at_most(f"{name}: lost", float(sum(f.lost for f in these)), "", 0))
+            found.append(at_most(f"{name}: came twice", float(sum(f.twice for f in these)), "", 0))
+            bound = MOST_WAIT_MS.get((mode, kind), OTHERS_WAIT_MS if kind == PULLED else None)
+            if bound is not None:
+                wait = statistics.median(f.wait_ms for f in these) if these else None
+                found.append(at_most(f"{name}: longest wait, median", wait, "ms", bound))
+    return found
+
+
+def faults_table(faults: Sequence[Fault]) -> str:
+    """One row for each mode and fault."""
+    rows = []
+    for mode, kinds in PLAYED:
+        for kind in kinds:
+            these = [f for f in faults if (f.mode, f.kind) == (mode, kind)]
+            if not these:
+                continue
+            waits = sorted(f.wait_ms for f in these)
+            lost, sent = sum(f.lost for f in these), sum(f.sent for f in these)
+            rows.append(
+                [
+                    mode,
+                    kind,
+                    f"{lost} of {sent}",
+                    str(sum(f.twice for f in these)),
+                    f"{statistics.median(waits):.1f}",
+                    f"{waits[-1]:.1f}",
+                ]
+            )
+    return table(["mode", "a link", "lost", "twice", "wait ms, median", "most"], rows)

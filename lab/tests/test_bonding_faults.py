@@ -1,0 +1,38 @@
+"""What the bonding experiment makes of faults of a link."""
+
+from __future__ import annotations
+
+from lab.experiments.bonding_faults import PLAYED, Fault, claims, faults_table
+from lab.pulse import longest_wait_ns
+
+
+def faults(lost: int, twice: int, wait_ms: float) -> list[Fault]:
+    return [
+        Fault(mode, kind, turn, 1000, lost, twice, wait_ms)
+        for mode, kinds in PLAYED
+        for kind in kinds
+        for turn in range(3)
+    ]
+
+
+def test_with_numbers_nothing_is_lost_and_nowhere_anything_twice() -> None:
+    good = claims(faults(0, 0, 4.0))
+    assert len(good) == 19 and all(claim.holds for claim in good)
+    assert [claim.holds for claim in claims(faults(1, 0, 4.0))].count(False) == 6
+    assert [claim.holds for claim in claims(faults(0, 1, 4.0))].count(False) == 8
+    # Over 20 ms all bounds are broken; that of a silent link is the longest.
+    assert [claim.holds for claim in claims(faults(0, 0, 19.0))].count(False) == 4
+    assert [claim.holds for claim in claims(faults(0, 0, 21.0))].count(False) == 5
+    assert "balance-xor" in faults_table(faults(0, 0, 4.0))
+
+
+def test_a_wait_is_until_it_or_a_later_one_came() -> None:
+    sent = [0, 10, 20, 30, 40]
+    assert longest_wait_ns(sent, [(n, 10 * n + 2) for n in range(5)], 0, 40) == 2
+    # Two are lost, and one comes late: others pass it.
+    assert longest_wait_ns(sent, [(0, 2), (3, 33), (4, 41)], 0, 40) == 23
+    assert longest_wait_ns(sent, [(0, 2), (1, 39), (2, 22), (3, 33), (4, 41)], 0, 40) == 12
+    # What is sent before or after what is looked at is no matter.
+    assert longest_wait_ns(sent, [(0, 2), (3, 33), (4, 41)], 30, 40) == 3
+    # Nothing comes any more.
+    assert longest_wait_ns(sent, [(0, 2)], 0, 40) == 30
