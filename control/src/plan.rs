@@ -185,6 +185,9 @@ pub struct Underlay {
     pub interface: Option<(String, Option<String>)>,
     /// Whether that is an endpoint of the switch, and not its uplink.
     pub is_endpoint: bool,
+    /// Where that is so: the interfaces that the uplink takes, over which the host is not to answer
+    /// for the address.
+    pub taken: Vec<(String, Option<String>)>,
     /// What the hosts at the other ends are called.
     pub hosts: BTreeMap<IpAddr, String>,
     /// What is known of others, and that no tunnel leads to.

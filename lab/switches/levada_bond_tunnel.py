@@ -6,6 +6,9 @@ behind its switch with the address at which its tunnels end (docs/howto/bonding.
 
 from __future__ import annotations
 
+import time
+
+from lab.net import Failed
 from lab.switches.levada import toml_table
 from lab.switches.levada_bond import LevadaBond
 from lab.topology import Host
@@ -13,10 +16,29 @@ from lab.topology import Host
 #: Bytes that a tunnel over IPv4 adds to a frame of the guests'.
 OUTER = 50
 VNI = 5001
+READY_S = 15.0
 
 
 class LevadaBondTunnel(LevadaBond):
     """Every tenant's network is in tunnels."""
+
+    def _start(self) -> None:
+        super()._start()
+        first, *others = self.topology.hosts
+        # A neighbour that is asked for before it is there is asked again after seconds.
+        deadline = time.monotonic() + READY_S
+        for other in others:
+            while not self._answers(first, other):
+                if time.monotonic() > deadline:
+                    raise Failed(f"host {other.name} does not answer at its end of tunnels")
+                time.sleep(0.1)
+
+    def _answers(self, host: Host, other: Host) -> bool:
+        try:
+            self.spaces[host.name].run("ping", "-n", "-c1", "-W1", _address(self._number(other)))
+        except Failed:
+            return False
+        return True
 
     def _mtu(self) -> int:
         # As much room for guests over one link as over several.

@@ -11,7 +11,7 @@ use crate::directory::store_state::MOST_SAID;
 use control::plan::{LeftOut, Plan, PortKind, SwitchPlan, Underlay};
 use datapath::overlay::{Overlay, Vtep};
 use datapath::wire::Mac;
-use ports::neighbours::{Hop, look};
+use ports::neighbours::{Hop, answer_for_own, look};
 use ports::netns::Netns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -49,6 +49,9 @@ impl NextHops {
                 return Some(NextHops { error: Some(why), ..NextHops::default() });
             }
         };
+        if let Some(error) = underlay.taken.iter().find_map(answers_elsewhere) {
+            return Some(NextHops { error: Some(error), ..NextHops::default() });
+        }
         let error = (!seen.is_ours).then(|| {
             let vtep = underlay.vtep;
             format!("this host does not have the address {vtep}; run ip address add {vtep}/LENGTH dev {interface}, or correct `vtep`")
@@ -77,6 +80,20 @@ impl NextHops {
                 _ => None,
             };
         }
+    }
+}
+
+/// Why the host may answer for its end of tunnels over an interface that the uplink takes: others
+/// would send there what is for the device behind the switch. An interface that is not there yet is
+/// looked for again.
+fn answers_elsewhere((interface, netns): &(String, Option<String>)) -> Option<String> {
+    let netns = netns.as_deref().map(Netns::new);
+    match answer_for_own(interface, netns.as_ref()) {
+        Ok(_) => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => Some(format!(
+            "the host answers ARP for this address over {interface} too ({error}); run sysctl -w net.ipv4.conf.{interface}.arp_ignore=1"
+        )),
     }
 }
 

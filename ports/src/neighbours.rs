@@ -88,6 +88,24 @@ fn hop(netlink: &mut Netlink, index: i32, from: Option<IpAddr>, to: IpAddr) -> i
     Ok(neighbour.and_then(|neighbour| neighbour.mac).map_or(Hop::Asked(next), |mac| Hop::At(Mac(mac))))
 }
 
+/// Has the host answer ARP over an interface for that interface's own addresses only, and not, as
+/// Linux does by itself, for those of its other devices (`arp_ignore`, ip-sysctl.rst). Whether it
+/// did so before.
+///
+/// # Errors
+/// The namespace or the interface is not there, or the setting cannot be changed.
+pub fn answer_for_own(interface: &str, netns: Option<&Netns>) -> io::Result<bool> {
+    let work = || {
+        let of = |name: &str| format!("/proc/sys/net/ipv4/conf/{name}/arp_ignore");
+        let is_set = |name: &str| Ok::<_, io::Error>(std::fs::read_to_string(of(name))?.trim() != "0");
+        if is_set("all")? || is_set(interface)? {
+            return Ok(true);
+        }
+        std::fs::write(of(interface), "1").map(|()| false)
+    };
+    netns.map_or_else(work, |netns| netns.run(work).and_then(|done| done))
+}
+
 /// What is to be told of a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Subject {

@@ -75,7 +75,14 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
         }
         _ => None,
     };
-    (overlay, Some(Underlay { vtep, interface, is_endpoint: host.is_some(), hosts, left_out }))
+    let members = uplink.bond.iter().flat_map(|bond| &bond.members).map(|member| &member.device);
+    let devices = members.chain([&uplink.device]).filter(|_| host.is_some() && vtep.is_ipv4());
+    let taken = devices.filter_map(|device| match &device.locator {
+        Some(Locator::Packet(name)) => Some((name.clone(), device.netns.clone())),
+        _ => None,
+    });
+    let taken = taken.collect();
+    (overlay, Some(Underlay { vtep, interface, is_endpoint: host.is_some(), taken, hosts, left_out }))
 }
 
 /// What endpoints of other hosts have declared of tenants that reach them without tunnels, as far

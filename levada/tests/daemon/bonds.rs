@@ -283,6 +283,10 @@ fn frames_in_tunnels_go_whole_over_a_bond_without_numbers() {
     let [one, two] = [0, 1].map(|side| beds[side].start(&xor(side as u8 + 1)));
     let _echo = beds[1].echo("red", TWO);
     soon("frames pass", || beds[0].ask("red", TWO, 1) == 1);
+    // The members are plain, and the host has the address on another device: it answers over that.
+    let kernel = || std::fs::read_to_string("/proc/sys/net/ipv4/conf/up1/arp_ignore").unwrap();
+    assert_eq!(beds[0].space("host").run(kernel).unwrap().trim(), "1");
+    assert_eq!(one.show_part("tunnels")["switches"][0]["hosts"][0]["next_hop"], "02:00:00:00:06:02");
     let way = |daemon: &Daemon| daemon.show_part("tunnels")["switches"][0]["tcp"].clone();
     soon("they may go whole", || way(&one) == "whole" && way(&two) == "whole");
     transfer(&beds, || {});
