@@ -448,7 +448,8 @@ impl Bond {
         let mut rates = senders.all().iter().map(|&index| self.members[usize::from(index)].rate());
         let first = rates.next();
         senders.are_alike = rates.all(|rate| Some(rate) == first);
-        senders.take_turns = senders.are_alike && self.is_numbering() && self.settings.mode == Mode::BalanceRr;
+        let by_turns = self.settings.mode == Mode::BalanceRr && self.settings.encoding == Encoding::Tag;
+        senders.take_turns = senders.are_alike && self.is_numbering() && by_turns;
         self.has_changed |= senders.all() != self.senders.all();
         self.senders = senders;
         self.due = Instant::ZERO;

@@ -88,10 +88,11 @@ impl Number {
 #[inline]
 #[must_use]
 pub fn read(bytes: &[u8]) -> Option<Number> {
-    if bytes.len() < AT + TAG + 2
-        || !matches!(be16(bytes, AT), ethertype::VLAN | SHIM)
-        || destination(bytes).is_reserved()
-    {
+    if bytes.len() < AT + TAG + 2 || !matches!(be16(bytes, AT), ethertype::VLAN | SHIM) {
+        return None;
+    }
+    let to = destination(bytes);
+    if to.is_group() && to.is_reserved() {
         return None;
     }
     Number::of(be16(bytes, AT + 2))
@@ -108,19 +109,18 @@ pub fn put_on(pool: &mut Pool, frame: &Frame, number: Number, encoding: Encoding
     true
 }
 
-/// The same for a frame that need not be cut, and where `may` says so; gives its length and its
-/// metadata.
+/// The same as a tag for a frame that need not be cut, and where `may` says so; gives its length
+/// and its metadata.
 #[inline(always)]
 pub(super) fn put_on_one<'a>(
     pool: &'a mut Pool,
     frame: &Frame,
-    (number, encoding): (Number, Encoding),
+    number: Number,
     may: impl FnOnce(&Meta) -> bool,
 ) -> Option<(usize, &'a mut Meta)> {
     let may = |meta: &Meta| meta.offload.gso == Gso::None && may(meta);
     let (bytes, meta) = pool.grow_front_where(frame, TAG as u16, may)?;
     encap::vlan::write(bytes, meta, number.tci());
-    set(bytes, meta, encoding);
     meta.wire_bytes = one_wire_bytes(bytes.len(), meta.outer);
     Some((bytes.len(), meta))
 }

@@ -205,8 +205,8 @@ impl Bond {
             return None;
         }
         let full = peer.next;
-        let number = (Number::new(full, false), self.settings.encoding);
-        let (len, meta) = number::put_on_one(pool, frame, number, |meta| !may_be_membership(&meta.layout))?;
+        let (len, meta) =
+            number::put_on_one(pool, frame, Number::new(full, false), |meta| !may_be_membership(&meta.layout))?;
         meta.flow = kept_number(full, false);
         let free_at = member.pass_one(now, len, meta.wire_bytes);
         (peer.next, self.next_equal) = (full + 1, place + 1);
