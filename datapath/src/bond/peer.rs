@@ -516,7 +516,10 @@ impl Peer {
             return Err(Reason::BondControl);
         };
         let hello = &hello;
-        if hello.epoch == 0 {
+        // Of the peer both forms are heard, while one end has changed to the other. Of strangers
+        // not: what bridges forward may come from anywhere.
+        let is_strange = hello.encoding != self.encoding && self.other != Some(hello.epoch);
+        if hello.epoch == 0 || is_strange {
             return Err(Reason::BondControl);
         }
         if self.key.is_some() && !self.is_answered(now, at, hello, challenge)? {

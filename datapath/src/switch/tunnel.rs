@@ -171,7 +171,9 @@ impl Switch {
         let max = (features.max_frame as usize).saturating_sub(outer);
         let (out, mut for_bond, mut lost) = (&mut self.out, self.bond.is_some().then_some(&mut self.for_bond), 0);
         let done = segment::software(pool, frame, support, max, &mut |pool, part| {
-            count_wire_bytes(pool, &part);
+            if for_bond.is_some() {
+                count_wire_bytes(pool, &part);
+            }
             let meta = pool.meta_mut(&part);
             meta.outer = 0;
             meta.set_in_tunnel(tunnel.to.0.is_ipv4());

@@ -159,3 +159,32 @@ fn a_third_host_on_the_bridges_makes_frames_plain_and_no_storm() {
     assert!(said < 100, "{said} hellos in a second over two members");
     pair.clear();
 }
+
+/// Hosts with cables between them hear nothing of a bond that is behind bridges, and neither is the
+/// other way round; but their own peer is heard while one end has changed already.
+#[test]
+fn a_stranger_of_the_other_kind_is_not_heard_and_a_change_loses_nothing() {
+    let mut pair = Pair::new(Mode::BalanceRr, &RATES, 3).agreed();
+    for count in 1..200 {
+        let hello = Hello { epoch: 0x77, heard: 0, count, member: 1, encoding: Encoding::Shim, ..Hello::default() };
+        let frame = pair.pool.alloc_from(&hello.bytes()).expect("a buffer");
+        let verdict = pair.switches[1].rx(&mut pair.pool, pair.now, PortId(2), frame);
+        assert_eq!(verdict, Verdict::Dropped(Reason::BondControl));
+        pair.send(1000, 20_000, MS / 5);
+    }
+    pair.finish();
+    assert_eq!((pair.plain(1), pair.lost(), pair.order().late, pair.was_plain), (None, 0, 0, false));
+    pair.clear();
+
+    let attachment = Attachment::Vlan(10);
+    let mut pair = Pair::with([0, 1].map(|side| switched(side, Mode::BalanceRr, attachment, 1522)), &RATES, 3).agreed();
+    for (side, encoding) in [(0, Encoding::Tag), (1, Encoding::Tag), (1, Encoding::Shim), (0, Encoding::Shim)] {
+        let mut uplink = switched(side, Mode::BalanceRr, attachment, 1522).uplink;
+        uplink.as_mut().and_then(|uplink| uplink.bond.as_mut()).expect("it is one").encoding = encoding;
+        pair.switches[side].change(&mut pair.pool, pair.now, Change::Uplink(uplink)).expect("it fits");
+        pair.send(1000, 20_000, 1200 * MS);
+    }
+    assert!(pair.finish().is_sorted());
+    assert_eq!((pair.plain(0), pair.plain(1), pair.lost(), pair.was_plain), (None, None, 0, false));
+    pair.clear();
+}
