@@ -387,7 +387,14 @@ impl<K: Eq + Hash, V> Table<K, V> {
 
     /// All entries, by their places.
     pub fn iter(&self) -> impl Iterator<Item = (Id, &K, &V)> {
-        let entries = self.entries.iter().zip(0..);
+        self.iter_in(0..self.places())
+    }
+
+    /// The entries at these places.
+    pub fn iter_in(&self, places: Range<u32>) -> impl Iterator<Item = (Id, &K, &V)> {
+        let end = places.end.min(self.places());
+        let start = places.start.min(end);
+        let entries = self.entries[start as usize..end as usize].iter().zip(start..);
         entries.filter_map(|(entry, at)| entry.content.as_ref().map(|(key, value)| (Id(at), key, value)))
     }
 

@@ -31,6 +31,7 @@ use segment::{Edit, Segment, options_in, options_of};
 pub mod connection;
 pub mod connections;
 pub mod control;
+pub mod early;
 pub mod handshake;
 mod hold;
 mod open;
@@ -215,6 +216,8 @@ pub struct Vcc {
     endpoints: Vec<Place>,
     /// Where an endpoint wants it: acknowledgements that wait.
     holds: Option<Box<Holds>>,
+    /// While a switch takes over: connections that it has before the rest.
+    early: Option<Box<early::Early>>,
 }
 
 /// What is kept for an endpoint.
@@ -261,7 +264,7 @@ impl Vcc {
     /// Without connections, and without room for any.
     #[must_use]
     pub fn new(seed: u64) -> Vcc {
-        Vcc { connections: Connections::new(seed, 0), endpoints: Vec::new(), holds: None }
+        Vcc { connections: Connections::new(seed, 0), endpoints: Vec::new(), holds: None, early: None }
     }
 
     /// Makes room for endpoints 0..`endpoints`.

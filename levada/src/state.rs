@@ -451,6 +451,7 @@ impl State {
                 uplink_flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
                 outside: outside_in(switch, &written.outside),
                 vcc,
+                vcc_unchanged: Vec::new(),
                 services: services_in(switch, &written.services),
                 bond: written.bond.as_ref().map(|state| bond_in(switch, state)),
                 lacp: lacp_in(switch, &written.lacp),

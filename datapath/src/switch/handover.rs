@@ -21,6 +21,7 @@ use crate::service::{ServiceId, ServiceState};
 use crate::stats::{EndpointStats, LaneStats};
 use crate::units::{Both, Direction, Instant, Rate};
 use crate::vcc::Counters;
+use crate::vcc::early::Part;
 use crate::verdict::{DropCounters, Reason};
 use crate::wire::{Mac, vlan};
 use core::net::IpAddr;
@@ -45,6 +46,8 @@ pub struct State {
     pub outside: Vec<SeenOutside>,
     /// Connections of virtual congestion control: see [`crate::vcc::saved`].
     pub vcc: Vec<u8>,
+    /// Of those that were handed over early, which are unchanged: see [`crate::vcc::early`].
+    pub vcc_unchanged: Vec<u8>,
     /// By service.
     pub services: Vec<(ServiceId, ServiceState)>,
     /// What the uplink's bond knows of the other end.
@@ -174,6 +177,12 @@ impl Switch {
     /// addresses.
     #[must_use]
     pub fn export(&self, now: Instant) -> State {
+        self.export_since(now, &[])
+    }
+
+    /// The same behind `early` parts of the connections of virtual congestion control.
+    #[must_use]
+    pub fn export_since(&self, now: Instant, early: &[Part]) -> State {
         let (egress, ingress) = (self.egress.limits(), self.ingress.limits());
         let pair = |from: EndpointId| {
             move |PairStats { to, rate, .. }| PairState { to, rate, owed_ns: self.pairs.wait_ns(now, from, to) }
@@ -209,6 +218,7 @@ impl Switch {
             };
             (TenantId(id), state)
         };
+        let (vcc, vcc_unchanged) = self.vcc.export_since(now, early);
         State {
             version: State::VERSION,
             endpoints: self.program.endpoints.iter().map(|(id, _)| endpoint(id)).collect(),
@@ -216,7 +226,8 @@ impl Switch {
             uplink_drops: self.uplink_drops.clone(),
             uplink_flood: self.uplink_floods[slot(Network::UNTAGGED)].saved(now),
             outside: self.seen_outside(now).collect(),
-            vcc: self.vcc.export(now),
+            vcc,
+            vcc_unchanged,
             services: self.services.export(now),
             bond: self.bond.as_ref().and_then(|bond| bond.export()),
             lacp: self.bond.as_ref().map(|bond| bond.export_lacp()).unwrap_or_default(),
@@ -258,6 +269,18 @@ impl Switch {
                 left_ns,
             }))
         })
+    }
+
+    /// Takes in connections of virtual congestion control that were written down `age_ns` ago,
+    /// while the switch before still forwards. What that knows at last ([`Switch::import`]) is to
+    /// follow.
+    pub fn import_early(&mut self, now: Instant, age_ns: u64, records: &[u8]) {
+        self.vcc.import_early(now, age_ns, records);
+    }
+
+    /// Forgets them, where nothing has followed.
+    pub fn forget_early(&mut self, now: Instant) {
+        self.vcc.import(now, &[], &[]);
     }
 
     /// Goes on where another switch exported `state`, `away_ns` ago. For a new switch, before its
@@ -310,7 +333,7 @@ impl Switch {
                 imported.ignored += 1;
             }
         }
-        let (known, unknown) = self.vcc.import(now, &state.vcc);
+        let (known, unknown) = self.vcc.import(now, &state.vcc, &state.vcc_unchanged);
         imported.vcc += known;
         imported.ignored += unknown;
         for (id, service) in &state.services {

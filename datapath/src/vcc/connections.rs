@@ -17,6 +17,7 @@ use crate::table::{Id, Table};
 use crate::units::Instant;
 use crate::wire::{FlowKey, Tcp4};
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 
 /// Entries that an endpoint may have whatever others of its tenant have, while any are free.
 const LEAST: u32 = 64;
@@ -228,9 +229,26 @@ impl Connections {
         self.table.get(id)
     }
 
-    /// All entries.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Connection)> {
-        self.table.iter().map(|(_, key, value)| (key, value))
+    /// All entries, by their places.
+    pub fn iter(&self) -> impl Iterator<Item = (Id, &Key, &Connection)> {
+        self.table.iter()
+    }
+
+    /// The entries at these places.
+    pub fn iter_in(&self, places: Range<u32>) -> impl Iterator<Item = (Id, &Key, &Connection)> {
+        self.table.iter_in(places)
+    }
+
+    /// Places of entries are below this.
+    #[must_use]
+    pub fn places(&self) -> u32 {
+        self.table.places()
+    }
+
+    /// Whose an entry is.
+    #[must_use]
+    pub fn key(&self, id: Id) -> Option<&Key> {
+        self.table.key(id)
     }
 
     /// All entries of an endpoint in a class, the newest first.

@@ -8,8 +8,9 @@
 use super::connection::{Asked, Connection, Count, GUEST, PEER, Scales, Treatment, Wire, bit};
 use super::connections::{Class, Key};
 use super::segment::Options;
-use super::{Owner, Vcc, control};
+use super::{Owner, Vcc, control, early};
 use crate::ids::EndpointId;
+use crate::table::Id;
 use crate::units::Instant;
 use crate::wire::{FlowKey, be16, be32};
 
@@ -27,6 +28,14 @@ const WORDS: usize = FLOW + FlowKey::BYTES;
 const MOST_SCALE: u8 = 14;
 /// The furthest that a policed window's beginning lies ahead, in microseconds.
 const MOST_ARMED_US: u32 = 1 << 31;
+
+/// A connection, written down.
+pub type Record = [u8; BYTES];
+
+/// Microseconds, which wrap.
+pub(super) fn us(now: Instant) -> u32 {
+    (now.0 / 1000) as u32
+}
 
 /// Writes fields one after the other.
 struct Writer<'a>(&'a mut [u8], usize);
@@ -47,7 +56,13 @@ pub fn renumber(records: &mut [u8], number: impl Fn(EndpointId) -> Option<Endpoi
     }
 }
 
-fn write(record: &mut [u8; BYTES], now: Instant, key: &Key, c: &Connection) -> bool {
+/// The endpoints whose connections were written down.
+pub fn endpoints(records: &[u8]) -> impl Iterator<Item = EndpointId> + '_ {
+    records.as_chunks::<BYTES>().0.iter().map(|record| EndpointId(be32(record, ENDPOINT)))
+}
+
+/// False: the connection is not one that goes along.
+pub(super) fn write(record: &mut Record, now: Instant, key: &Key, c: &Connection) -> bool {
     let treatment = match (c.treatment, c.wire) {
         (Treatment::Plain, _) => 0,
         (Treatment::Native, Wire::Plain) => 1,
@@ -57,7 +72,7 @@ fn write(record: &mut [u8; BYTES], now: Instant, key: &Key, c: &Connection) -> b
         (Treatment::Translated, Wire::Accurate) => 3,
         _ => return false,
     };
-    let armed_us = c.armed_at.wrapping_sub((now.0 / 1000) as u32);
+    let armed_us = c.armed_at.wrapping_sub(us(now));
     let armed_us = if armed_us < MOST_ARMED_US { armed_us } else { 0 };
     let mut out = Writer(record, 0);
     out.put([VERSION, treatment]);
@@ -78,7 +93,8 @@ fn write(record: &mut [u8; BYTES], now: Instant, key: &Key, c: &Connection) -> b
     true
 }
 
-fn read(record: &[u8; BYTES], now: Instant) -> Option<(Key, Connection)> {
+/// What was written at `at_us`.
+pub(super) fn read(record: &Record, at_us: u32) -> Option<(Key, Connection)> {
     let (treatment, wire) = match (record[0], record[1]) {
         (VERSION, 0) => (Treatment::Plain, Wire::Plain),
         (VERSION, 1) => (Treatment::Native, Wire::Plain),
@@ -101,7 +117,7 @@ fn read(record: &[u8; BYTES], now: Instant) -> Option<(Key, Connection)> {
     (c.round_end, c.reduced_to, c.acked, c.marked, c.grown) = (word(5), word(6), word(7), word(8), word(9));
     (c.first, c.ce_untold, c.ace_told) = ([word(10), word(11)], word(12) as u16, word(13) as u8);
     (c.srtt, c.alpha) = (word(14), word(15));
-    c.armed_at = ((now.0 / 1000) as u32).wrapping_add(word(16));
+    c.armed_at = at_us.wrapping_add(word(16));
     c.pace = be16(record, rest + 2).min(256);
     c.scales = Scales::default().with(GUEST, scale).with(PEER, peer_scale);
     (c.ace_seen, c.tries, c.asked) = (ace_seen & 7, tries, Asked::new(asked, met));
@@ -121,29 +137,55 @@ impl Vcc {
     /// All connections that are open and not left alone, one record behind the other.
     #[must_use]
     pub fn export(&self, now: Instant) -> Vec<u8> {
-        let mut records = Vec::with_capacity(self.connections.len() as usize * BYTES);
-        let mut record = [0; BYTES];
-        for (key, connection) in self.connections.iter() {
-            if write(&mut record, now, key, connection) {
-                records.extend_from_slice(&record);
+        self.export_since(now, &[]).0
+    }
+
+    /// Goes on with connections that were exported, and with those that were taken in early and are
+    /// `unchanged` ([`Vcc::export_since`]); others of these are forgotten. How many go on, and how
+    /// many not.
+    pub fn import(&mut self, now: Instant, records: &[u8], unchanged: &[u8]) -> (usize, usize) {
+        let early::Sorted { mut taken, mut stale, again } = self.sort_early(unchanged);
+        let (records, rest) = records.as_chunks::<BYTES>();
+        let sent = records.iter().map(|record| read(record, us(now)));
+        let (mut ignored, mut late) = (usize::from(!rest.is_empty()), Vec::new());
+        for one in sent.chain(again.into_iter().map(Some)) {
+            match one {
+                Some((key, c)) if self.restore(now, key, c, &mut stale) => taken += 1,
+                // There may be room when others are gone.
+                Some(one) if !stale.is_empty() => late.push(one),
+                _ => ignored += 1,
             }
         }
-        records
-    }
-
-    /// Goes on with connections that were exported: how many, and how many not.
-    pub fn import(&mut self, now: Instant, records: &[u8]) -> (usize, usize) {
-        let (mut taken, (records, rest)) = (0, records.as_chunks::<BYTES>());
-        for record in records {
-            taken += usize::from(read(record, now).is_some_and(|(key, c)| self.restore(now, key, c)));
+        stale.ids().for_each(|id| self.forget(id));
+        stale.clear();
+        for (key, c) in late {
+            let goes_on = self.restore(now, key, c, &mut stale);
+            (taken, ignored) = (taken + usize::from(goes_on), ignored + usize::from(!goes_on));
         }
-        (taken, records.len() - taken + usize::from(!rest.is_empty()))
+        (taken, ignored)
     }
 
-    fn restore(&mut self, now: Instant, key: Key, connection: Connection) -> bool {
-        let Some(place) = self.endpoints.get(key.endpoint.0 as usize) else { return false };
+    /// Adds a connection, or puts it in the place of one that is `stale`.
+    fn restore(&mut self, now: Instant, key: Key, connection: Connection, stale: &mut early::Stale) -> bool {
+        if let Some(id) = self.connections.find(&key) {
+            let before = self.connections.get_mut(id).filter(|_| stale.remove(id));
+            return before.map(|before| *before = connection).is_some();
+        }
+        self.add(now, key, connection).is_some()
+    }
+
+    /// Adds a connection whose flow has no other.
+    pub(super) fn add(&mut self, now: Instant, key: Key, connection: Connection) -> Option<Id> {
+        let place = self.endpoints.get(key.endpoint.0 as usize)?;
         let Owner { tenant, endpoint } = place.owner;
-        let fits = place.policy.translates() && endpoint == key.endpoint && self.connections.find(&key).is_none();
-        fits && self.connections.insert_as(now, tenant, key, connection, Class::Open).is_ok()
+        let fits = place.policy.translates() && endpoint == key.endpoint;
+        if fits { self.connections.insert_as(now, tenant, key, connection, Class::Open).ok() } else { None }
+    }
+
+    fn forget(&mut self, id: Id) {
+        let place = self.connections.key(id).and_then(|key| self.endpoints.get(key.endpoint.0 as usize));
+        if let Some(tenant) = place.map(|place| place.owner.tenant) {
+            self.connections.remove(tenant, id);
+        }
     }
 }

@@ -228,6 +228,7 @@ prop_compose! {
             uplink_flood: Saved { frames: uplink_flood, used_ns: uplink_flood },
             outside,
             vcc: Vec::new(),
+            vcc_unchanged: Vec::new(),
             bond: None,
             lacp: Vec::new(),
             services: Vec::new(),

@@ -8,7 +8,7 @@ fn restarted(rig: &Rig, records: [&[u8]; 2]) -> (Rig, [(usize, usize); 2]) {
     let modes = [0, 1].map(|side| rig.sides[side].mode(ENDPOINT));
     let mut next = Rig::new(modes);
     next.now = rig.now;
-    let taken = [0, 1].map(|side| next.sides[side].import(next.now, records[side]));
+    let taken = [0, 1].map(|side| next.sides[side].import(next.now, records[side], &[]));
     (next, taken)
 }
 
@@ -76,11 +76,11 @@ fn a_record_is_an_endpoints_by_its_new_number() {
     let mut records = rig.sides[CLIENT].export(rig.now);
     saved::renumber(&mut records, |endpoint| (endpoint == ENDPOINT).then_some(EndpointId(3)));
     let mut next = Vcc::new(9);
-    assert_eq!(next.import(rig.now, &records), (0, 1), "there is none of this number");
+    assert_eq!(next.import(rig.now, &records, &[]), (0, 1), "there is none of this number");
     next.set(Owner { tenant: TenantId(1), endpoint: EndpointId(3) }, Mode::Echo.into());
-    assert_eq!(next.import(rig.now, &records), (1, 0));
+    assert_eq!(next.import(rig.now, &records, &[]), (1, 0));
     saved::renumber(&mut records, |_| None);
-    assert_eq!(next.import(rig.now, &records), (0, 1));
+    assert_eq!(next.import(rig.now, &records, &[]), (0, 1));
 }
 
 proptest! {
