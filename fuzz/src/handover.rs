@@ -3,6 +3,9 @@
 //! imported again and run.
 
 // The very modules of the daemon, which is no library.
+#[allow(dead_code, reason = "what the daemon writes and this target only reads")]
+#[path = "../../levada/src/early.rs"]
+mod early;
 #[path = "../../levada/src/handover/message.rs"]
 mod message;
 #[path = "../../levada/src/vde_server/papers.rs"]
@@ -14,14 +17,17 @@ mod sessions;
 mod state;
 
 use datapath::frame::{Pool, PoolLimits};
-use datapath::program::PortId;
+use datapath::program::{PortId, Program};
 use datapath::switch::Switch;
 use datapath::units::Instant;
+use datapath::vcc::early::Part;
+use datapath::vcc::saved::BYTES;
+use early::Early;
 use message::{Message, receive, send};
 use papers::Papers;
 use ports::vhost::{Offer, Session};
 use sessions::SessionPaper;
-use state::State;
+use state::{CONNECTIONS_BYTES, State};
 
 /// What goes on after the takeover.
 const HOST: &str = r#"
@@ -80,18 +86,27 @@ const FRAME: [u8; 60] = {
 
 /// `data` is what comes over the socket.
 pub fn run(data: &[u8]) {
-    let mut rest = data;
+    let (mut rest, mut room, mut early) = (data, CONNECTIONS_BYTES, Vec::new());
     while let Ok(mut message) = receive(&mut rest) {
         let mut written = Vec::new();
         send(&mut written, &message).expect("memory takes everything");
         assert_eq!(receive(&mut &written[..]).expect("what was written is read"), message);
-        if let Message::State { state, plugs, machines } = &mut message {
-            machines.iter().for_each(goes_on_with);
-            assert_eq!(plugs.descriptors(), 2 * plugs.clients.len());
-            if state.read_connections(&mut rest).is_err() {
-                return;
+        match &mut message {
+            Message::Early(some) => {
+                if some.read(&mut rest, &mut room).is_err() {
+                    return;
+                }
+                early.push(some.clone());
             }
-            goes_on(state);
+            Message::State { state, plugs, machines } => {
+                machines.iter().for_each(goes_on_with);
+                assert_eq!(plugs.descriptors(), 2 * plugs.clients.len());
+                if state.read_connections(&mut rest).is_err() {
+                    return;
+                }
+                goes_on(std::mem::take(&mut early), state);
+            }
+            _ => {}
         }
     }
 }
@@ -106,14 +121,42 @@ fn goes_on_with(machine: &SessionPaper) {
     assert!(machine.descriptors() > 0);
 }
 
-fn goes_on(state: &mut State) {
+/// Connections that cross early are the same as those that cross at the end.
+fn crosses_early(switch: &Switch, program: &Program, now: Instant) {
+    let mut next = Switch::new(program, 7).expect("a sound program");
+    let (mut parts, mut from) = (Vec::new(), Some(0));
+    while let Some(place) = from {
+        let mut part = Part::new(place);
+        switch.vcc().write_part(now, &mut part);
+        next.import_early(now, 0, part.records());
+        from = part.next();
+        parts.push(part);
+    }
+    let known = switch.export_since(now, &parts);
+    assert!(known.vcc.is_empty(), "nothing has changed");
+    let imported = next.import(now, 0, &known).expect("the own version");
+    assert_eq!((imported.ignored, imported.vcc), (0, switch.vcc().export(now).len() / BYTES));
+    assert_eq!(next.vcc().connections().len() as usize, imported.vcc);
+}
+
+fn goes_on(early: Vec<Early>, state: &mut State) {
     let plan = control::load(HOST).plan.expect("a good configuration");
     let now = Instant(1_000_000_000);
     let away_ns = state.at_ns;
     let mut switches: Vec<Switch> =
         plan.switches.values().map(|switch| Switch::new(&switch.program, 7).expect("a sound program")).collect();
+    for some in early {
+        let age_ns = now.0.wrapping_sub(some.at_ns);
+        if let Some((number, records)) = some.of(&plan) {
+            switches[number].import_early(now, age_ns, &records);
+        }
+    }
     for (number, known) in state.known(&plan) {
         let _other_version = switches[number].import(now, away_ns, &known);
+    }
+    for (switch, of) in switches.iter_mut().zip(plan.switches.values()) {
+        switch.forget_early(now);
+        crosses_early(switch, &of.program, now);
     }
     let mut exported: Vec<_> = switches.iter().map(|switch| switch.export(now)).collect();
     let mut again = State::new(now.0, &plan, &mut exported);

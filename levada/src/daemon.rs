@@ -20,6 +20,7 @@
 //! What each may do, `privileges` says.
 
 use crate::changes::Changes;
+use crate::early::Early;
 use crate::ending::{self, Asked};
 use crate::front_ends::FrontEnds;
 use crate::handler::{self, Handler};
@@ -334,8 +335,8 @@ impl Running {
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket pair"))?;
         let from = inheritance.takeover_client.as_ref().map(|takeover_client| takeover_client.from);
         // From here on nobody else reads the devices.
-        let taken =
-            inheritance.takeover_client.map(|takeover_client| takeover_client.take(plugs.inherited())).transpose();
+        let take_early = |early| import_early(&mut worker, plan, early);
+        let taken = inheritance.takeover_client.map(|client| client.take(plugs.inherited(), take_early)).transpose();
         let taken = taken.map_err(failed("the takeover failed, and the old process continues; see its log"))?;
         for (machine, device) in machines {
             front_ends.join(machine, device);
@@ -559,6 +560,14 @@ fn spawn_after<T>(
         .map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))
 }
 
+/// Takes in connections of a switch of another process, which still forwards.
+fn import_early(worker: &mut Worker, plan: &Plan, early: Early) {
+    let age_ns = monotonic_ns().saturating_sub(early.at_ns);
+    if let Some((switch, records)) = early.of(plan) {
+        worker.import_early(switch, &records, age_ns);
+    }
+}
+
 /// Goes on with what the switches of another process knew.
 fn import(worker: &mut Worker, plan: &Plan, state: &mut State, log: &Log) {
     let away_ns = monotonic_ns().saturating_sub(state.at_ns);
@@ -573,6 +582,7 @@ fn import(worker: &mut Worker, plan: &Plan, state: &mut State, log: &Log) {
             );
         }
     }
+    worker.forget_early();
 }
 
 /// Brings devices to what the configuration says, now that nobody else has them. What cannot be set

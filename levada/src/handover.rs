@@ -10,7 +10,8 @@
 //! | new | `hello` | it has read and checked its configuration, and opened nothing |
 //! | old | `offer`, descriptors | of the run directory's lock, of every device (with what a TAP is known by: it may be anywhere by now), of VDE directories and of the agents' socket; the old one works on |
 //! | new | `ready` | everything is made; only its worker does not run yet |
-//! | old | `state`, connections, descriptors | its agents are silent, its worker no longer reads, has sent what it could within 5 ms, and waits; as many bytes of connections as the state says, where the new one reads them; of VDE clients, and of virtual machines, whose rings it uses no more |
+//! | old | `early`, connections; any number of times | where the new one takes them: connections as they are while the old one works on |
+//! | old | `state`, connections, descriptors | its agents are silent, its worker no longer reads, has sent what it could within 5 ms, and waits; as many bytes of connections as the state says, where the new one reads them: those that are not as they were sent early; of VDE clients, and of virtual machines, whose rings it uses no more |
 //! | new | `taken` | its worker runs; the VDE directories it goes on with |
 //! | old | | sends what it still holds, and ends; it leaves the run directory to the new one |
 //!
@@ -22,14 +23,19 @@ mod message;
 
 use crate::changes::Changes;
 use crate::descriptors;
+use crate::early::{Early, are_numbered_alike};
 use crate::front_ends::FrontEnds;
 use crate::front_ends::papers::SessionPaper;
 use crate::handler::Handler;
 use crate::log::{Level, Log};
-use crate::state::State;
+use crate::report::Facts;
+use crate::state::{CONNECTIONS_BYTES, State, connections_bytes};
 use crate::vde_server::VdeServer;
 use crate::vde_server::papers::Papers;
 use crate::worker::{Lent, Request, Waker};
+use control::plan::SwitchPlan;
+use datapath::vcc::Mode;
+use datapath::vcc::early::Part;
 use message::{Message, receive, send};
 use ports::Inherited;
 use rustix::net::sockopt::socket_peercred;
@@ -66,6 +72,11 @@ fn receive_descriptors(stream: &UnixStream, count: usize) -> io::Result<Vec<Owne
     Ok(all)
 }
 
+fn send_early(mut stream: &UnixStream, switch: &SwitchPlan, records: &[u8]) -> io::Result<()> {
+    send(stream, &Message::Early(Early::new(switch, monotonic_ns(), records)))?;
+    stream.write_all(records)
+}
+
 /// The machine's time since it was started, which both processes share.
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -99,8 +110,23 @@ fn name(message: &Message) -> &'static str {
         Message::Offer { .. } => "offer",
         Message::Refusal { .. } => "refusal",
         Message::Ready {} => "ready",
+        Message::Early(_) => "early",
         Message::State { .. } => "state",
         Message::Taken { .. } => "taken",
+    }
+}
+
+/// Connections that were sent early.
+struct Sent {
+    /// What gave their endpoints numbers.
+    facts: Arc<Facts>,
+    /// By switch.
+    parts: Vec<Vec<Part>>,
+}
+
+impl Sent {
+    fn is_by_numbers_of(&self, facts: &Arc<Facts>) -> bool {
+        Arc::ptr_eq(&self.facts, facts) || are_numbered_alike(&self.facts.plan, &facts.plan)
     }
 }
 
@@ -176,8 +202,10 @@ impl TakeoverServer {
         }
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let (pid, reads_connections) = match receive(stream)? {
-            Message::Hello { protocol: PROTOCOL, pid, reads_connections, .. } => (pid, reads_connections),
+        let (pid, reads_connections, takes_early) = match receive(stream)? {
+            Message::Hello { protocol: PROTOCOL, pid, reads_connections, takes_early, .. } => {
+                (pid, reads_connections, takes_early)
+            }
             Message::Hello { protocol, version, .. } => {
                 let why = format!(
                     "version {version} speaks handover {protocol}, version {} speaks {PROTOCOL}; stop the old daemon, then start the new one",
@@ -188,11 +216,7 @@ impl TakeoverServer {
             }
             other => return Err(unexpected(&other)),
         };
-        let (reply, answer) = sync_channel(1);
-        self.request(Request::Lend { which: Lent::All, reply })?;
-        let devices = answer
-            .recv_timeout(PATIENCE)
-            .map_err(|_| io::Error::other("the worker did not answer in time; see the log, then try again"))?;
+        let devices = self.ask(|reply| Request::Lend { which: Lent::All, reply })?;
         let known_as = devices.iter().map(|(_, lent)| lent.known_as.clone()).collect();
         let devices = devices.into_iter().map(|(_, lent)| lent.fd).chain(self.plugs.lend());
         let devices: Vec<OwnedFd> = devices.chain(self.handler.lend_socket()).collect();
@@ -205,12 +229,13 @@ impl TakeoverServer {
             Message::Ready {} => {}
             other => return Err(unexpected(&other)),
         }
+        let early = takes_early.then(|| self.hand_over_early(stream)).transpose()?;
         // The next process has programs of its own; what ours count by then goes along.
         let suspended = self.handler.suspend_shortcuts();
         self.handler.fall_silent();
         let (plugs, mut lent) = self.plugs.freeze();
         self.front_ends.freeze();
-        let given = self.stop_reading().and_then(|mut state| {
+        let given = self.stop_reading(early).and_then(|mut state| {
             if !reads_connections {
                 state.forget_connections();
             }
@@ -237,12 +262,56 @@ impl TakeoverServer {
         }
     }
 
-    fn stop_reading(&self) -> io::Result<State> {
+    /// Asks the worker for something, and waits for it.
+    fn ask<T>(&self, request: impl FnOnce(SyncSender<T>) -> Request) -> io::Result<T> {
         let (reply, answer) = sync_channel(1);
-        self.request(Request::Yield { reply })?;
-        let mut known = answer
+        self.request(request(reply))?;
+        answer
             .recv_timeout(PATIENCE)
-            .map_err(|_| io::Error::other("the worker did not answer in time; see the log, then try again"))?;
+            .map_err(|_| io::Error::other("the worker did not answer in time; see the log, then try again"))
+    }
+
+    /// Sends connections while the worker goes on.
+    fn hand_over_early(&self, stream: &UnixStream) -> io::Result<Sent> {
+        let facts = self.handler.facts();
+        let mut parts = Vec::new();
+        let most = connections_bytes(facts.plan.switches.len());
+        for (number, switch) in facts.plan.switches.iter() {
+            parts.resize_with(number as usize, Vec::new);
+            parts.push(self.hand_over_switch(stream, (number as usize, switch), most)?);
+        }
+        Ok(Sent { facts, parts })
+    }
+
+    /// The same of one switch, a part at a time; no more than so many bytes of records.
+    fn hand_over_switch(
+        &self,
+        stream: &UnixStream,
+        (number, switch): (usize, &SwitchPlan),
+        most: usize,
+    ) -> io::Result<Vec<Part>> {
+        let has_any = switch.program.tenants.iter().any(|(_, tenant)| tenant.vcc.mode != Mode::Off);
+        let (mut all, mut left, mut from) = (Vec::new(), most, has_any.then_some(0));
+        while let Some(place) = from {
+            let part = Box::new(Part::new(place));
+            let mut part = *self.ask(|reply| Request::Early { switch: number, part, reply })?;
+            part.shrink();
+            // All beyond is sent with the state.
+            let Some(rest) = left.checked_sub(part.records().len()) else { break };
+            (left, from) = (rest, part.next());
+            if !part.records().is_empty() {
+                send_early(stream, switch, part.records())?;
+                all.push(part);
+            }
+        }
+        Ok(all)
+    }
+
+    fn stop_reading(&self, early: Option<Sent>) -> io::Result<State> {
+        let facts = self.handler.facts();
+        // Where a change came between, all is sent once more.
+        let early = early.filter(|early| early.is_by_numbers_of(&facts)).map(|early| early.parts);
+        let mut known = self.ask(|reply| Request::Yield { early: early.unwrap_or_default(), reply })?;
         Ok(State::new(monotonic_ns(), &self.handler.facts().plan, &mut known))
     }
 
@@ -303,7 +372,13 @@ impl TakeoverClient {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         send(
             &stream,
-            &Message::Hello { protocol: PROTOCOL, version, pid: std::process::id(), reads_connections: true },
+            &Message::Hello {
+                protocol: PROTOCOL,
+                version,
+                pid: std::process::id(),
+                reads_connections: true,
+                takes_early: true,
+            },
         )?;
         let (from, count, known_as) = match receive(&stream)? {
             Message::Offer { pid, descriptors, known_as, .. } => (pid, descriptors, known_as),
@@ -321,15 +396,23 @@ impl TakeoverClient {
     }
 
     /// Takes the work, and the VDE directories that are inherited. All must be ready: when this
-    /// returns, nobody else reads the devices.
+    /// returns, nobody else reads the devices. Connections that come before the rest are given to
+    /// `take_early`, in their order.
     ///
     /// # Errors
     /// The old process goes on.
-    pub fn take(self, directories: Vec<PathBuf>) -> io::Result<TakeoverState> {
+    pub fn take(self, directories: Vec<PathBuf>, mut take_early: impl FnMut(Early)) -> io::Result<TakeoverState> {
         send(&self.stream, &Message::Ready {})?;
-        let (mut state, papers, machines) = match receive(&self.stream)? {
-            Message::State { state, plugs, machines } => (state, plugs, machines),
-            other => return Err(unexpected(&other)),
+        let mut room = CONNECTIONS_BYTES;
+        let (mut state, papers, machines) = loop {
+            match receive(&self.stream)? {
+                Message::Early(mut early) => {
+                    early.read(&self.stream, &mut room)?;
+                    take_early(early);
+                }
+                Message::State { state, plugs, machines } => break (state, plugs, machines),
+                other => return Err(unexpected(&other)),
+            }
         };
         state.read_connections(&self.stream)?;
         let of_clients = papers.descriptors();
@@ -362,6 +445,14 @@ mod tests {
         assert!(receive(&ours).is_err());
         drop(theirs);
         assert!(receive(&ours).is_err(), "the end is no message");
+    }
+
+    #[test]
+    fn a_process_that_does_not_know_of_early_connections_is_sent_none() {
+        let text = br#"{"message":"hello","protocol":1,"version":"0.0.1","pid":7,"reads_connections":true}"#;
+        let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
+        bytes.extend(text);
+        assert!(matches!(receive(&bytes[..]), Ok(Message::Hello { pid: 7, takes_early: false, .. })));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod daemon;
 mod descriptors;
 mod directory;
 mod door;
+mod early;
 mod edit;
 mod ending;
 mod front_ends;

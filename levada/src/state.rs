@@ -2,6 +2,7 @@
 //! names instead of numbers, because its configuration may count differently, and with every key
 //! optional, because its version may know others.
 
+use super::early::{read_all, renumber_for};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use control::plan::{Plan, SwitchPlan};
@@ -21,7 +22,7 @@ use datapath::switch::{EndpointState, Held, Learned, PairState, SeenOutside, Sta
 use datapath::units::{Both, Rate};
 use datapath::vcc::Counters;
 use datapath::vcc::connection::Why;
-use datapath::vcc::saved::{BYTES as VCC_RECORD, renumber};
+use datapath::vcc::saved::BYTES as VCC_RECORD;
 use datapath::verdict::{DropCounters, Reason};
 use datapath::wire::Mac;
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of connections that are read at most: those of seven full tables.
-const CONNECTIONS_BYTES: u64 = 64 << 20;
+pub const CONNECTIONS_BYTES: u64 = 64 << 20;
 
 /// What the switches of a daemon know.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
@@ -58,6 +59,8 @@ struct Switch {
     connections_bytes: u64,
     #[serde(skip)]
     connections: Vec<u8>,
+    /// Of those that came early, a bit each, in base64: see `datapath::vcc::early`.
+    connections_unchanged: String,
     /// By tenant and service.
     services: BTreeMap<String, Service>,
     bond: Option<Bond>,
@@ -345,7 +348,8 @@ fn drops_in(drops: &Drops) -> DropCounters {
 
 /// Bytes of connections of virtual congestion control that each of `switches` hands over at most:
 /// whole records, and all together no more than the next process reads.
-fn connections_bytes(switches: usize) -> usize {
+#[must_use]
+pub fn connections_bytes(switches: usize) -> usize {
     CONNECTIONS_BYTES as usize / switches.max(1) / VCC_RECORD * VCC_RECORD
 }
 
@@ -382,6 +386,7 @@ impl State {
                 outside: known.outside.iter().map(|seen| outside_out(switch, seen)).collect(),
                 connections_bytes: connections.len() as u64,
                 connections,
+                connections_unchanged: BASE64.encode(&known.vcc_unchanged),
                 services: services_out(switch, &known.services, RECORDS / plan.switches.len().max(1)),
                 bond: known.bond.as_ref().map(|state| bond_out(switch, state)),
                 lacp: known.lacp.iter().filter_map(|record| lacp_out(switch, record)).collect(),
@@ -415,12 +420,7 @@ impl State {
             return Err(io::Error::other(why));
         }
         for switch in self.switches.values_mut() {
-            let bytes = switch.connections_bytes;
-            let mut connections = Vec::with_capacity(bytes as usize);
-            if from.by_ref().take(bytes).read_to_end(&mut connections)? as u64 != bytes {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            switch.connections = connections;
+            switch.connections = read_all(from.by_ref(), switch.connections_bytes)?;
         }
         Ok(())
     }
@@ -451,7 +451,7 @@ impl State {
                 uplink_flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
                 outside: outside_in(switch, &written.outside),
                 vcc,
-                vcc_unchanged: Vec::new(),
+                vcc_unchanged: BASE64.decode(&written.connections_unchanged).unwrap_or_default(),
                 services: services_in(switch, &written.services),
                 bond: written.bond.as_ref().map(|state| bond_in(switch, state)),
                 lacp: lacp_in(switch, &written.lacp),
@@ -524,12 +524,7 @@ fn lacp_in(switch: &SwitchPlan, written: &BTreeMap<String, Lacp>) -> Vec<(Member
 /// Connections, with the numbers that their endpoints have now.
 fn connections_in(switch: &SwitchPlan, written: &mut Switch) -> Vec<u8> {
     let mut connections = std::mem::take(&mut written.connections);
-    if !connections.is_empty() {
-        let now = switch.program.endpoints.iter().map(|(id, _)| EndpointId(id));
-        let before = |id| Some((written.endpoints.get(&switch.endpoint_path(id))?.number?, id));
-        let numbers: BTreeMap<u32, EndpointId> = now.filter_map(before).collect();
-        renumber(&mut connections, |before| numbers.get(&before.0).copied());
-    }
+    renumber_for(switch, &mut connections, |path| written.endpoints.get(path)?.number);
     connections
 }
 

@@ -1,12 +1,10 @@
 //! Connections on their way to the next process.
 
-use super::monotonic_ns;
-use crate::state::State;
+use super::*;
 use control::plan::Plan;
-use datapath::switch::Switch as Datapath;
+use datapath::switch::{State as Known, Switch as Datapath};
 use datapath::units::Instant;
 use datapath::vcc::saved::BYTES;
-use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
 /// Switches whose tenants have `vcc`: two of 25 endpoints each, which fill two thirds of the
@@ -46,53 +44,120 @@ fn switches(plan: &Plan) -> Vec<Datapath> {
     plan.switches.values().map(|switch| Datapath::new(&switch.program, 7).expect("a sound program")).collect()
 }
 
-/// Takes `each` connections of every switch across a socket to switches of another process, as a
-/// takeover does; how many arrive, and after how many nanoseconds.
-fn across(plan: &Plan, each: u32) -> (usize, [u64; 3]) {
-    let (mut before, mut after) = (switches(plan), switches(plan));
-    let records: Vec<u8> = (0..each).flat_map(|number| record(number, number % 50)).collect();
-    for switch in &mut before {
-        let known = datapath::switch::State { vcc: records.clone(), ..switch.export(Instant(0)) };
+/// Switches with `each` connections; of a hundred, `others` have another window.
+fn filled(plan: &Plan, each: u32, others: u32) -> Vec<Datapath> {
+    let mut all = switches(plan);
+    let mut records: Vec<_> = (0..each).map(|number| record(number, number % 50)).collect();
+    records.iter_mut().zip(0..).filter(|(_, number)| number % 100 < others).for_each(|(record, _)| record[61] = 9);
+    for switch in &mut all {
+        let known = Known { vcc: records.concat(), ..switch.export(Instant(0)) };
         assert_eq!(switch.import(Instant(1), 0, &known).map(|imported| imported.vcc), Ok(each as usize));
+    }
+    all
+}
+
+/// How long parts of a takeover took, in nanoseconds.
+#[derive(Default)]
+struct Took {
+    /// Steps while the old process forwards, the longest of them, and all with what is between.
+    steps: usize,
+    step: u64,
+    early: u64,
+    /// While nothing is forwarded.
+    exported: u64,
+    crossed: u64,
+    imported: u64,
+}
+
+/// Connections of `before` cross while it forwards. What was written, by switch.
+fn cross_early(plan: &Plan, to: &Plan, before: &[Datapath], after: &mut [Datapath], took: &mut Took) -> Vec<Vec<Part>> {
+    let (out, into) = UnixStream::pair().unwrap();
+    let start = monotonic_ns();
+    let parts = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let out = out;
+            let mut all = Vec::new();
+            for ((_, of), switch) in plan.switches.iter().zip(before) {
+                let (mut from, mut parts) = (Some(0), Vec::new());
+                while let Some(place) = from {
+                    let mut part = Part::new(place);
+                    let start = monotonic_ns();
+                    switch.vcc().write_part(Instant(2), &mut part);
+                    took.step = took.step.max(monotonic_ns() - start);
+                    took.steps += 1;
+                    from = part.next();
+                    send_early(&out, of, part.records()).unwrap();
+                    parts.push(part);
+                }
+                all.push(parts);
+            }
+            all
+        });
+        let mut room = CONNECTIONS_BYTES;
+        while let Ok(Message::Early(mut early)) = receive(&into) {
+            early.read(&into, &mut room).unwrap();
+            if let Some((number, records)) = early.of(to) {
+                after[number].import_early(Instant(3), 0, &records);
+            }
+        }
+        sender.join().unwrap()
+    });
+    took.early = monotonic_ns() - start;
+    parts
+}
+
+/// Takes `each` connections of every switch across a socket to switches of another process, as a
+/// takeover does; with `others`, they cross early, and so many of a hundred have changed since. How
+/// many arrive, and how long it takes.
+fn across(plan: &Plan, each: u32, others: Option<u32>) -> (usize, Took) {
+    let (before, then, mut after) = (filled(plan, each, 0), filled(plan, each, others.unwrap_or(0)), switches(plan));
+    let (mut took, mut parts) = (Took::default(), vec![Vec::new(); before.len()]);
+    if others.is_some() {
+        parts = cross_early(plan, plan, &before, &mut after, &mut took);
     }
     let (mut out, into) = UnixStream::pair().unwrap();
     let start = monotonic_ns();
-    let mut known: Vec<_> = before.iter().map(|switch| switch.export(Instant(2))).collect();
+    let mut known: Vec<_> = then.iter().zip(&parts).map(|(switch, of)| switch.export_since(Instant(2), of)).collect();
     let mut state = State::new(start, plan, &mut known);
-    let exported = monotonic_ns();
+    took.exported = monotonic_ns() - start;
     let sender = std::thread::spawn(move || {
         let connections = state.take_connections();
-        let text = serde_json::to_vec(&state).unwrap();
-        out.write_all(&(text.len() as u64).to_le_bytes()).unwrap();
-        out.write_all(&text).unwrap();
+        send(&out, &Message::State { state, plugs: Papers::default(), machines: Vec::new() }).unwrap();
         connections.iter().for_each(|connections| out.write_all(connections).unwrap());
     });
-    let mut length = [0; 8];
-    (&into).read_exact(&mut length).unwrap();
-    let mut text = Vec::new();
-    (&into).take(u64::from_le_bytes(length)).read_to_end(&mut text).unwrap();
-    let mut state: State = serde_json::from_slice(&text).unwrap();
+    let Ok(Message::State { mut state, .. }) = receive(&into) else { panic!("no state") };
     state.read_connections(&into).unwrap();
-    let read = monotonic_ns();
+    took.crossed = monotonic_ns() - start - took.exported;
     let all = state.known(plan);
     let taken = all.iter().map(|(number, known)| after[*number].import(Instant(3), 0, known).unwrap().vcc);
     let taken = taken.sum();
-    let end = monotonic_ns();
+    took.imported = monotonic_ns() - start - took.exported - took.crossed;
     sender.join().unwrap();
-    (taken, [exported - start, read - exported, end - read])
+    let left = |all: &[Datapath]| all.iter().map(|switch| switch.vcc().export(Instant(4))).collect::<Vec<_>>();
+    let is_as_it_was = left(&then).iter().zip(left(&after)).all(|(one, other)| sorted(one) == sorted(&other));
+    assert!(is_as_it_was);
+    (taken, took)
+}
+
+fn sorted(records: &[u8]) -> Vec<&[u8]> {
+    let mut all: Vec<_> = records.chunks(BYTES).collect();
+    all.sort_unstable();
+    all
 }
 
 #[test]
 fn connections_cross_to_the_endpoints_of_their_names() {
     let plan = plan(2);
-    assert_eq!(across(&plan, 100).0, 200);
+    for others in [None, Some(0), Some(10)] {
+        assert_eq!(across(&plan, 100, others).0, 200);
+    }
     // Another configuration has fewer, and counts otherwise.
     let text = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[[switch.tenant]]\nname = \"t1\"\nvcc = \"echo\"\n\
         [[switch.tenant.endpoint]]\nname = \"e7\"\nport = \"tap://x\"\n";
     let other = control::load(text).plan.unwrap();
     let mut before = switches(&plan);
     let records: Vec<u8> = (0..50).flat_map(|number| record(number, number)).collect();
-    let known = datapath::switch::State { vcc: records, ..before[1].export(Instant(0)) };
+    let known = Known { vcc: records, ..before[1].export(Instant(0)) };
     before[1].import(Instant(1), 0, &known).unwrap();
     let mut known: Vec<_> = before.iter().map(|switch| switch.export(Instant(2))).collect();
     let mut state = State::new(0, &plan, &mut known);
@@ -101,6 +166,44 @@ fn connections_cross_to_the_endpoints_of_their_names() {
     let imported = next.import(Instant(3), 0, &known).unwrap();
     assert_eq!((imported.vcc, imported.ignored), (1, 49));
     assert_eq!(next.vcc().connections().len(), 1);
+    // The same where they cross early.
+    let mut next = switches(&other);
+    let parts = cross_early(&plan, &other, &before, &mut next, &mut Took::default());
+    assert_eq!(next[0].vcc().connections().len(), 1, "while the old process forwards");
+    let all = before.iter().zip(&parts).map(|(switch, parts)| switch.export_since(Instant(2), parts));
+    let mut state = State::new(0, &plan, &mut all.collect::<Vec<_>>());
+    assert!(state.take_connections().iter().all(Vec::is_empty));
+    let (_, known) = state.known(&other).remove(0);
+    let imported = next[0].import(Instant(3), 0, &known).unwrap();
+    assert_eq!((imported.vcc, imported.ignored), (1, 49));
+}
+
+#[test]
+fn what_crosses_early_is_bounded_and_must_come() {
+    let with = |bytes: u64| -> Early { serde_json::from_value(serde_json::json!({ "bytes": bytes })).unwrap() };
+    let mut room = 300;
+    assert!(with(200).read(&[0; 199][..], &mut room).is_err());
+    assert_eq!(room, 100);
+    assert!(with(100).read(&[0; 100][..], &mut room).is_ok());
+    assert!(with(1).read(&[0; 1][..], &mut room).unwrap_err().to_string().contains("too many"));
+    assert!(with(u64::MAX).read(&[0; 1][..], &mut room).is_err());
+    assert_eq!(with(0).of(&plan(1)), None, "of a switch that is not there");
+}
+
+#[test]
+fn endpoints_with_other_numbers_are_not_numbered_alike() {
+    let load = |names: &[&str]| {
+        let mut text = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\n".to_owned();
+        for name in names {
+            text += &format!("[[switch.tenant.endpoint]]\nname = \"{name}\"\nport = \"tap://{name}\"\n");
+        }
+        control::load(&text).plan.unwrap()
+    };
+    let plan = load(&["a", "b"]);
+    assert!(are_numbered_alike(&plan, &load(&["a", "b"])));
+    for other in [&["b", "a"][..], &["a"], &["a", "c"]] {
+        assert!(!are_numbered_alike(&plan, &load(other)), "{other:?}");
+    }
 }
 
 #[test]
@@ -116,16 +219,26 @@ fn what_follows_a_state_is_bounded_and_must_come() {
     assert!(state.read_connections(&[][..]).is_ok());
 }
 
-/// How long 100 000 connections take, of which four switches have a quarter each. To be run by
-/// itself:
+/// How long 100 000 connections take, of which four switches have a quarter each: as to a process
+/// that takes none early, where none changes after they crossed early, where a tenth does, and
+/// where all do. To be run by itself:
 /// `cargo test -p levada --release --bin levada a_hundred_thousand -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn a_hundred_thousand_connections_cross() {
     let plan = plan(4);
-    for _ in 0..5 {
-        let (taken, ns) = across(&plan, 25_000);
-        assert_eq!(taken, 100_000);
-        println!("us: exported {}, across the socket {}, imported {}", ns[0] / 1000, ns[1] / 1000, ns[2] / 1000);
+    for others in [None, Some(0), Some(10), Some(100)] {
+        println!("{}", others.map_or("all at once".to_owned(), |others| format!("early, {others} % changed since")));
+        for _ in 0..5 {
+            let (taken, took) = across(&plan, 25_000, others);
+            assert_eq!(taken, 100_000);
+            let Took { steps, step, early, exported, crossed, imported } = took;
+            let all = [exported + crossed + imported, exported, crossed, imported, early, step].map(|ns| ns / 1000);
+            println!(
+                "us: standstill {} (exported {}, across the socket {}, imported {}); early {}, the longest of {steps} \
+                 steps {}",
+                all[0], all[1], all[2], all[3], all[4], all[5]
+            );
+        }
     }
 }

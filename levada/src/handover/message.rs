@@ -1,6 +1,6 @@
 //! The messages of a takeover: a length (four bytes, the lowest first) and JSON.
 
-use super::{Papers, SessionPaper, State};
+use super::{Early, Papers, SessionPaper, State};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -20,6 +20,9 @@ pub enum Message {
         /// Whether it reads the connections that follow a state.
         #[serde(default)]
         reads_connections: bool,
+        /// Whether it takes connections before the state.
+        #[serde(default)]
+        takes_early: bool,
     },
     Offer {
         version: String,
@@ -33,6 +36,8 @@ pub enum Message {
         why: String,
     },
     Ready {},
+    /// Any number of them, each with its records behind it.
+    Early(Early),
     State {
         state: State,
         #[serde(default)]

@@ -4,7 +4,9 @@ use super::{Backing, Request, Worker};
 use datapath::program::PortId;
 use datapath::switch::{Imported, State};
 use datapath::units::Instant;
+use datapath::vcc::early::Part;
 use ports::Inherited;
+use std::iter;
 use std::sync::mpsc::SyncSender;
 
 /// How long the old worker goes on sending what it holds before the new one starts, in nanoseconds:
@@ -40,6 +42,28 @@ impl Worker {
         ports.flat_map(|(number, port)| Inherited::all_of(&**port).into_iter().map(move |one| (number, one))).collect()
     }
 
+    /// Writes down connections of a switch, before [`Worker::give_way`].
+    pub(super) fn write_part(&mut self, switch: usize, part: &mut Part) {
+        let now = self.outside.look();
+        if let Some(switch_slot) = self.switch_slots.get(switch) {
+            switch_slot.switch.vcc().write_part(now, part);
+        }
+    }
+
+    /// Takes in connections of another worker's switch number `switch`, which it wrote down
+    /// `age_ns` ago. To be called before [`Worker::import`].
+    pub fn import_early(&mut self, switch: usize, records: &[u8], age_ns: u64) {
+        let now = self.outside.look();
+        self.switch_slots[switch].switch.import_early(now, age_ns, records);
+    }
+
+    /// Forgets connections of switches for which nothing followed. To be called behind
+    /// [`Worker::import`].
+    pub fn forget_early(&mut self) {
+        let now = self.outside.look();
+        self.switch_slots.iter_mut().for_each(|switch_slot| switch_slot.switch.forget_early(now));
+    }
+
     /// Goes on where another worker's switch number `switch` stood `away_ns` ago. To be called
     /// before [`Worker::run`].
     ///
@@ -61,13 +85,17 @@ impl Worker {
     }
 
     /// Stops reading, sends what is due within [`DRAIN_NS`], and waits for what becomes of it.
-    /// True: end.
-    pub(super) fn give_way(&mut self, reply: &SyncSender<Vec<State>>) -> bool {
+    /// Connections that are as in `early` (by switch) are not written again. True: end.
+    pub(super) fn give_way(&mut self, early: Vec<Vec<Part>>, reply: &SyncSender<Vec<State>>) -> bool {
         self.drain(DRAIN_NS);
         self.set_leaving(true);
         self.drain(ORDERED_NS);
         let now = self.outside.look();
-        let _ = reply.send(self.switch_slots.iter().map(|switch_slot| switch_slot.switch.export(now)).collect());
+        let early_of = early.iter().map(Vec::as_slice).chain(iter::repeat(&[][..]));
+        let all = self.switch_slots.iter().zip(early_of);
+        let _ = reply.send(all.map(|(switch_slot, early)| switch_slot.switch.export_since(now, early)).collect());
+        // The next process works by now; giving much memory back takes time.
+        drop(early);
         loop {
             // Nothing moves now, so nothing waits for it.
             self.count_all();

@@ -20,6 +20,7 @@ use datapath::service::{Backend, ServiceId, Shown};
 use datapath::stats::Traffic;
 use datapath::switch::State;
 use datapath::units::Both;
+use datapath::vcc::early::Part;
 use datapath::verdict::Reason;
 use ports::Inherited;
 use std::net::IpAddr;
@@ -130,8 +131,19 @@ pub enum Request {
         /// Where to. Has room for one.
         reply: SyncSender<Vec<(usize, Inherited)>>,
     },
+    /// Write down connections of a switch for the next process, while frames go on.
+    Early {
+        /// The switch.
+        switch: usize,
+        /// Where to: made by who asks, with room for all.
+        part: Box<Part>,
+        /// Where to send it. Has room for one.
+        reply: SyncSender<Box<Part>>,
+    },
     /// Stop reading, send what can be sent, and say when that is done.
     Yield {
+        /// By switch, what was written early.
+        early: Vec<Vec<Part>>,
         /// To whom. Has room for one.
         reply: SyncSender<Vec<State>>,
     },
@@ -261,7 +273,11 @@ impl Worker {
             Request::Lend { which, reply } => {
                 let _ = reply.try_send(self.lend(which));
             }
-            Request::Yield { reply } => return self.give_way(&reply),
+            Request::Early { switch, mut part, reply } => {
+                self.write_part(switch, &mut part);
+                let _ = reply.try_send(part);
+            }
+            Request::Yield { early, reply } => return self.give_way(early, &reply),
             Request::Ping { reply } => {
                 let _ = reply.try_send(());
             }

@@ -313,6 +313,40 @@ fn a_takeover_keeps_connections_translated() {
 }
 
 #[test]
+fn a_takeover_keeps_connections_that_say_nothing_meanwhile() {
+    let Some(_turn) = turn("a_takeover_keeps_connections_that_say_nothing_meanwhile") else { return };
+    const MANY: usize = 20;
+    let bed = guests(["0", "0"]);
+    let text = hosts("dctcp", "dctcp");
+    let mut daemon = bed.start(&text);
+    let listener = bed.space("two").run(|| TcpListener::bind(SERVER).unwrap()).unwrap();
+    let mut pairs: Vec<_> = (0..MANY)
+        .map(|_| {
+            let client = bed.space("one").run(|| TcpStream::connect(SERVER).unwrap()).unwrap();
+            (client, listener.accept().unwrap().0)
+        })
+        .collect();
+    let say = |pairs: &mut [(TcpStream, TcpStream)]| {
+        for (client, server) in pairs {
+            client.write_all(b"x").unwrap();
+            server.read_exact(&mut [0]).unwrap();
+        }
+    };
+    say(&mut pairs);
+    for _ in 0..2 {
+        let next = bed.take_over(&text);
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        daemon = next;
+    }
+    say(&mut pairs);
+    for path in ["host1/old/one", "host2/old/two"] {
+        let endpoint = shown(&daemon, path);
+        assert_eq!((&endpoint["open"], &endpoint["untouched"]), (&MANY.into(), &serde_json::json!({})), "{endpoint}");
+    }
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
 fn after_a_kill_connections_go_on_by_themselves_and_are_counted() {
     let Some(_turn) = turn("after_a_kill_connections_go_on_by_themselves_and_are_counted") else { return };
     let bed = guests(["0", "0"]);
