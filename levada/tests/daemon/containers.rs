@@ -96,6 +96,8 @@ fn attached_later(port: &str) {
     assert!(run(&bed, &["show", "ports"]).contains(" lost "), "{}", run(&bed, &["show", "ports"]));
     run(&bed, &set);
     soon("it is back", || daemon.endpoint("a")["state"] == "up");
+    // The kernel lets frames through once it gets to the news that the link is there.
+    soon("frames pass", || bed.ask_from(&container.space(), B, 1) == 1);
     assert_eq!(bed.ask_from(&container.space(), B, 3), 3);
     // The container ends, and its namespace with it: the daemon has not kept it.
     drop(container);
