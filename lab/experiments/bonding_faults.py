@@ -17,16 +17,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lab.experiments.bonding_links import FAST_BPS, topology
 from lab.net import Failed, Lab
 from lab.pulse import longest_wait_ns
 from lab.report import Claim, Report, at_most
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
-from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import FIRST_PORT, Pulse
 
-MBIT = 1_000_000
-LINK_BPS = 100 * MBIT
 LINKS = 2
 PULLED, SILENT, FLAPPING = "pulled", "silent", "flapping"
 INTERVAL_S = 0.001
@@ -68,18 +66,12 @@ class Fault:
     wait_ms: float
 
 
-def topology() -> Topology:
-    """Two hosts, an endpoint each."""
-    ends = (Endpoint("a0", "a", "h0"), Endpoint("a1", "a", "h1"))
-    return Topology((Tenant("a"),), ends, (Host("h0", LINK_BPS), Host("h1", LINK_BPS)))
-
-
 def play(lab: Lab, quick: bool, report: Report) -> None:
     """Plays all modes and faults, and adds what was found to a report."""
     rounds = ROUNDS[0 if quick else 1]
     faults: list[Fault] = []
     for mode, kinds in PLAYED:
-        switch = LevadaBond(lab, topology(), [LINK_BPS] * LINKS, mode)
+        switch = LevadaBond(lab, topology(), [FAST_BPS] * LINKS, mode)
         with switch.running():
             for turn in range(rounds):
                 faults += [_fault(switch, kind, turn) for kind in kinds]

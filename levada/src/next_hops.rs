@@ -89,7 +89,7 @@ impl NextHops {
 fn answers_elsewhere((interface, netns): &(String, Option<String>)) -> Option<String> {
     let netns = netns.as_deref().map(Netns::new);
     match answer_for_own(interface, netns.as_ref()) {
-        Ok(_) => None,
+        Ok(()) => None,
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => Some(format!(
             "the host answers ARP for this address over {interface} too ({error}); run sysctl -w net.ipv4.conf.{interface}.arp_ignore=1"

@@ -89,19 +89,19 @@ fn hop(netlink: &mut Netlink, index: i32, from: Option<IpAddr>, to: IpAddr) -> i
 }
 
 /// Has the host answer ARP over an interface for that interface's own addresses only, and not, as
-/// Linux does by itself, for those of its other devices (`arp_ignore`, ip-sysctl.rst). Whether it
-/// did so before.
+/// Linux does by itself, for those of its other devices (`arp_ignore`, ip-sysctl.rst). Where that
+/// is set already, as the operator has it, nothing is changed.
 ///
 /// # Errors
 /// The namespace or the interface is not there, or the setting cannot be changed.
-pub fn answer_for_own(interface: &str, netns: Option<&Netns>) -> io::Result<bool> {
+pub fn answer_for_own(interface: &str, netns: Option<&Netns>) -> io::Result<()> {
     let work = || {
         let of = |name: &str| format!("/proc/sys/net/ipv4/conf/{name}/arp_ignore");
         let is_set = |name: &str| Ok::<_, io::Error>(std::fs::read_to_string(of(name))?.trim() != "0");
         if is_set("all")? || is_set(interface)? {
-            return Ok(true);
+            return Ok(());
         }
-        std::fs::write(of(interface), "1").map(|()| false)
+        std::fs::write(of(interface), "1")
     };
     netns.map_or_else(work, |netns| netns.run(work).and_then(|done| done))
 }
