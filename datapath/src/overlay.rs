@@ -272,11 +272,11 @@ impl Tunnels {
         self.by_vni.get(&vni).copied()
     }
 
-    /// Whether there is a host with this address that has the tenant.
+    /// The host with this address, where it has the tenant.
     #[must_use]
-    pub fn has_tenant(&self, address: IpAddr, tenant: TenantId) -> bool {
-        let place = self.by_address.get(&address).map(|&slot| &self.places[slot as usize]);
-        place.is_some_and(|place| place.tenants.contains(&tenant))
+    pub fn host_with(&self, address: IpAddr, tenant: TenantId) -> Option<PeerId> {
+        let place = &self.places[*self.by_address.get(&address)? as usize];
+        place.tenants.contains(&tenant).then_some(place.id)
     }
 
     /// Whether a tenant may have this attachment.

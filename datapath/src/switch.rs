@@ -558,7 +558,7 @@ impl Switch {
         {
             match self.serve(pool, now, (network, None), frame, words)? {
                 Served::On(translated, _) => frame = translated,
-                Served::Answer(answer) => return self.answer_outside(pool, now, answer),
+                Served::Answer(answer) => return self.answer_outside(pool, now, network, answer),
                 Served::Taken => return Ok(()),
             }
         }

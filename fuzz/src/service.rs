@@ -1,15 +1,17 @@
-//! Any frames of a client, of backends (answers to health checks too) and from outside through a
-//! switch with services, while backends come and go and the switch is taken over: no panic, no
-//! frame lost, what is explained is what happens, and no more is kept than the table may have.
+//! Any frames of a client, of backends (answers to health checks too) and from outside, in a VLAN
+//! or in a tunnel, through a switch with services, while backends come and go and the switch is
+//! taken over: no panic, no frame lost, what is explained is what happens, and no more is kept than
+//! the table may have.
 
 use datapath::frame::{Pool, PoolLimits};
-use datapath::program::{Change, PortId, Program};
+use datapath::overlay::{Overlay, Peer, Vtep};
+use datapath::program::{Attachment, Change, PortId, Program, TenantId};
 use datapath::service::{ConnectionState, OnFailure, ServiceId};
 use datapath::switch::Switch;
 use datapath::units::Instant;
 use datapath::wire::build::{Build, eth};
 use datapath::wire::{Ipv4, Mac, Tcp, parse};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of a step.
 pub const STEP: usize = 12;
@@ -63,10 +65,43 @@ mac = "02:00:00:00:00:32"
 port = 8080
 "#;
 
+const HERE: [u8; 4] = [192, 0, 2, 1];
+const THERE: [u8; 4] = [192, 0, 2, 2];
+const NICS: [Mac; 2] = [Mac([2, 0, 0, 0, 1, 1]), Mac([2, 0, 0, 0, 1, 2])];
+const VNI: u32 = 10;
+/// Bytes of a tunnel's headers.
+const OUTER: usize = 50;
+
+/// The tenant is on another host too, which has machine 50; where machine 77 is, nobody knows.
+fn tunnel(program: &mut Program) {
+    program.tenants[0].attachment = Attachment::Vxlan(VNI);
+    program.overlay = Overlay {
+        local: Some(Vtep { address: IpAddr::from(HERE), mac: NICS[0] }),
+        peers: [(IpAddr::from(THERE), Peer { next_hop: Some(NICS[1]), tenants: vec![TenantId(0)] })].into(),
+        remotes: [((TenantId(0), Mac([2, 0, 0, 0, 0, 50])), IpAddr::from(THERE))].into(),
+    };
+}
+
+/// A frame of the other host in its tunnel, without the tag that it would have in a VLAN.
+fn wrapped(mut inner: Vec<u8>) -> Vec<u8> {
+    if inner.get(12..14) == Some(&[0x81, 0]) && inner.len() >= 18 {
+        inner.drain(12..16);
+    }
+    let mut payload = vec![8, 0, 0, 0];
+    payload.extend_from_slice(&(VNI << 8).to_be_bytes());
+    payload.append(&mut inner);
+    eth(NICS[1], NICS[0]).ipv4(THERE.into(), HERE.into()).udp(50_000, 4789).payload(payload).bytes()
+}
+
 /// `data` is a step of [`STEP`] bytes after the other: who sends what to whom, with which flags,
-/// ports and numbers, and when; or what is changed.
+/// ports and numbers, and when; or what is changed. Where a byte more is behind them, outside is in
+/// a tunnel.
 pub fn run(data: &[u8]) {
-    let plan = control::load(HOST).plan.expect("a good configuration");
+    let mut plan = control::load(HOST).plan.expect("a good configuration");
+    let is_tunnelled = data.len() % STEP == 1;
+    if is_tunnelled {
+        tunnel(&mut plan.switches[0].program);
+    }
     let program = &plan.switches[0].program;
     let mut pool = Pool::new(PoolLimits { small: 64, medium: 8, large: 4 });
     let mut switch = Switch::new(program, 7).expect("a sound program");
@@ -79,12 +114,12 @@ pub fn run(data: &[u8]) {
             0xf0 => switch = change(program, switch, &mut pool, now, step),
             0xe0 => {
                 if let Some((port, build)) = asked.as_deref().and_then(|asked| answer(asked, step)) {
-                    frame(&mut switch, &mut pool, now, (port, &build), step, &mut asked);
+                    frame(&mut switch, &mut pool, now, (port, &build, is_tunnelled), step, &mut asked);
                 }
             }
             _ => {
                 let port = u32::from(step[0] & 7) % 4;
-                frame(&mut switch, &mut pool, now, (port, &built(step)), step, &mut asked);
+                frame(&mut switch, &mut pool, now, (port, &built(step), is_tunnelled), step, &mut asked);
             }
         }
         let (len, most) = switch.connections();
@@ -186,7 +221,7 @@ fn frame(
     switch: &mut Switch,
     pool: &mut Pool,
     now: Instant,
-    (port, build): (u32, &Build<'_>),
+    (port, build, is_tunnelled): (u32, &Build<'_>, bool),
     step: &[u8; STEP],
     asked: &mut Option<Vec<u8>>,
 ) {
@@ -197,13 +232,19 @@ fn frame(
         bytes[at] ^= step[10];
         bytes.truncate(bytes.len() - usize::from(step[10] & 7));
     }
+    if is_tunnelled && port == 0 {
+        bytes = wrapped(bytes);
+    }
     let port = PortId(port);
     let Some(frame) = pool.alloc_from(&bytes) else { return };
     let explained = switch.explain(pool, now, port, &frame).verdict;
     let verdict = switch.rx(pool, now, port, frame);
     assert_eq!(explained, verdict, "what is explained is what happens");
-    while let Some((_, frame)) = switch.tx(pool, now) {
-        let bytes = pool.bytes(&frame);
+    while let Some((to, frame)) = switch.tx(pool, now) {
+        let mut bytes = pool.bytes(&frame);
+        if is_tunnelled && to.0 == 0 {
+            bytes = &bytes[OUTER..];
+        }
         if bytes[6..12] == [2, 0, 0, 0, 0, 0x64] && parse(bytes).is_ok_and(|layout| Tcp::of(bytes, &layout).is_some()) {
             *asked = Some(bytes.to_vec());
         }

@@ -47,7 +47,7 @@ fn answers(tunnels: &Tunnels) -> [Answer; 2] {
         let mut peers: Vec<_> = tunnels.peers_of(tenant).iter().filter_map(|&peer| tunnels.address(peer)).collect();
         peers.sort_unstable();
         let to = (0..=40).map(|n| tunnels.find(tenant, mac(n)).and_then(|peer| tunnels.to(tenant, peer)));
-        let has = (0..=8).map(|n| tunnels.has_tenant(host(n), tenant));
+        let has = (0..=8).map(|n| tunnels.host_with(host(n), tenant).is_some());
         (peers, to.collect(), has.collect())
     })
 }
@@ -62,9 +62,8 @@ fn an_address_is_at_its_host_and_only_there() {
     assert_eq!(to(BLUE, 20), Some(tunnel(2, 5002)));
     assert_eq!(to(BLUE, 30), None, "another tenant's");
     assert_eq!((tunnels.peers_of(RED).len(), tunnels.peers_of(BLUE).len()), (2, 1));
-    assert!(
-        tunnels.has_tenant(host(3), RED) && !tunnels.has_tenant(host(3), BLUE) && !tunnels.has_tenant(host(4), RED)
-    );
+    let has = |n, tenant| tunnels.host_with(host(n), tenant).is_some();
+    assert!(has(3, RED) && !has(3, BLUE) && !has(4, RED));
     assert_eq!((tunnels.tenant_of(5002), tunnels.tenant_of(5003)), (Some(BLUE), None));
 }
 

@@ -2,6 +2,7 @@
 //! says is shown.
 
 use super::parse::{drop_for, parse};
+use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch};
 use crate::forward::Outside;
 use crate::frame::{Frame, Out, Pool};
@@ -77,7 +78,7 @@ impl Switch {
     ) -> Result<Served, Reason> {
         let meta = *pool.meta(&frame);
         let (layout, offload) = (&meta.layout, &meta.offload);
-        if self.is_served_elsewhere(network, from, layout) {
+        if is_behind_trunk(from, layout) {
             return Ok(Served::On(frame, false));
         }
         let decision = self.services.decide(now, network, from, pool.bytes(&frame), layout);
@@ -126,7 +127,7 @@ impl Switch {
                 self.services.speak_directly(now, &known);
                 return dropped(pool, frame, Reason::ServiceUnknown);
             }
-            Decision::Cut(known, is_client) => return self.cut(pool, now, from, (&known, is_client), frame),
+            Decision::Cut(known, is_client) => return self.cut(pool, now, (network, from), (&known, is_client), frame),
             Decision::Fragment(id) => {
                 self.services.fragment(id, pool.bytes_mut(&frame), layout, offload);
                 true
@@ -207,7 +208,7 @@ impl Switch {
                 (Ok(Served::On(frame, may_return)), Some(from)) => self.go_on(pool, now, from, frame, may_return),
                 (Ok(Served::On(frame, _)), None) => self.go_inside(pool, now, network, frame),
                 (Ok(Served::Answer(answer)), from) => {
-                    self.send_answer(pool, now, from, answer);
+                    self.send_answer(pool, now, (network, from), answer);
                     Ok(())
                 }
                 (Ok(Served::Taken), _) => Ok(()),
@@ -256,15 +257,6 @@ impl Switch {
         Ok(Served::On(frame, true))
     }
 
-    /// What has a tag from inside is another network's, behind a trunk; and through tunnels
-    /// services are not reached yet.
-    pub(super) fn is_served_elsewhere(&self, network: Network, from: Option<EndpointId>, layout: &Layout) -> bool {
-        match from {
-            Some(_) => layout.vlan.is_some(),
-            None => self.forward.outside(network) == Some(Outside::Tunnels),
-        }
-    }
-
     /// Makes a frame the answer to itself. Clients outside get few: their answers wait in no queue.
     fn answer(
         &mut self,
@@ -298,14 +290,14 @@ impl Switch {
         &mut self,
         pool: &mut Pool,
         now: Instant,
-        from: Option<EndpointId>,
+        (network, from): (Network, Option<EndpointId>),
         (known, is_client): (&Known, bool),
         frame: Frame,
     ) -> Result<Served, Reason> {
         let service = self.services.concerned(&Decision::Cut(*known, is_client)).map(|(service, _)| service);
         if let Some((service, copy)) = service.and_then(|service| Some((service, pool.duplicate(&frame)?))) {
             match self.answer(pool, now, from, Answer::Reset(service), copy) {
-                Ok(Served::Answer(answer)) => self.send_answer(pool, now, from, answer),
+                Ok(Served::Answer(answer)) => self.send_answer(pool, now, (network, from), answer),
                 // Then its next segment is answered.
                 Ok(Served::On(other, _)) => pool.free(other),
                 Ok(Served::Taken) | Err(_) => {}
@@ -327,10 +319,16 @@ impl Switch {
     }
 
     /// An answer goes to who asked.
-    fn send_answer(&mut self, pool: &mut Pool, now: Instant, from: Option<EndpointId>, answer: Frame) {
+    fn send_answer(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (network, from): (Network, Option<EndpointId>),
+        answer: Frame,
+    ) {
         let sent = match from {
             Some(from) => self.send_local(pool, now, from, Out::Endpoint(from), answer),
-            None => self.answer_outside(pool, now, answer),
+            None => self.answer_outside(pool, now, network, answer),
         };
         if let (Err(reason), Some(from)) = (sent, from) {
             self.count_drop(from, reason);
@@ -362,9 +360,12 @@ impl Switch {
     /// that is says nothing of the backend's health. False where there is no room for it.
     fn send_probe(&mut self, pool: &mut Pool, now: Instant, probe: &Probe) -> bool {
         let service = self.program.services.get(probe.of.service.0);
-        let tenant = service.and_then(|service| self.program.tenants.get(service.tenant.0));
-        let build = match (probe.endpoint, tenant.map(|tenant| tenant.attachment)) {
-            (None, Some(Attachment::Vlan(id))) => probe.build().vlan(id),
+        let Some(of) = service.and_then(|service| Some((service, self.program.tenants.get(service.tenant.0)?))) else {
+            return false;
+        };
+        let (tenant, attachment) = (of.0.tenant, of.1.attachment);
+        let build = match (probe.endpoint, attachment) {
+            (None, Attachment::Vlan(id)) => probe.build().vlan(id),
             _ => probe.build(),
         };
         let Some(frame) = build.frame(pool) else { return false };
@@ -374,14 +375,20 @@ impl Switch {
         }
         match probe.endpoint {
             Some(to) => self.deliver_local(pool, to, to, frame),
-            None => drop(self.answer_outside(pool, now, frame)),
+            None => drop(self.answer_outside(pool, now, network_of(tenant, attachment), frame)),
         }
         true
     }
 
-    /// An answer to somebody outside leaves by the uplink, with the tag that its question had. It
-    /// waits in no lane; the link is paid for it.
-    pub(super) fn answer_outside(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+    /// An answer to somebody outside leaves by the uplink, with the tag that its question had, or
+    /// through the tunnel that it came from. It waits in no lane; the link is paid for it.
+    pub(super) fn answer_outside(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        network: Network,
+        frame: Frame,
+    ) -> Result<(), Reason> {
         let Some(port) = self.program.uplink.as_ref().map(Uplink::port) else {
             return drop_for(pool, frame, Reason::Unreachable);
         };
@@ -391,6 +398,9 @@ impl Switch {
         if self.bond.as_ref().is_some_and(|bond| bond.room_at().is_none()) {
             // It cannot wait where its owner's share is: it has none.
             return drop_for(pool, frame, Reason::MemberFull);
+        }
+        if self.forward.outside(network) == Some(Outside::Tunnels) {
+            return self.answer_tunnel(pool, now, port, tenant_of(network), frame);
         }
         let meta = pool.meta_mut(&frame);
         meta.set_out(Out::Payer(port));
@@ -484,6 +494,11 @@ impl Switch {
     pub fn report_load(&mut self, now: Instant, service: ServiceId, backend: usize, load: u64) {
         self.services.report(now, service, backend, load);
     }
+}
+
+/// What has a tag from inside is another network's.
+pub(super) fn is_behind_trunk(from: Option<EndpointId>, layout: &Layout) -> bool {
+    from.is_some() && layout.vlan.is_some()
 }
 
 fn dropped(pool: &mut Pool, frame: Frame, reason: Reason) -> Result<Served, Reason> {

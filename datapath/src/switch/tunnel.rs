@@ -13,7 +13,7 @@
 //! on it has said, is dropped under a name of its own, and the sender told, if it wants to be
 //! (`wire/too_big.rs`).
 
-use super::parse::{count_wire_bytes, drop_for, longest_segment, parse, segments, source};
+use super::parse::{count_wire_bytes, destination, drop_for, longest_segment, parse, segments, source};
 use super::{OUT, Switch};
 use crate::bond::number::Number;
 use crate::encap::vxlan::{Received, Tunnel};
@@ -24,7 +24,7 @@ use crate::ids::PeerId;
 use crate::network::Network;
 use crate::offload::OffloadSupport;
 use crate::overlay::Vtep;
-use crate::program::{EndpointId, MemberId, PortId, TenantId};
+use crate::program::{EndpointId, MemberId, PortFeatures, PortId, TenantId};
 use crate::segment;
 use crate::units::Instant;
 use crate::verdict::Reason;
@@ -157,16 +157,67 @@ impl Switch {
             }
         };
         pool.meta_mut(&frame).set_out(Out::Payer(self.port_of(endpoint, port)));
+        let put = self.put_in_tunnel(pool, port, &tunnel, &features, frame);
+        self.send_tunnelled(pool, now, endpoint);
+        self.tallies[endpoint.0 as usize].drops.add(Reason::NoBuffer, put.lost);
+        if let Some(reason) = put.refused {
+            self.count_drop(endpoint, reason);
+        }
+    }
+
+    /// Out of the switch's own mouth, into a tunnel: an answer to the host that asked, or what is
+    /// for an address there. As [`Switch::answer_outside`], which calls it.
+    pub(super) fn answer_tunnel(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        port: PortId,
+        tenant: TenantId,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        let peer = match pool.meta(&frame).out() {
+            Out::Host(asked) => Some(asked),
+            _ => self.tunnels.find(tenant, destination(pool.bytes(&frame))),
+        };
+        let tunnel = peer.and_then(|peer| Some((peer, self.tunnels.to(tenant, peer)?)));
+        let (Some((peer, tunnel)), Some(features)) = (tunnel, self.program.uplink_features()) else {
+            return drop_for(pool, frame, Reason::NoRoute);
+        };
+        if let Err(reason) = self.may_copy_to(pool, now, (tenant, peer), &frame) {
+            return drop_for(pool, frame, reason);
+        }
+        pool.meta_mut(&frame).outer = self.tunnels.outer() as u8;
+        count_wire_bytes(pool, &frame);
+        let meta = pool.meta_mut(&frame);
+        meta.set_out(Out::Payer(port));
+        self.egress.occupy(now, meta.wire_bytes);
+        let put = self.put_in_tunnel(pool, port, &tunnel, &features, frame);
+        let mut refused = put.refused.or((put.lost > 0).then_some(Reason::NoBuffer));
+        while let Some(frame) = self.for_bond.pop_front() {
+            refused = refused.or(self.send_own(pool, now, frame).err());
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Puts a frame that has a payer into a tunnel, whole or in pieces: to the port, or to where
+    /// the bond takes it from.
+    fn put_in_tunnel(
+        &mut self,
+        pool: &mut Pool,
+        port: PortId,
+        tunnel: &Tunnel,
+        features: &PortFeatures,
+        frame: Frame,
+    ) -> Put {
         let source_port = self.tunnels.source_port(pool.bytes(&frame), &pool.meta(&frame).layout);
         let outer = vxlan::outer(&tunnel.to.0);
         let fits = longest_segment(pool, &frame) + outer as u32 <= features.max_frame;
-        let whole = features.offload.tunnel && vxlan::may_go_whole(pool.len(&frame), &tunnel);
+        let whole = features.offload.tunnel && vxlan::may_go_whole(pool.len(&frame), tunnel);
         let csum = features.offload.csum;
         let support = OffloadSupport { csum, tso4: whole, tso6: whole, tso_ecn: whole, ..OffloadSupport::NONE };
-        let most = udp_gso::most(pool.meta(&frame), &tunnel);
+        let most = udp_gso::most(pool.meta(&frame), tunnel);
         if most > 1 && fits && features.offload.uso && csum && !support.takes(&pool.meta(&frame).offload) {
-            self.emit_trains(pool, port, endpoint, (&tunnel, source_port), most, frame);
-            return self.send_tunnelled(pool, now, endpoint);
+            return self.put_trains(pool, port, (tunnel, source_port), most, frame);
         }
         let max = (features.max_frame as usize).saturating_sub(outer);
         let (out, mut for_bond, mut lost) = (&mut self.out, self.bond.is_some().then_some(&mut self.for_bond), 0);
@@ -177,7 +228,7 @@ impl Switch {
             let meta = pool.meta_mut(&part);
             meta.outer = 0;
             meta.set_in_tunnel(tunnel.to.0.is_ipv4());
-            if !vxlan::push(pool, &part, &tunnel, source_port, csum) {
+            if !vxlan::push(pool, &part, tunnel, source_port, csum) {
                 pool.free(part);
                 lost += 1;
             } else if let Some(for_bond) = &mut for_bond {
@@ -186,13 +237,8 @@ impl Switch {
                 out.push_back((port, part));
             }
         });
-        self.send_tunnelled(pool, now, endpoint);
-        self.tallies[endpoint.0 as usize].drops.add(Reason::NoBuffer, lost);
-        match done {
-            Err(Reason::TooLong) => self.count_drop(endpoint, Reason::PathMtu),
-            Err(reason) => self.count_drop(endpoint, reason),
-            Ok(()) => {}
-        }
+        let refused = done.err().map(|reason| if reason == Reason::TooLong { Reason::PathMtu } else { reason });
+        Put { lost, refused }
     }
 
     /// What was put into a tunnel goes to the members that the bond chooses, as any other frame.
@@ -207,16 +253,15 @@ impl Switch {
     }
 
     /// All segments of a frame, at most `most` in a UDP GSO packet.
-    fn emit_trains(
+    fn put_trains(
         &mut self,
         pool: &mut Pool,
         port: PortId,
-        endpoint: EndpointId,
         (tunnel, source_port): (&Tunnel, u16),
         most: u32,
         frame: Frame,
-    ) {
-        let (all, mut first) = (segments(pool, &frame), 0);
+    ) -> Put {
+        let (all, mut first, mut lost) = (segments(pool, &frame), 0, 0);
         while first < all {
             let count = most.min(all - first);
             match udp_gso::couple(pool, &frame, first..first + count, tunnel, source_port) {
@@ -230,11 +275,12 @@ impl Switch {
                         self.out.push_back((port, train));
                     }
                 }
-                None => self.tallies[endpoint.0 as usize].drops.add(Reason::NoBuffer, u64::from(count)),
+                None => lost += u64::from(count),
             }
             first += count;
         }
         pool.free(frame);
+        Put { lost, refused: None }
     }
 
     /// A frame from the uplink that is for this host's end of the tunnels; where that is a bond, in
@@ -311,10 +357,12 @@ impl Switch {
 
     /// Whether it may come in, marked as its tunnel was; says into which network.
     fn check_inner(&self, pool: &mut Pool, received: &Received, frame: &Frame) -> Result<Network, Reason> {
-        let network = self.tunnel_network(received)?;
+        let (network, from) = self.tunnel_network(received)?;
         let meta = pool.meta_mut(frame);
         meta.outer = vxlan::outer(&received.from) as u8;
         meta.set_in_tunnel(false);
+        // Where an answer to it goes.
+        meta.set_out(Out::Host(from));
         parse(pool, frame)?;
         let (bytes, meta) = pool.parts_mut(frame);
         if meta.layout.vlan.is_some() {
@@ -333,14 +381,20 @@ impl Switch {
         if at.is_some_and(|at| at != received.from) { Err(Reason::UnknownVtep) } else { Ok(()) }
     }
 
-    /// The network that a frame from a tunnel is for.
-    pub(super) fn tunnel_network(&self, received: &Received) -> Result<Network, Reason> {
+    /// The network that a frame from a tunnel is for, and the host that it is from.
+    pub(super) fn tunnel_network(&self, received: &Received) -> Result<(Network, PeerId), Reason> {
         let tenant = self.tunnels.tenant_of(received.vni).ok_or(Reason::BadVni)?;
-        if !self.tunnels.has_tenant(received.from, tenant) {
-            return Err(Reason::UnknownVtep);
-        }
-        Ok(Network(tenant.0))
+        let from = self.tunnels.host_with(received.from, tenant).ok_or(Reason::UnknownVtep)?;
+        Ok((Network(tenant.0), from))
     }
+}
+
+/// What became of a frame that was put into a tunnel.
+struct Put {
+    /// Segments for which there was no buffer.
+    lost: u64,
+    /// Why the frame, or the rest of it, could not go.
+    refused: Option<Reason>,
 }
 
 /// What a bond counts of a frame in its tunnel.

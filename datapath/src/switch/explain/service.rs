@@ -8,6 +8,7 @@ use crate::program::EndpointId;
 use crate::service::answer::{self, Answer};
 use crate::service::{Again, Decision, Known, ServiceId};
 use crate::switch::Switch;
+use crate::switch::serve::is_behind_trunk;
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout, parse};
@@ -45,7 +46,7 @@ impl Switch {
         bytes: &mut Vec<u8>,
         steps: &mut Vec<Step>,
     ) -> Result<Served, Reason> {
-        if !self.services.are_in(network) || self.is_served_elsewhere(network, from, &seen.layout) {
+        if !self.services.are_in(network) || is_behind_trunk(from, &seen.layout) {
             return Ok(Served::default());
         }
         let decision = self.services.decide(now, network, from, seen.bytes, &seen.layout);

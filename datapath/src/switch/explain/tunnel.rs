@@ -108,7 +108,7 @@ impl Switch {
             return Ok(());
         }
         let opened = vxlan::open(bytes, &offload).and_then(|(received, inner, offload)| {
-            let network = self.tunnel_network(&received)?;
+            let (network, _) = self.tunnel_network(&received)?;
             let headroom = pool.headroom(frame) + inner.start;
             let bytes = &bytes[inner];
             let layout = wire::parse(bytes)?;

@@ -294,25 +294,31 @@ fn two_bonds_agree_and_their_frames_have_numbers() {
 #[test]
 fn what_a_switch_answers_is_in_order_too() {
     for mode in [Mode::BalanceRr, Mode::Broadcast] {
-        let mut pair = Pair::new(mode, &[GBIT; 2], 3);
-        pair.wires[0][1].delay_ns = 300_000;
-        let mut pair = pair.agreed();
-        for _ in 0..50 {
-            pair.send(1000, 10_000, MS);
-            let mut payload = vec![0; 100];
-            payload[..8].copy_from_slice(&pair.sent.to_be_bytes());
-            pair.sent += 1;
-            let answer = eth(mac(1), mac(2)).vlan(10).ipv4(ip(1), ip(2)).udp(1000, 2000).payload(payload);
-            let frame = answer.frame(&mut pair.pool).expect("a buffer");
-            parse::parse(&mut pair.pool, &frame).expect("sound");
-            assert_eq!(pair.switches[0].answer_outside(&mut pair.pool, pair.now, frame), Ok(()));
-        }
-        assert!(pair.finish().is_sorted(), "{mode:?}");
-        let copies = if mode == Mode::Broadcast { 2 } else { 1 };
-        let order = pair.order();
-        assert_eq!((pair.lost(), order.late, order.received), (0, 0, copies * pair.sent), "{mode:?}");
-        pair.clear();
+        answers_are_in_order(Pair::new(mode, &[GBIT; 2], 3), mode, Some(10));
     }
+}
+
+/// Frames of endpoints and answers of the switch by turns.
+fn answers_are_in_order(mut pair: Pair, mode: Mode, vlan: Option<u16>) {
+    pair.wires[0][1].delay_ns = 300_000;
+    let mut pair = pair.agreed();
+    for _ in 0..50 {
+        pair.send(1000, 10_000, MS);
+        let mut payload = vec![0; 100];
+        payload[..8].copy_from_slice(&pair.sent.to_be_bytes());
+        pair.sent += 1;
+        let answer = eth(mac(1), mac(2));
+        let answer = vlan.into_iter().fold(answer, |answer, vlan| answer.vlan(vlan));
+        let answer = answer.ipv4(ip(1), ip(2)).udp(1000, 2000).payload(payload);
+        let frame = answer.frame(&mut pair.pool).expect("a buffer");
+        parse::parse(&mut pair.pool, &frame).expect("sound");
+        assert_eq!(pair.switches[0].answer_outside(&mut pair.pool, pair.now, Network(0), frame), Ok(()));
+    }
+    assert!(pair.finish().is_sorted(), "{mode:?}");
+    let copies = if mode == Mode::Broadcast { 2 } else { 1 };
+    let order = pair.order();
+    assert_eq!((pair.lost(), order.late, order.received), (0, 0, copies * pair.sent), "{mode:?}");
+    pair.clear();
 }
 
 /// Cables of other lengths and rates: nothing out of order, and the links' sum is carried.

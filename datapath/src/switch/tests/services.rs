@@ -18,6 +18,7 @@ mod recent;
 mod slow;
 mod stays;
 mod swept;
+mod tunnels;
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 100]);
 const FIRST: ServiceId = ServiceId(0);

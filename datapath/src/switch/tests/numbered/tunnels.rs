@@ -54,6 +54,14 @@ fn order_is_kept_over_unequal_cables_and_nothing_is_lost_with_one_that_dies() {
     pair.clear();
 }
 
+/// What a service answers to a host in a tunnel is numbered as what it forwards.
+#[test]
+fn what_a_switch_answers_through_a_tunnel_is_in_order_too() {
+    for mode in [Mode::BalanceRr, Mode::Broadcast] {
+        answers_are_in_order(pair(mode, true, &[GBIT; 2], 3), mode, None);
+    }
+}
+
 /// What a side sends of an offloaded frame of each flow: over which member, and what it looks like.
 fn sent(program: &Program, payload: usize, flows: u16) -> (Vec<u32>, HashMap<Gso, usize>) {
     let mut rates = [GBIT; 2].map(|rate| rate * 100).to_vec();
