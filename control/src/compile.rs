@@ -115,12 +115,14 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
     });
     let (overlay, underlay) = tunnels::tunnels(config, switch, &numbers.tenants);
     let elsewhere = tunnels::elsewhere(config, switch, &numbers.tenants);
+    let services_elsewhere = tunnels::services_elsewhere(config, switch);
     let (mut tenants, mut tenant_names) = (Slots::<program::Tenant>::default(), Slots::default());
     let (mut endpoints, mut names) = (Slots::<program::Endpoint>::default(), Slots::default());
     let (services, service_names) = services::services(switch, &numbers, before);
     let mut places = numbers.endpoints.into_iter();
     for (one, id) in switch.tenants.iter().zip(numbers.tenants) {
-        tenants.set(id, Some(tenant(one)));
+        let beside = services_elsewhere.get(one.name.as_str()).map_or(&[][..], Vec::as_slice);
+        tenants.set(id, Some(tenant(one, beside)));
         tenant_names.set(id, Some(one.name.clone()));
         for (e, (place, port)) in one.endpoints.iter().zip(places.by_ref()) {
             let tunnels = switch.uplink.as_ref().filter(|_| matches!(one.attachment, Attachment::Vxlan(_)));
@@ -316,11 +318,11 @@ fn uplink_flood(uplink: &config::Uplink) -> FloodLimits {
     FloodLimits { per_second: uplink.flood_per_second.unwrap_or(per_second), rate: uplink.flood_rate.unwrap_or(rate) }
 }
 
-fn tenant(tenant: &Tenant) -> program::Tenant {
+fn tenant(tenant: &Tenant, services_elsewhere: &[tunnels::ServiceAt]) -> program::Tenant {
     let share = |d| Share { guarantee: tenant_guarantee(tenant, d), ..share(&tenant.knobs, d) };
     program::Tenant {
         attachment: tenant.attachment,
-        outside: services::outside(tenant),
+        outside: services::outside(tenant, services_elsewhere),
         share: Both { egress: share(Direction::Egress), ingress: share(Direction::Ingress) },
         flood_rate: tenant.flood_rate.unwrap_or_else(|| default_flood_rate(tenant)),
         vcc: tenant.vcc,
@@ -632,6 +634,44 @@ mod tests {
         let frames: Vec<u32> =
             a.program.endpoints.values().map(|e| a.program.ports[e.port.0 as usize].max_frame).collect();
         assert_eq!(frames, [1450 + 14, 1400 + 14], "there is room for a tunnel's headers");
+    }
+
+    /// A service of a tenant is at its host, and nobody elsewhere may claim its addresses; who has
+    /// it too asks nobody.
+    #[test]
+    fn services_of_other_hosts_are_known() {
+        const AT: &str = "service = [{ name = \"web\", tenant = \"red\", address = [\"10.0.0.100\", \"fd00::1\"] }]";
+        const OWN: &str = "[[switch.tenant.service]]\nname = \"web\"\naddress = \"10.0.0.100:80\"\n\
+                           [[switch.tenant.service.backend]]\nname = \"red1\"\nip = \"10.0.0.1\"\n[[switch]]\n";
+        let far = TUNNELS.to_owned() + AT;
+        let mac = crate::config::RemoteService {
+            tenant: "red".to_owned(),
+            ips: vec![[10, 0, 0, 100].into()],
+            ..crate::config::RemoteService::default()
+        }
+        .mac();
+        let red = datapath::program::TenantId(0);
+        let far_address = std::net::IpAddr::from([192, 0, 2, 3]);
+        let switches = plan(&far, None).switches;
+        for switch in [&switches[0], &switches[1]] {
+            assert_eq!(switch.program.overlay.remotes.get(&(red, mac)), Some(&far_address));
+            let outside = &switch.program.tenants[0].outside;
+            assert!(outside.macs.contains(&mac) && outside.ips.len() == 2, "{outside:?}");
+        }
+        // Switch a has it too.
+        let both = far.replacen("[[switch]]\n        name = \"b\"", &(OWN.to_owned() + "name = \"b\""), 1);
+        let switches = plan(&both, None).switches;
+        assert_eq!(switches[0].program.services[0].mac, mac);
+        assert_eq!(switches[0].program.overlay.remotes.get(&(red, mac)), None, "it is here");
+        let beside = switches[1].program.overlay.remotes.get(&(red, mac));
+        assert_eq!(beside, Some(&std::net::IpAddr::from([192, 0, 2, 1])), "the first that has it");
+        // Without tunnels the addresses are kept all the same.
+        let plain = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\nuplink = { port = \"packet://eth0\", rate = \"1 Gbit/s\" }\n\
+                     [[switch.tenant]]\nname = \"red\"\nvlan = 5\n[cluster]\nhost = \"h\"\nlisten = \"192.0.2.9:7370\"\n\
+                     [[cluster.member]]\nname = \"far\"\naddress = \"192.0.2.3:7370\"\n";
+        let plan = plan(&(plain.to_owned() + AT), None);
+        assert_eq!(plan.switches[0].program.elsewhere.iter().copied().collect::<Vec<_>>(), [(red, mac)]);
+        assert!(plan.switches[0].program.tenants[0].outside.macs.contains(&mac));
     }
 
     /// Over a bond the host has its address on a device behind the switch: next hops are asked

@@ -21,7 +21,7 @@ use datapath::wire::Mac;
 use std::net::IpAddr;
 
 pub use bond::{Bond, BondMember, MAX_BOND_TIME_NS, MAX_HOLD_NS, MIN_HOLD_NS};
-pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, Member, Remote};
+pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, Member, Remote, RemoteService};
 pub use service::{Backend, DEFAULT_REPORT_PERIOD_NS, MAX_BACKEND_WEIGHT, Service};
 
 /// Ethernet's usual MTU, in bytes (RFC 894).

@@ -95,6 +95,9 @@ impl Locations {
             for (i, endpoint) in member.endpoints.iter().enumerate() {
                 locations.record_name(&place.key("endpoint").item(i), &endpoint.name);
             }
+            for (i, service) in member.services.iter().enumerate() {
+                locations.record_name(&place.key("service").item(i), &service.name);
+            }
         }
         for (i, switch) in config.switches.iter().enumerate() {
             let place = root.key("switch").item(i);

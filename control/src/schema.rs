@@ -371,11 +371,18 @@ const MEMBER: &[Key] = &[
     ("address", Form::Text(SOCKET), false, "UDP address of its daemon; needed unless it is only an end of tunnels"),
     ("vtep", Form::Text(VTEP), false, "its end of the tunnels"),
     ("endpoint", Form::Tables(REMOTE), false, "the endpoints it has"),
+    ("service", Form::Tables(REMOTE_SERVICE), false, "the services it has"),
 ];
 const REMOTE: &[Key] = &[
     ("name", Form::Text(NAME), true, "its name"),
     ("tenant", Form::Text(NAME), true, "name of its tenant, the same on all hosts"),
     ("mac", Form::Texts(MAC), true, "its addresses"),
+];
+const REMOTE_SERVICE: &[Key] = &[
+    ("name", Form::Text(NAME), true, "its name"),
+    ("tenant", Form::Text(NAME), true, "name of its tenant, the same on all hosts"),
+    ("address", Form::Texts(VTEP), true, "its IP addresses, without ports, in the service's order"),
+    ("mac", Form::Text(MAC), false, "its Ethernet address, where the service says one"),
 ];
 
 const OPENFLOW: &[Key] = &[

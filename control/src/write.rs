@@ -7,8 +7,8 @@
 
 use crate::bond::{self, RESELECTS};
 use crate::config::{
-    Backend, Bond, BondMember, Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote, Service,
-    Switch, Tenant, Uplink,
+    Backend, Bond, BondMember, Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote,
+    RemoteService, Service, Switch, Tenant, Uplink,
 };
 use crate::names::{
     AFFINITIES, AT, CONTROLLERS, INGRESS_MODES, ON_FAILURE, ORDERS, PERMISSIONS, POLICIES, WHEN_DOWN, name_of, show_mac,
@@ -181,6 +181,19 @@ pub fn member(member: &Member) -> Keys {
     if !endpoints.is_empty() {
         w.put("endpoint", endpoints);
     }
+    let services: Vec<Value> = member.services.iter().map(|s| remote_service(s).into()).collect();
+    if !services.is_empty() {
+        w.put("service", services);
+    }
+    w.0
+}
+
+fn remote_service(service: &RemoteService) -> Keys {
+    let mut w = Writer::default();
+    w.put("name", service.name.as_str());
+    w.put("tenant", service.tenant.as_str());
+    w.put_list("address", service.ips.iter().map(|ip| ip.to_string().into()).collect());
+    w.put_some("mac", service.mac, |mac| show_mac(mac).into());
     w.0
 }
 

@@ -11,7 +11,7 @@ mod entry;
 mod store_state;
 
 use datapath::wire::Mac;
-use entry::{Entry, Key};
+use entry::{Entry, Key, Told};
 use std::collections::BTreeSet;
 use store_state::{Own, StoreState};
 
@@ -20,7 +20,9 @@ const PREFIX: &str = "/l";
 /// `data` is lines of a key, without what all keys begin with, a space, and a value; without a
 /// space, the key is deleted.
 pub fn run(data: &[u8]) {
-    let place = |byte: u8| (("red".to_owned(), Mac([2, 0, 0, 0, 0, byte])), ("red1".to_owned(), Vec::new()));
+    let place = |byte: u8| {
+        (("red".to_owned(), Mac([2, 0, 0, 0, 0, byte])), Told { name: "red1".to_owned(), ..Told::default() })
+    };
     let own = Own {
         host: "h1".to_owned(),
         from: "d@n".to_owned(),
@@ -69,6 +71,10 @@ pub fn run(data: &[u8]) {
             for &mac in &remote.macs {
                 assert!(places.insert((remote.tenant.clone(), mac)), "{remote:?} is in two places");
             }
+        }
+        for service in &known.member.services {
+            let place = (service.tenant.clone(), service.mac());
+            assert!(service.mac.is_some() && places.insert(place), "{service:?} is in two places");
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::rundir;
 use control::config::{Cluster, Config, Endpoint, Member, Tenant};
 use datapath::program::Attachment;
 use datapath::wire::Mac;
+use entry::Told;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -91,7 +92,17 @@ pub fn own(config: &Config, cluster: &Cluster) -> Own {
     };
     for (tenant, endpoint) in reachable(config) {
         for &mac in &endpoint.identity.macs {
-            own.endpoints.insert((tenant.name.clone(), mac), (endpoint.name.clone(), prefixes(endpoint)));
+            let told = Told { name: endpoint.name.clone(), ip: prefixes(endpoint), is_service: false };
+            own.endpoints.insert((tenant.name.clone(), mac), told);
+        }
+    }
+    for tenant in attached(config) {
+        for service in &tenant.services {
+            let mut ips: Vec<String> = service.addresses.iter().map(|address| address.0.ip.to_string()).collect();
+            ips.dedup();
+            ips.truncate(MOST_PREFIXES);
+            let told = Told { name: service.name.clone(), ip: ips, is_service: true };
+            own.endpoints.entry((tenant.name.clone(), service.mac(&tenant.name))).or_insert(told);
         }
     }
     own
@@ -107,12 +118,16 @@ fn daemon(name: &str) -> String {
     format!("{name}@{machine} (boot {boot}, {})", rundir::base().join(name).display())
 }
 
-/// The endpoints that other hosts can reach.
-fn reachable(config: &Config) -> impl Iterator<Item = (&Tenant, &Endpoint)> {
+/// The tenants that are on other hosts too.
+fn attached(config: &Config) -> impl Iterator<Item = &Tenant> {
     let switches = config.switches.iter().filter(|switch| switch.uplink.is_some());
     let tenants = switches.flat_map(|switch| &switch.tenants);
-    let attached = tenants.filter(|tenant| tenant.attachment != Attachment::Isolated);
-    let endpoints = attached.flat_map(|tenant| tenant.endpoints.iter().map(move |endpoint| (tenant, endpoint)));
+    tenants.filter(|tenant| tenant.attachment != Attachment::Isolated)
+}
+
+/// The endpoints that other hosts can reach.
+fn reachable(config: &Config) -> impl Iterator<Item = (&Tenant, &Endpoint)> {
+    let endpoints = attached(config).flat_map(|tenant| tenant.endpoints.iter().map(move |endpoint| (tenant, endpoint)));
     endpoints.filter(|(_, endpoint)| !endpoint.trunk)
 }
 
@@ -127,12 +142,15 @@ pub fn merged(file: &[Member], store: &[Known]) -> Vec<Member> {
     let known = |member: &&Member| {
         store.iter().any(|known| known.member.name == member.name || known.member.address == member.address)
     };
-    let claimed: BTreeSet<(&str, Mac)> = store
-        .iter()
-        .flat_map(|known| &known.member.endpoints)
-        .flat_map(|endpoint| endpoint.macs.iter().map(|&mac| (endpoint.tenant.as_str(), mac)))
-        .collect();
+    let endpoints = store.iter().flat_map(|known| &known.member.endpoints);
+    let endpoints = endpoints.flat_map(|one| one.macs.iter().map(|&mac| (one.tenant.as_str(), mac)));
+    let services = store.iter().flat_map(|known| &known.member.services);
+    let services = services.map(|service| (service.tenant.as_str(), service.mac()));
+    let claimed: BTreeSet<(&str, Mac)> = endpoints.chain(services).collect();
     let mut all: Vec<Member> = file.iter().filter(|member| !known(member)).cloned().collect();
+    for member in &mut all {
+        member.services.retain(|service| !claimed.contains(&(service.tenant.as_str(), service.mac())));
+    }
     for endpoint in all.iter_mut().flat_map(|member| &mut member.endpoints) {
         let tenant = endpoint.tenant.clone();
         endpoint.macs.retain(|&mac| !claimed.contains(&(tenant.as_str(), mac)));

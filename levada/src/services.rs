@@ -5,7 +5,7 @@ use crate::client::{Client, Instance};
 use crate::worker::ServiceCount;
 use crate::{Failure, print};
 use clap::Args;
-use control::names::{POLICIES, ServiceAddress, name_of};
+use control::names::{POLICIES, ServiceAddress, name_of, show_mac};
 use control::plan::{Plan, SwitchPlan};
 use control::report::Verdict;
 use datapath::service::choose::LOAD_ONE;
@@ -84,6 +84,9 @@ pub struct ServiceReport {
     pub path: String,
     /// Where it is reached.
     pub addresses: Vec<String>,
+    /// Its Ethernet address.
+    #[serde(default)]
+    pub mac: String,
     /// Its policy.
     pub policy: String,
     /// Connections that got a backend.
@@ -255,6 +258,7 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
     Some(ServiceReport {
         path: path(plan, id)?,
         addresses: compiled.addresses.iter().map(|&address| ServiceAddress(address).to_string()).collect(),
+        mac: show_mac(compiled.mac),
         policy: name_of(&POLICIES, compiled.policy).to_owned(),
         new: stats.new,
         refused: stats.refused,

@@ -171,6 +171,47 @@ fn unique_macs<'a>(findings: &mut Findings, config: &'a Config, cluster: &'a Clu
             }
         }
     }
+    check_services(findings, config, cluster, members, &seen);
+}
+
+/// The addresses of a service on another host are no endpoint's, wherever. That several hosts have
+/// one service is nothing wrong.
+fn check_services(
+    findings: &mut Findings,
+    config: &Config,
+    cluster: &Cluster,
+    members: &Place,
+    macs: &BTreeMap<(&str, Mac), String>,
+) {
+    let mut ips: BTreeMap<(&str, IpAddr), &str> = BTreeMap::new();
+    for (tenant, endpoint) in local(config) {
+        let own = endpoint.identity.ipv4.iter().filter(|(_, n)| *n == 32).map(|&(ip, _)| IpAddr::V4(ip));
+        let own = own.chain(endpoint.identity.ipv6.iter().filter(|(_, n)| *n == 128).map(|&(ip, _)| ip.into()));
+        for ip in own.chain(endpoint.device.addresses.iter().map(|&(ip, _)| ip)) {
+            ips.insert((&tenant.name, ip), &endpoint.name);
+        }
+    }
+    for (i, member) in cluster.members.iter().enumerate().filter(|(_, member)| member.name != cluster.host) {
+        for (s, service) in member.services.iter().enumerate() {
+            let place = members.item(i).key("service").item(s);
+            for (a, &ip) in service.ips.iter().enumerate() {
+                if let Some(other) = ips.get(&(service.tenant.as_str(), ip)) {
+                    findings.error(
+                        place.key("address").item(a),
+                        format!("{ip} is this host's \"{other}\" in the same tenant"),
+                        "give the service an address that nobody has, or correct it",
+                    );
+                }
+            }
+            if let Some(other) = macs.get(&(service.tenant.as_str(), service.mac())) {
+                findings.error(
+                    if service.mac.is_some() { place.key("mac") } else { place },
+                    format!("the service's Ethernet address {} is {other}", show_mac(service.mac())),
+                    "give one of the two another `mac`",
+                );
+            }
+        }
+    }
 }
 
 fn check_parameters(findings: &mut Findings, cluster: &Cluster, place: &Place) {
@@ -219,6 +260,20 @@ fn check_own(findings: &mut Findings, config: &Config, own: &Member, place: &Pla
                 place.key("endpoint").item(i),
                 format!("this host has no endpoint of tenant \"{}\" with this address", remote.tenant),
                 "add it, or remove it from the list, which other hosts may have as well",
+            );
+        }
+    }
+    let tenants = || config.switches.iter().flat_map(|switch| &switch.tenants);
+    for (i, remote) in own.services.iter().enumerate() {
+        let is_it = |tenant: &Tenant| {
+            let has = tenant.services.iter().any(|service| service.mac(&tenant.name) == remote.mac());
+            tenant.name == remote.tenant && has
+        };
+        if !tenants().any(is_it) {
+            findings.warning(
+                place.key("service").item(i),
+                format!("this host has no service of tenant \"{}\" with this address", remote.tenant),
+                "write the service's first address first, and its `mac` if it has one; or remove it",
             );
         }
     }

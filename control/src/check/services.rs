@@ -133,10 +133,6 @@ pub(super) fn check_set(findings: &mut Findings, service: &Service, place: &Plac
 fn check_service(findings: &mut Findings, switch: &Switch, tenant: &Tenant, service: &Service, place: &Place) {
     let backends = place.key("backend");
     check_set(findings, service, place, "[[switch.tenant.service.backend]]");
-    if matches!(tenant.attachment, Attachment::Vxlan(_)) {
-        let message = "clients and backends on other hosts do not reach the service through tunnels yet";
-        findings.warning(place.clone(), message, "give the tenant a `vlan`, or keep both on this host");
-    }
     if service.check.is_some() && service.addresses.iter().all(|address| address.0.protocol != protocol::TCP) {
         let message = "none of the service's addresses is of TCP: its backends cannot be checked";
         findings.error(place.key("check"), message, "leave `check` out: health is judged by what they answer");

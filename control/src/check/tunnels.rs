@@ -2,7 +2,7 @@
 //! end or network is there twice.
 
 use super::Findings;
-use crate::config::{Config, Endpoint, Switch, Tenant};
+use crate::config::{Config, Endpoint, RemoteService, Switch, Tenant};
 use crate::names::{Locator, show_mac};
 use crate::place::Place;
 use datapath::overlay::{MOST_PEERS, MOST_REMOTES};
@@ -202,6 +202,16 @@ fn check_members(findings: &mut Findings, config: &Config) {
             findings.warning(
                 place.key("endpoint").item(e),
                 format!("endpoint \"{}\" cannot be reached: its host has no end of tunnels", one.name),
+                format!("give host \"{}\" its `vtep`", member.name),
+            );
+        }
+        let served = |one: &(usize, &RemoteService)| tenants.contains_key(one.1.tenant.as_str());
+        if member.vtep.is_some() {
+            addresses += member.services.iter().enumerate().filter(served).count();
+        } else if let Some((s, one)) = member.services.iter().enumerate().find(served) {
+            findings.warning(
+                place.key("service").item(s),
+                format!("service \"{}\" cannot be reached: its host has no end of tunnels", one.name),
                 format!("give host \"{}\" its `vtep`", member.name),
             );
         }

@@ -1,10 +1,11 @@
 //! Services: names of endpoints become numbers, and what a backend does not say is taken from its
 //! endpoint.
 
+use super::tunnels::ServiceAt;
 use super::{Numbers, number};
 use crate::config::{Service, Switch, Tenant};
 use crate::plan::{ServicePlan, SwitchPlan};
-use datapath::program::{EndpointId, Outside, Slots, TenantId};
+use datapath::program::{Attachment, EndpointId, Outside, Slots, TenantId};
 use datapath::service::{self, Backend};
 use std::collections::BTreeMap;
 
@@ -80,9 +81,15 @@ fn compiled(
     }
 }
 
-/// What no endpoint may claim: what the tenant says, and its services' addresses.
-pub(super) fn outside(tenant: &Tenant) -> Outside {
+/// What no endpoint may claim: what the tenant says, and its services' addresses, also of services
+/// that are `elsewhere`.
+pub(super) fn outside(tenant: &Tenant, elsewhere: &[ServiceAt]) -> Outside {
     let mut outside = tenant.outside.clone();
+    // Where the network ends here, a tenant elsewhere is only called the same.
+    for (mac, ips) in elsewhere.iter().filter(|_| tenant.attachment != Attachment::Isolated) {
+        outside.macs.push(*mac);
+        outside.ips.extend(ips);
+    }
     for service in &tenant.services {
         outside.macs.push(service.mac(&tenant.name));
         outside.ips.extend(service.addresses.iter().map(|address| address.0.ip));

@@ -2,14 +2,19 @@
 //! the cluster that have an end of tunnels, and the other switches of this daemon that have one;
 //! tenants are called the same on all of them.
 
-use crate::config::{Config, Remote, Switch};
+use crate::config::{Config, Remote, RemoteService, Switch};
 use crate::names::Locator;
 use crate::plan::{LeftOut, Underlay};
 use datapath::overlay::{MOST_PEERS, MOST_REMOTES, Overlay, Peer, Vtep};
 use datapath::program::{Attachment, TenantId};
 use datapath::wire::Mac;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+
+/// Services of a tenant elsewhere whose addresses nobody here may claim; more would be those of a
+/// store that somebody has filled.
+const MOST_SERVICES_ELSEWHERE: usize = 4096;
 
 /// The tunnels of `switch`, whose tenants are numbered `ids`.
 pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay, Option<Underlay>) {
@@ -47,9 +52,10 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
             if !peer.tenants.contains(&id) {
                 peer.tenants.push(id);
             }
-            for &mac in macs {
+            for &mac in &*macs {
                 if overlay.remotes.len() < MOST_REMOTES || overlay.remotes.contains_key(&(id, mac)) {
-                    overlay.remotes.insert((id, mac), address);
+                    // Several hosts may have one service: the first of them counts.
+                    overlay.remotes.entry((id, mac)).or_insert(address);
                 } else {
                     beyond += 1;
                 }
@@ -62,8 +68,9 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
     }
     // What is here is here, whatever others say.
     for (tenant, &id) in switch.tenants.iter().zip(ids) {
-        for mac in tenant.endpoints.iter().flat_map(|endpoint| &endpoint.identity.macs) {
-            overlay.remotes.remove(&(TenantId(id), *mac));
+        let services = tenant.services.iter().map(|service| service.mac(&tenant.name));
+        for mac in tenant.endpoints.iter().flat_map(|endpoint| endpoint.identity.macs.iter().copied()).chain(services) {
+            overlay.remotes.remove(&(TenantId(id), mac));
         }
     }
     overlay.local = is_linked.then(|| Vtep { address: vtep, mac: mac_of(vtep) });
@@ -93,12 +100,54 @@ pub(super) fn elsewhere(config: &Config, switch: &Switch, ids: &[u32]) -> BTreeS
     let tenants = switch.tenants.iter().zip(ids).filter(|(tenant, _)| is_direct(tenant.attachment));
     let tenants: BTreeMap<&str, TenantId> = tenants.map(|(tenant, &id)| (tenant.name.as_str(), TenantId(id))).collect();
     let others = cluster.members.iter().filter(|member| member.name != cluster.host);
-    let endpoints = others.flat_map(|member| &member.endpoints);
+    let endpoints = others.clone().flat_map(|member| &member.endpoints);
+    let services = others.flat_map(|member| &member.services);
     let of = |endpoint: &'_ Remote| {
         let id = tenants.get(endpoint.tenant.as_str()).copied();
         id.into_iter().flat_map(|id| endpoint.macs.iter().map(move |&mac| (id, mac))).collect::<Vec<_>>()
     };
-    endpoints.flat_map(of).take(MOST_REMOTES).collect()
+    let of_service = |service: &'_ RemoteService| {
+        let id = tenants.get(service.tenant.as_str()).copied();
+        id.map(|id| (id, service.mac()))
+    };
+    let mut all: BTreeSet<_> =
+        endpoints.flat_map(of).chain(services.filter_map(of_service)).take(MOST_REMOTES).collect();
+    for (tenant, &id) in switch.tenants.iter().zip(ids).filter(|(tenant, _)| is_direct(tenant.attachment)) {
+        for service in &tenant.services {
+            all.remove(&(TenantId(id), service.mac(&tenant.name)));
+        }
+    }
+    all
+}
+
+/// Where services are that a switch does not have itself.
+pub(super) type ServiceAt = (Mac, Vec<IpAddr>);
+
+/// Services of a switch's tenants, by these, on other hosts and on other switches of this daemon:
+/// their Ethernet addresses, and their IP addresses.
+pub(super) fn services_elsewhere<'a>(config: &'a Config, switch: &Switch) -> BTreeMap<&'a str, Vec<ServiceAt>> {
+    let mut all: BTreeMap<&str, Vec<ServiceAt>> = BTreeMap::new();
+    let mut add = |tenant: &'a str, service: ServiceAt| {
+        let services = all.entry(tenant).or_default();
+        if services.len() < MOST_SERVICES_ELSEWHERE {
+            services.push(service);
+        }
+    };
+    for other in config.switches.iter().filter(|other| other.name != switch.name) {
+        for tenant in other.tenants.iter().filter(|tenant| is_tunnelled(tenant.attachment)) {
+            for service in &tenant.services {
+                let ips = service.addresses.iter().map(|address| address.0.ip).collect();
+                add(&tenant.name, (service.mac(&tenant.name), ips));
+            }
+        }
+    }
+    let Some(cluster) = &config.cluster else { return all };
+    for member in cluster.members.iter().filter(|member| member.name != cluster.host) {
+        for service in &member.services {
+            add(&service.tenant, (service.mac(), service.ips.clone()));
+        }
+    }
+    all
 }
 
 fn is_tunnelled(attachment: Attachment) -> bool {
@@ -106,7 +155,7 @@ fn is_tunnelled(attachment: Attachment) -> bool {
 }
 
 /// Tenants of another host by name, each with addresses.
-type Has<'a> = Vec<(&'a str, &'a [Mac])>;
+type Has<'a> = Vec<(&'a str, Cow<'a, [Mac]>)>;
 
 /// The other ends: their addresses, what their hosts are called, and what those have.
 fn others<'a>(config: &'a Config, switch: &Switch) -> Vec<(IpAddr, String, Has<'a>)> {
@@ -115,16 +164,19 @@ fn others<'a>(config: &'a Config, switch: &Switch) -> Vec<(IpAddr, String, Has<'
         let Some(vtep) = other.uplink.as_ref().and_then(|uplink| uplink.vtep) else { continue };
         let mut has: Has<'a> = Vec::new();
         for tenant in other.tenants.iter().filter(|tenant| is_tunnelled(tenant.attachment)) {
-            has.push((&tenant.name, &[]));
-            has.extend(tenant.endpoints.iter().map(|endpoint| (tenant.name.as_str(), &endpoint.identity.macs[..])));
+            let services = tenant.services.iter().map(|service| service.mac(&tenant.name)).collect();
+            has.push((&tenant.name, Cow::Owned(services)));
+            let macs = tenant.endpoints.iter().map(|endpoint| Cow::from(&endpoint.identity.macs));
+            has.extend(macs.map(|macs| (tenant.name.as_str(), macs)));
         }
         all.push((vtep, other.name.clone(), has));
     }
     let Some(cluster) = &config.cluster else { return all };
     for member in cluster.members.iter().filter(|member| member.name != cluster.host) {
         let Some(vtep) = member.vtep else { continue };
-        let has = member.endpoints.iter().map(|endpoint| (endpoint.tenant.as_str(), &endpoint.macs[..]));
-        all.push((vtep, member.name.clone(), has.collect()));
+        let endpoints = member.endpoints.iter().map(|one| (one.tenant.as_str(), Cow::from(&one.macs)));
+        let services = member.services.iter().map(|one| (one.tenant.as_str(), Cow::Owned(vec![one.mac()])));
+        all.push((vtep, member.name.clone(), endpoints.chain(services).collect()));
     }
     all
 }

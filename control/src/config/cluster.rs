@@ -4,6 +4,7 @@
 //! The file is one of the places that this can come from (`levada/src/directory.rs`); what comes
 //! from elsewhere has the same types.
 
+use super::service::service_mac;
 use crate::names::EtcdUrl;
 use agent::Settings;
 use datapath::wire::Mac;
@@ -92,6 +93,8 @@ pub struct Member {
     pub vtep: Option<IpAddr>,
     /// The endpoints it has.
     pub endpoints: Vec<Remote>,
+    /// The services it has.
+    pub services: Vec<RemoteService>,
 }
 
 /// An endpoint on a host of the cluster.
@@ -103,4 +106,25 @@ pub struct Remote {
     pub name: String,
     /// Its addresses.
     pub macs: Vec<Mac>,
+}
+
+/// A service on a host of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RemoteService {
+    /// Name of its tenant, which is the same on all hosts.
+    pub tenant: String,
+    /// Its name.
+    pub name: String,
+    /// Its addresses, that of which its Ethernet address is made first.
+    pub ips: Vec<IpAddr>,
+    /// Its Ethernet address; `None` for one that follows from its first address and its tenant.
+    pub mac: Option<Mac>,
+}
+
+impl RemoteService {
+    /// Its Ethernet address.
+    #[must_use]
+    pub fn mac(&self) -> Mac {
+        self.mac.unwrap_or_else(|| service_mac(&self.tenant, self.ips.first()))
+    }
 }

@@ -163,15 +163,17 @@ impl Service {
     /// bits of FNV-1a).
     #[must_use]
     pub fn mac(&self, tenant: &str) -> Mac {
-        if let Some(mac) = self.mac {
-            return mac;
-        }
-        let address = self.addresses.first().map_or_else(String::new, |address| address.0.ip.to_string());
-        let text = [tenant, "\0", &address].concat();
-        let hash = text
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-        let [.., a, b, c, d, e] = hash.to_be_bytes();
-        Mac([2, a, b, c, d, e])
+        self.mac.unwrap_or_else(|| service_mac(tenant, self.addresses.first().map(|address| &address.0.ip)))
     }
+}
+
+/// The Ethernet address that follows from a service's first address and its tenant.
+pub(super) fn service_mac(tenant: &str, first: Option<&IpAddr>) -> Mac {
+    let address = first.map_or_else(String::new, IpAddr::to_string);
+    let text = [tenant, "\0", &address].concat();
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let [.., a, b, c, d, e] = hash.to_be_bytes();
+    Mac([2, a, b, c, d, e])
 }

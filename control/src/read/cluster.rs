@@ -2,7 +2,7 @@
 
 use super::table::{Reader, Table};
 use super::values;
-use crate::config::{Cluster, Etcd, Member, Remote};
+use crate::config::{Cluster, Etcd, Member, Remote, RemoteService};
 use agent::Settings;
 use agent::settings::Gatekeeper;
 
@@ -65,6 +65,7 @@ pub(super) fn member(r: &mut Reader, mut t: Table<'_>) -> Member {
         address,
         vtep,
         endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| remote(r, u)).collect(),
+        services: r.tables(&mut t, "service").into_iter().map(|u| remote_service(r, u)).collect(),
     };
     r.close(t);
     member
@@ -82,4 +83,19 @@ fn remote(r: &mut Reader, mut t: Table<'_>) -> Remote {
     remote.macs = r.list(&mut t, "mac", values::mac);
     r.close(t);
     remote
+}
+
+fn remote_service(r: &mut Reader, mut t: Table<'_>) -> RemoteService {
+    let mut service = RemoteService {
+        name: r.name(&mut t, "\"web\""),
+        tenant: r.need(&mut t, "tenant", "\"red\"", values::name).unwrap_or_default(),
+        ..RemoteService::default()
+    };
+    if !t.has("address") {
+        r.need(&mut t, "address", "\"10.0.0.100\"", values::service_ip);
+    }
+    service.ips = r.list(&mut t, "address", values::service_ip);
+    service.mac = r.get(&mut t, "mac", values::mac);
+    r.close(t);
+    service
 }

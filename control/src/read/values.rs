@@ -320,10 +320,19 @@ pub(super) fn connections(value: &DeValue<'_>) -> Result<u32, Wrong> {
 
 /// The address of one backend.
 pub(super) fn backend_ip(value: &DeValue<'_>) -> Result<IpAddr, Wrong> {
+    unicast_ip(value, "backend")
+}
+
+/// The address of a service, without a port.
+pub(super) fn service_ip(value: &DeValue<'_>) -> Result<IpAddr, Wrong> {
+    unicast_ip(value, "service")
+}
+
+fn unicast_ip(value: &DeValue<'_>, whose: &str) -> Result<IpAddr, Wrong> {
     const SUCH_AS: &str = "write such as \"10.0.0.2\" or \"2001:db8::2\"";
     let word = text(value, "\"10.0.0.2\"")?;
     let ip: IpAddr = word.parse().map_err(|_| Wrong::new(format!("\"{word}\" is not an IP address"), SUCH_AS))?;
-    if names::can_be_vtep(ip) { Ok(ip) } else { Err(Wrong::new(format!("{word} is no backend's address"), SUCH_AS)) }
+    if names::can_be_vtep(ip) { Ok(ip) } else { Err(Wrong::new(format!("{word} is no {whose}'s address"), SUCH_AS)) }
 }
 
 /// A VXLAN network identifier.

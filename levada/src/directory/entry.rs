@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `/v1/alive/HOST` | `from`: which daemon it is | its daemon; goes by itself with the daemon's lease |
 //! | `/v1/host/HOST` | `address`: where its agents listen; `vtep`: its end of tunnels, if it has one | its daemon |
-//! | `/v1/endpoint/TENANT/MAC` | `host` that has it, `name`, `ip` | who has it; one key for each address, so it is in one place |
+//! | `/v1/endpoint/TENANT/MAC` | `host` that has it, `name`, `ip`, `service`: it is a service's address | who has it; one key for each address, so it is in one place |
 //!
 //! Whatever stands there was perhaps written by hand or by a program that is wrong: it is read
 //! strictly, but for keys that a later program may have added to a value.
@@ -99,9 +99,37 @@ pub struct Endpoint {
     pub host: String,
     /// Its name.
     pub name: String,
-    /// Addresses and prefixes that it may use.
+    /// Addresses and prefixes that it may use; of a service, its addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ip: Vec<String>,
+    /// It is a service's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub service: bool,
+}
+
+/// What a host tells of an endpoint or of a service.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    /// Its name.
+    pub name: String,
+    /// Addresses and prefixes that it may use; of a service, its addresses.
+    pub ip: Vec<String>,
+    /// It is a service.
+    pub is_service: bool,
+}
+
+impl Endpoint {
+    /// The addresses of a service.
+    ///
+    /// # Errors
+    /// Which is none.
+    pub fn service_ips(&self) -> Result<Vec<IpAddr>, String> {
+        let ip = |text: &String| match text.parse() {
+            Ok(ip) if names::can_be_vtep(ip) => Ok(ip),
+            _ => Err(format!("{text} is no service's address")),
+        };
+        self.ip.iter().map(ip).collect()
+    }
 }
 
 /// A value.
@@ -126,9 +154,10 @@ impl Entry {
         Entry::Host(Host { version: VERSION, address, vtep })
     }
 
-    /// An endpoint.
-    pub fn endpoint(host: &str, name: &str, ip: Vec<String>) -> Entry {
-        Entry::Endpoint(Endpoint { version: VERSION, host: host.to_owned(), name: name.to_owned(), ip })
+    /// An endpoint, or a service.
+    pub fn endpoint(host: &str, told: &Told) -> Entry {
+        let (host, name, ip, service) = (host.to_owned(), told.name.clone(), told.ip.clone(), told.is_service);
+        Entry::Endpoint(Endpoint { version: VERSION, host, name, ip, service })
     }
 
     /// As the store has it.
@@ -190,6 +219,9 @@ impl Entry {
             Key::Endpoint(..) => {
                 let value: Endpoint = serde_json::from_slice(value).map_err(wrong)?;
                 names::host(&value.host).and(names::name(&value.name)).map_err(|wrong| wrong.message)?;
+                if value.service {
+                    value.service_ips()?;
+                }
                 Ok(Entry::Endpoint(value))
             }
         }
@@ -203,6 +235,22 @@ fn wrong(error: serde_json::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn told(name: &str, ip: &str, is_service: bool) -> Told {
+        Told { name: name.to_owned(), ip: vec![ip.to_owned()], is_service }
+    }
+
+    /// A service's addresses are believed by switches, an endpoint's prefixes are only shown.
+    #[test]
+    fn a_service_has_addresses_that_can_be_one() {
+        let key = Key::Endpoint("red".to_owned(), Mac([2, 0, 0, 0, 0, 1]));
+        for (ip, is_one) in [("10.0.0.100", true), ("fd00::1", true), ("10.0.0.0/24", false), ("224.0.0.1", false)] {
+            let entry = Entry::endpoint("h1", &told("web", ip, true)).write();
+            assert_eq!(Entry::read(&key, &entry).is_ok(), is_one, "{ip}");
+        }
+        let usual = Entry::endpoint("h1", &told("red1", "10.0.0.1", false)).write();
+        assert!(!String::from_utf8(usual).unwrap().contains("service"), "as older daemons write it");
+    }
 
     #[test]
     fn what_is_written_is_read() {
@@ -222,7 +270,12 @@ mod tests {
             ),
             (
                 Key::Endpoint("red".to_owned(), mac),
-                Entry::endpoint("h1", "red1", vec!["10.0.0.1".to_owned()]),
+                Entry::endpoint("h1", &told("red1", "10.0.0.0/24", false)),
+                "/p/v1/endpoint/red/02:00:00:00:00:ab",
+            ),
+            (
+                Key::Endpoint("red".to_owned(), mac),
+                Entry::endpoint("h1", &told("web", "10.0.0.100", true)),
                 "/p/v1/endpoint/red/02:00:00:00:00:ab",
             ),
         ] {

@@ -8,10 +8,12 @@
 //! - **Away is who has no `alive` key**: its daemon has ended, or has not reached the store for as
 //!   long as its lease lasts. What is known of such a host stays known: it may well be forwarding
 //!   frames. Only a host that has the same endpoint in its own configuration takes it over.
+//! - **A service is where its key says too**, though several hosts may have it: the first has the
+//!   key, and others look for the service there; when it is away, another of them takes the key.
 //! - **What is wrong is refused by name**, and the rest is used.
 
-use super::entry::{Entry, Key};
-use control::config::{Member, Remote};
+use super::entry::{Entry, Key, Told};
+use control::config::{Member, Remote, RemoteService};
 use control::names::show_mac;
 use datapath::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,8 +47,8 @@ pub struct Own {
     pub address: Option<SocketAddr>,
     /// Its end of tunnels, if it has one.
     pub vtep: Option<IpAddr>,
-    /// Its endpoints: name, and the prefixes that it may use, by tenant and address.
-    pub endpoints: BTreeMap<(String, Mac), (String, Vec<String>)>,
+    /// Its endpoints and services, by tenant and address.
+    pub endpoints: BTreeMap<(String, Mac), Told>,
 }
 
 /// An entry of the store.
@@ -271,9 +273,9 @@ impl StoreState {
         self.removal(gone?)
     }
 
-    fn claim(&self, (tenant, mac): &(String, Mac), (name, ip): &(String, Vec<String>)) -> Option<Write> {
+    fn claim(&self, (tenant, mac): &(String, Mac), told: &Told) -> Option<Write> {
         let key = Key::Endpoint(tenant.clone(), *mac);
-        let entry = Entry::endpoint(&self.own.host, name, ip.clone());
+        let entry = Entry::endpoint(&self.own.host, told);
         match self.entry(&key) {
             Some(held) if *held == entry => None,
             Some(Entry::Endpoint(held)) if held.host != self.own.host => {
@@ -346,8 +348,10 @@ impl StoreState {
                 outcome.held.insert((tenant.clone(), *mac));
                 continue;
             }
-            if let Some((name, _)) = self.own.endpoints.get(&(tenant.clone(), *mac)) {
-                let endpoint_name = format!("{tenant}/{name} ({})", show_mac(*mac));
+            // Several hosts may have one service: one of them is where others look for it.
+            let own = self.own.endpoints.get(&(tenant.clone(), *mac));
+            if let Some(told) = own.filter(|told| !told.is_service || !endpoint.service) {
+                let endpoint_name = format!("{tenant}/{} ({})", told.name, show_mac(*mac));
                 outcome.contests.push(Contest { endpoint: endpoint_name, holder: endpoint.host.clone() });
             }
             let Some(known) = members.get_mut(endpoint.host.as_str()) else {
@@ -358,6 +362,13 @@ impl StoreState {
                 refuse(&key.path(&self.prefix), &why);
                 continue;
             };
+            if endpoint.service {
+                let (tenant, name) = (tenant.clone(), endpoint.name.clone());
+                // What cannot be read is refused above.
+                let ips = endpoint.service_ips().unwrap_or_default();
+                known.member.services.push(RemoteService { tenant, name, ips, mac: Some(*mac) });
+                continue;
+            }
             let endpoints = &mut known.member.endpoints;
             let at = *numbers.entry((&endpoint.host, tenant, &endpoint.name)).or_insert(endpoints.len());
             if at == endpoints.len() {

@@ -10,10 +10,11 @@ pub fn text(reply: &ServicesReply) -> String {
     for service in &reply.services {
         let _ = writeln!(
             out,
-            "service {}  {}, policy {}; {} new ({} off their candidates, {} with health ignored, {} held), {} redirected, {} refused, {} without room, \
+            "service {}  {} ({}), policy {}; {} new ({} off their candidates, {} with health ignored, {} held), {} redirected, {} refused, {} without room, \
              {} evicted, {} of {} found again; table {} of {}",
             service.path,
             service.addresses.join(", "),
+            service.mac,
             service.policy,
             service.new,
             service.off_candidates,

@@ -2,10 +2,11 @@
 //! and Linux's vxlan device.
 
 use crate::restart::Transfer;
+use crate::services::ask;
 use crate::testbed::{Bed, Daemon, soon, turn};
 use serde_json::Value;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use ports::packet::{Hooks, hooks};
@@ -302,6 +303,119 @@ fn a_connection_in_a_tunnel_survives_takeovers() {
     for daemon in [&first, &second] {
         assert_eq!(drops(daemon, "unknown-vtep") + drops(daemon, "bad-vni") + drops(daemon, "malformed"), 0);
     }
+}
+
+const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 100);
+/// A service whose backend is on the other host.
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 101);
+const PORT: u16 = 7010;
+
+/// Host 1 has two services of tenant red: one's backend is here, the other's on host 2, which knows
+/// where the services are.
+fn serving(over: fn(&str) -> String) -> [String; 2] {
+    let services = format!(
+        "[[switch.tenant.service]]\nname = \"web\"\naddress = \"{SERVICE}:{PORT}\"\ncheck = \"tcp\"\n\
+         [[switch.tenant.service.backend]]\nname = \"red1\"\n\
+         [[switch.tenant.service]]\nname = \"far\"\naddress = \"{FAR}:{PORT}\"\ncheck = \"tcp\"\n\
+         [[switch.tenant.service.backend]]\nname = \"two\"\nip = \"{TWO}\"\nmac = \"02:00:00:00:08:02\"\n\
+         [[switch.tenant]]\nname = \"blue\"\n"
+    );
+    let one = over(&host("1", "2")).replace("[[switch.tenant]]\nname = \"blue\"\n", &services);
+    let known = format!(
+        "service = [{{ name = \"web\", tenant = \"red\", address = \"{SERVICE}\" }}, \
+         {{ name = \"far\", tenant = \"red\", address = \"{FAR}\" }}]\n"
+    );
+    [one, over(&host("2", "1")) + &known]
+}
+
+/// A server in tenant red: it answers each byte with two, and a zero with 4 MiB.
+fn serve(bed: &Bed, address: Ipv4Addr) {
+    let listener = bed.space("red").run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let Ok(mut connection) = connection else { return };
+            std::thread::spawn(move || {
+                let (mut byte, letter) = ([0; 1], address.octets()[3]);
+                while connection.read_exact(&mut byte).is_ok() {
+                    let answer = if byte[0] == 0 { vec![letter; LONG] } else { vec![letter, byte[0]] };
+                    if connection.write_all(&answer).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+const LONG: usize = 4 << 20;
+
+fn served_through_tunnels(beds: &[Bed; 2], over: fn(&str) -> String) {
+    let ([one, two], texts) = (beds, serving(over));
+    let (mut first, mut second) = (one.start(&texts[0]), two.start(&texts[1]));
+    soon("both know the way", || knows_the_way(one) && knows_the_way(two));
+    serve(one, ONE);
+    serve(two, TWO);
+    let backend =
+        |daemon: &Daemon, service: usize| daemon.show_part("services")["services"][service]["backends"][0].clone();
+    // Who is well is asked through the tunnel too.
+    for service in 0..2 {
+        soon("the backend is well", || {
+            let backend = backend(&first, service);
+            backend["state"] == "up" && backend["checks"].as_u64() > backend["failed_checks"].as_u64()
+        });
+    }
+    two.space("red").run(|| ping("10.8.0.100")).unwrap();
+    let connect = |bed: &Bed, to: Ipv4Addr| {
+        let stream = bed.space("red").run(|| TcpStream::connect((to, PORT)).unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    };
+    let (mut there, mut here) = (connect(two, SERVICE), connect(one, FAR));
+    let mut go_on = |byte| {
+        assert_eq!((ask(&mut there, byte), ask(&mut here, byte)), (1, 2));
+        for (stream, letter) in [(&mut there, 1), (&mut here, 2)] {
+            stream.write_all(&[0]).unwrap();
+            let mut long = vec![0; LONG];
+            stream.read_exact(&mut long).unwrap();
+            assert!(long.iter().all(|&byte| byte == letter));
+        }
+    };
+    go_on(1);
+    // The other host knows where the service is: nothing is flooded for it.
+    let mac = first.show_part("services")["services"][0]["mac"].as_str().unwrap().to_owned();
+    let trace = two.run(&["trace", "--from", "s1/red/red1", "--to", &mac, "tcp", "10.8.0.2:4000", "10.8.0.100:7010"]);
+    let trace = String::from_utf8(trace.stdout).unwrap();
+    assert!(trace.contains("host1") || trace.contains("192.0.2.1") || trace.contains("2001:db8::1"), "{trace}");
+    let next = one.take_over(&texts[0]);
+    assert!(first.wait().success(), "{}", first.log());
+    first = next;
+    go_on(2);
+    let next = two.take_over(&texts[1]);
+    assert!(second.wait().success(), "{}", second.log());
+    second = next;
+    go_on(3);
+    for daemon in [&first, &second] {
+        assert_eq!(drops(daemon, "unknown-vtep") + drops(daemon, "bad-vni") + drops(daemon, "malformed"), 0);
+    }
+    // Nobody there may claim the service's address.
+    let claim = "neighbour replace 10.8.0.1 lladdr 02:00:00:00:08:01 dev tap0 nud permanent";
+    two.ip("red", claim).unwrap();
+    two.ip("red", &format!("address add {SERVICE}/24 dev tap0")).unwrap();
+    two.space("red").run(|| UdpSocket::bind((SERVICE, 0)).unwrap().send_to(b"x", (ONE, 9)).unwrap()).unwrap();
+    soon("it is refused", || second.endpoint("red1")["drops"]["spoofed-ipv4"].as_u64() > Some(0));
+    assert!(first.end(Signal::TERM).success() && second.end(Signal::TERM).success());
+}
+
+#[test]
+fn services_are_reached_through_tunnels() {
+    let Some(_turn) = turn("services_are_reached_through_tunnels") else { return };
+    served_through_tunnels(&hosts(), str::to_owned);
+}
+
+#[test]
+fn services_are_reached_through_tunnels_over_ipv6() {
+    let Some(_turn) = turn("services_are_reached_through_tunnels_over_ipv6") else { return };
+    served_through_tunnels(&hosts_over_ipv6(), over_ipv6);
 }
 
 /// The other host is in another network.

@@ -62,7 +62,7 @@ fn own(n: u8, endpoints: &[(&str, Mac)]) -> Own {
         vtep: Some(IpAddr::from([192, 0, 2, n])),
         endpoints: endpoints
             .iter()
-            .map(|&(tenant, mac)| ((tenant.to_owned(), mac), (format!("{tenant}1"), Vec::new())))
+            .map(|&(tenant, mac)| ((tenant.to_owned(), mac), Told { name: format!("{tenant}1"), ..Told::default() }))
             .collect(),
     }
 }
@@ -191,6 +191,47 @@ fn an_away_host_keeps_its_entries_until_somebody_has_the_endpoint_instead() {
     assert!(!a.holds("red", RED) && a.holds("red", BLUE));
     b.read(&store);
     assert!(!b.store_state.outcome().members[0].is_away);
+}
+
+/// A service that several hosts have is looked for at one of them, and at another when that is
+/// away; nobody calls that a contest.
+#[test]
+fn a_service_of_several_hosts_is_at_one_of_them() {
+    let mut store = Fake::default();
+    let web = |n| {
+        let mut own = own(n, &[]);
+        let told = Told { name: "web".to_owned(), ip: vec!["10.0.0.100".to_owned()], is_service: true };
+        own.endpoints.insert(("red".to_owned(), RED), told);
+        own
+    };
+    let (mut a, mut b, mut c) = (Host::new(1, &[]), Host::new(2, &[]), Host::new(3, &[]));
+    a.store_state.set_own(web(1));
+    b.store_state.set_own(web(2));
+    a.settle(&mut store);
+    b.settle(&mut store);
+    let at = |c: &mut Host, store: &mut Fake| {
+        c.settle(store);
+        let members = c.store_state.outcome().members;
+        let has = |known: &&Known| !known.member.services.is_empty();
+        let found: Vec<_> = members.iter().filter(has).collect();
+        assert_eq!(found.len(), 1);
+        let service = &found[0].member.services[0];
+        assert_eq!((service.mac(), service.ips.clone()), (RED, vec![IpAddr::from([10, 0, 0, 100])]));
+        assert!(members.iter().all(|known| known.member.endpoints.is_empty()));
+        found[0].member.name.clone()
+    };
+    assert_eq!(at(&mut c, &mut store), "h1");
+    assert_eq!(b.store_state.outcome().contests, []);
+    store.expire(a.lease);
+    b.settle(&mut store);
+    assert_eq!(at(&mut c, &mut store), "h2");
+    // One that returns has its service for its own clients.
+    a.settle(&mut store);
+    assert_eq!((at(&mut c, &mut store).as_str(), a.store_state.outcome().contests.len()), ("h2", 0));
+    // An endpoint with a service's address is one too many.
+    let mut d = Host::new(4, &[("red", RED)]);
+    d.settle(&mut store);
+    assert_eq!(d.store_state.outcome().contests[0].holder, "h2");
 }
 
 #[test]
