@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// Most addresses of one receiving endpoint that limits are told for; nearly all have one.
 const MOST_ADDRESSES: usize = 4;
 
+/// Most services of one endpoint whose addresses limits are told for.
+const MOST_SERVICES: usize = 4;
+
 /// With so many tenants that have one address, on whatever networks, it is nobody's in the untagged
 /// one: looking through them takes time.
 const MOST_CLAIMS: usize = 16;
@@ -115,6 +118,8 @@ pub(super) struct Endpoint {
     /// What it is called in messages: by the first few of its addresses. None where its addresses
     /// are learned.
     pub addresses: Vec<Mac>,
+    /// Addresses of services whose backend it is: senders on other hosts reach it by these too.
+    pub services: Vec<Mac>,
     pub ingress: Share,
 }
 
@@ -130,6 +135,8 @@ pub struct Directory {
     /// Those of them that are in the untagged network.
     untagged: BTreeMap<Mac, EndpointId>,
     numbers: BTreeMap<Arc<str>, TenantId>,
+    /// The own endpoints behind a service's address.
+    backends: BTreeMap<(TenantId, Mac), Vec<EndpointId>>,
 }
 
 impl Directory {
@@ -156,8 +163,17 @@ impl Directory {
                 directory.untagged.extend(macs.map(|&mac| (mac, EndpointId(id))));
             }
             let addresses = endpoint.identity.macs.iter().take(MOST_ADDRESSES).copied().collect();
-            let endpoint = Endpoint { tenant: endpoint.tenant, addresses, ingress: endpoint.share.ingress };
-            directory.endpoints.set(id, Some(endpoint));
+            let (tenant, ingress) = (endpoint.tenant, endpoint.share.ingress);
+            directory.endpoints.set(id, Some(Endpoint { tenant, addresses, services: Vec::new(), ingress }));
+        }
+        for service in program.services.values() {
+            for id in service.backends.iter().filter_map(|backend| backend.endpoint) {
+                let Some(endpoint) = directory.endpoints.get_mut(id.0) else { continue };
+                if endpoint.services.len() < MOST_SERVICES && !endpoint.services.contains(&service.mac) {
+                    endpoint.services.push(service.mac);
+                    directory.backends.entry((service.tenant, service.mac)).or_default().push(id);
+                }
+            }
         }
         directory
     }
@@ -194,6 +210,12 @@ impl Directory {
         let own = self.numbers.get(tenant).and_then(|&number| self.own.get(&(number, address)));
         let untagged = || self.untagged.get(&address).filter(|_| self.may_share_network(tenant));
         own.or_else(untagged).copied()
+    }
+
+    /// The own endpoints behind the address of a tenant's service.
+    #[must_use]
+    pub fn backends(&self, tenant: TenantId, service: Mac) -> &[EndpointId] {
+        self.backends.get(&(tenant, service)).map_or(&[], Vec::as_slice)
     }
 
     /// The host of who has this address in the network of an own endpoint, as

@@ -54,6 +54,12 @@ fn known(plan: &Plan, cluster: &config::Cluster, hosts: &BTreeMap<u32, Arc<str>>
                 known.place(&member.name, &endpoint.tenant, mac);
             }
         }
+        // Of several hosts with one service, others look for it at the first.
+        for service in &member.services {
+            if known.host_of(&service.tenant, service.mac()).is_none() {
+                known.place(&member.name, &service.tenant, service.mac());
+            }
+        }
     }
     // Last, so that what is here is here, whatever the list says.
     for (&id, host) in hosts {
@@ -64,6 +70,10 @@ fn known(plan: &Plan, cluster: &config::Cluster, hosts: &BTreeMap<u32, Arc<str>>
             for &mac in &endpoint.identity.macs {
                 known.place(host, tenant, mac);
             }
+        }
+        for service in switch.program.services.values() {
+            let Some(tenant) = switch.tenants.get(service.tenant.0) else { continue };
+            known.place(host, tenant, service.mac);
         }
     }
     known

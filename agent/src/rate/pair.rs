@@ -428,6 +428,13 @@ impl Receiver {
         is_unused
     }
 
+    /// What is known of a sender.
+    pub(super) fn pair(&self, from: Mac) -> Option<&Pair> {
+        let sought = key(from);
+        let at = self.pairs.binary_search_by_key(&sought, |pair| pair.key).ok()?;
+        Some(&self.pairs[at])
+    }
+
     /// Takes the limits off that nobody needs; what they were for.
     pub(super) fn take_unused(&mut self, now: Instant) -> Vec<(Mac, Option<u32>)> {
         self.settled = None;

@@ -10,12 +10,12 @@ use super::super::message::{Pair as Word, Say};
 use super::super::meter::Meter;
 use super::super::post::Post;
 use super::pair::{GRACE_NS, Limit};
-use super::{Controller, Directory, Instant, SAMPLE_NS};
+use super::{Controller, Directory, Instant, Receiver, SAMPLE_NS};
 use datapath::program::TenantId;
 use datapath::units::Rate;
+use datapath::wire::Mac;
 use std::cmp::Reverse;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Hosts a second that are told again what they know. With 100 more for what changes it makes the
 /// 500 datagrams a second of a host.
@@ -42,6 +42,10 @@ const GREET_NS: u64 = MAX_LEASE_MS as u64 * 1_000_000;
 /// headroom. So are raises: what noise makes of a few hundred limits.
 const SMALL_CUTS_PART: u64 = 100;
 const SMALL_RAISES_PART: u64 = 32;
+
+/// What a sender to a service may begin with at a backend that does not limit it, as a part of the
+/// link (one in).
+const GROWTH_PART: u64 = 64;
 
 /// How often the hosts that have limits are counted.
 const COUNT_NS: u64 = 250_000_000;
@@ -299,12 +303,13 @@ impl Controller {
                 let phase = |limit: &Limit| receiver.cycle.phase(now, limit.place);
                 let limit = pair.limit.as_deref();
                 let say = Say::Rate(Rate(limit.map_or(u64::MAX, rate)), limit.map_or(0, phase));
-                words(directory, index, pair.from, say)
+                words(directory, index, pair.from, (say, of_service(receivers, directory, pair.from)))
             });
             let mut said = post.write(now, host, lease_ms, most >= Urgency::Soon, words);
             for (nth, &(_, index, at, urgency)) in group.iter().enumerate() {
-                let addresses = directory.endpoints.get(index).map_or(0, |endpoint| endpoint.addresses.len());
-                let Some(left) = said.checked_sub(addresses) else {
+                let endpoint = directory.endpoints.get(index);
+                let words = endpoint.map_or(0, |endpoint| endpoint.addresses.len() + endpoint.services.len());
+                let Some(left) = said.checked_sub(words) else {
                     self.state.owes |= most >= Urgency::Soon;
                     for &(_, index, ..) in &group[nth..] {
                         self.receivers[index as usize].told_until = None;
@@ -353,7 +358,8 @@ impl Controller {
         }
         lifted.sort_unstable();
         for group in lifted.chunk_by(|a, b| a.0 == b.0) {
-            let words = group.iter().flat_map(|&(_, index, from)| words(directory, index, from, Say::Lift));
+            let lift = |_, _| Say::Lift;
+            let words = group.iter().flat_map(|&(_, index, from)| words(directory, index, from, (Say::Lift, lift)));
             post.write(now, group[0].0, self.post.lease_ms(), true, words);
         }
     }
@@ -367,23 +373,51 @@ impl Controller {
         taken.sort_unstable_by_key(|&(_, host)| host);
         for group in taken.chunk_by(|a, b| a.1 == b.1) {
             let Some(host) = group[0].1 else { continue };
-            let words = group.iter().flat_map(|&(from, _)| words(directory, index, from, Say::Lift));
+            let receivers = &self.receivers;
+            let words = group.iter().flat_map(|&(from, _)| {
+                words(directory, index, from, (Say::Lift, of_service(receivers, directory, from)))
+            });
             post.write(now, host, self.post.lease_ms(), false, words);
         }
     }
 }
 
-/// What is said of a sender to an own endpoint: for each of the endpoint's addresses.
-fn words(
-    directory: &Directory,
+/// What is said of a sender to an own endpoint: `say` for each of the endpoint's addresses, and
+/// what `of_service` says of each service whose backend it is.
+fn words<'a>(
+    directory: &'a Directory,
     index: u32,
-    from: datapath::wire::Mac,
-    say: Say,
-) -> impl Iterator<Item = Word<'_>> + use<'_> {
+    from: Mac,
+    (say, of_service): (Say, impl Fn(TenantId, Mac) -> Say + 'a),
+) -> impl Iterator<Item = Word<'a>> {
     let endpoint = directory.endpoints.get(index);
-    let tenant: Option<&Arc<str>> = endpoint.and_then(|e| Some(&directory.tenants.get(e.tenant.0)?.name));
-    let addresses = endpoint.map_or(&[][..], |endpoint| &endpoint.addresses);
-    tenant.into_iter().flat_map(move |tenant| addresses.iter().map(move |&to| Word { tenant, to, from, say }))
+    let known = endpoint.and_then(|e| Some((e, &directory.tenants.get(e.tenant.0)?.name)));
+    known.into_iter().flat_map(move |(endpoint, tenant)| {
+        let own = endpoint.addresses.iter().map(move |&to| (to, say));
+        let services: Vec<_> = endpoint.services.iter().map(|&to| (to, of_service(endpoint.tenant, to))).collect();
+        own.chain(services).map(move |(to, say)| Word { tenant, to, from, say })
+    })
+}
+
+/// What is said of a sender to a service: what its backends here take of it together. Who sends to
+/// some that have no limit for it may go on growing there.
+fn of_service<'a>(
+    receivers: &'a [Receiver],
+    directory: &'a Directory,
+    from: Mac,
+) -> impl Fn(TenantId, Mac) -> Say + 'a {
+    let link = directory.link.map_or(0, |link| link.ingress.0);
+    move |tenant, service| {
+        let (mut sum, mut is_limited) = (0u64, false);
+        for backend in directory.backends(tenant, service) {
+            let Some(receiver) = receivers.get(backend.0 as usize) else { continue };
+            let Some(pair) = receiver.pair(from) else { continue };
+            is_limited |= pair.limit.is_some();
+            let grows = || 2 * pair.meter.fast.max(pair.meter.slow) + link / GROWTH_PART;
+            sum = sum.saturating_add(pair.limit.as_ref().map_or_else(grows, |limit| limit.rate));
+        }
+        if is_limited { Say::Rate(Rate(sum), 0) } else { Say::Lift }
+    }
 }
 
 #[cfg(test)]

@@ -6,5 +6,6 @@ mod flat;
 mod flood;
 mod gatekeeper;
 mod scale;
+mod service;
 mod share;
 mod world;

@@ -8,6 +8,7 @@ use agent::events::{Arrival, QueueSample, Toward, Tuning};
 use agent::settings::{ControllerKind, Settings};
 use datapath::guard::Identity;
 use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program, Share, Slots, Tenant, TenantId, Uplink};
+use datapath::service::{Backend, Service};
 use datapath::units::{Both, Instant, Rate};
 use datapath::wire::Mac;
 use sim::random::Random;
@@ -56,6 +57,8 @@ pub struct Flow {
     pub mac: Mac,
     /// The number of its endpoint at its host.
     pub id: EndpointId,
+    /// Where its frames go by their address: to its receiver, or to a service.
+    pub wire_to: Mac,
     /// What its host's switch was told to hold it to, of what it sends to this receiver and to
     /// everyone, in bits a second.
     pair: f64,
@@ -127,10 +130,15 @@ pub struct World {
     sampled: u64,
     random: Random,
     pub lives: u64,
+    /// Endpoints that are backends of the receiving host's service, which is of their tenant.
+    backends: Vec<u32>,
     /// Whose the senders are, where all share the untagged network; else each is of its receiver's
     /// tenant.
     guests: Option<&'static str>,
 }
+
+/// The address of the service, where there is one.
+pub const SERVICE: Mac = Mac([2, 0, 0, 3, 0, 0]);
 
 /// The address of a receiving endpoint.
 pub fn receiver_mac(endpoint: u32) -> Mac {
@@ -175,6 +183,7 @@ impl World {
             heeds: true,
             mac: sender_mac(index),
             id: EndpointId(flows[..index].iter().filter(|other| other.0 == host).count() as u32),
+            wire_to: receiver_mac(to),
             pair: f64::INFINITY,
             all: f64::INFINITY,
             sent: 0.0,
@@ -202,6 +211,7 @@ impl World {
             sampled: 1_000_000_000,
             random: Random::new(7),
             lives: 1,
+            backends: Vec::new(),
             guests: None,
         };
         world.agents = (0..hosts).map(|host| world.agent(host)).collect();
@@ -216,6 +226,24 @@ impl World {
         self
     }
 
+    /// The same with a service of which these endpoints are the backends. Who sends to them sends to
+    /// the service; a sender of several flows is one endpoint.
+    pub fn serving(mut self, backends: &[u32]) -> World {
+        self.backends = backends.to_vec();
+        for at in 0..self.flows.len() {
+            if !backends.contains(&self.flows[at].to) {
+                continue;
+            }
+            self.flows[at].wire_to = SERVICE;
+            let first = self.flows.iter().position(|one| one.host == self.flows[at].host && one.wire_to == SERVICE);
+            let (mac, id) = first
+                .map_or((self.flows[at].mac, self.flows[at].id), |first| (self.flows[first].mac, self.flows[first].id));
+            (self.flows[at].mac, self.flows[at].id) = (mac, id);
+        }
+        self.agents = (0..self.agents.len()).map(|host| self.agent(host)).collect();
+        self
+    }
+
     fn agent(&self, host: usize) -> Agent {
         Agent::new(self.settings, &host_name(host), self.lives, self.directory(host, &self.cluster()))
     }
@@ -225,6 +253,9 @@ impl World {
         let mut cluster = Cluster::default();
         for (index, receiver) in self.receivers.iter().enumerate() {
             cluster.place(&host_name(0), receiver.tenant, receiver_mac(index as u32));
+        }
+        if let Some(&first) = self.backends.first() {
+            cluster.place(&host_name(0), self.receivers[first as usize].tenant, SERVICE);
         }
         for flow in &self.flows {
             let tenant = self.guests.unwrap_or(self.receivers[flow.to as usize].tenant);
@@ -267,9 +298,29 @@ impl World {
                 program.endpoints.push(endpoint(receiver_mac(index as u32), receiver, share));
             }
         }
+        let mut ids = 0;
         for flow in self.flows.iter().filter(|flow| flow.host == host) {
             let receiver = &self.receivers[flow.to as usize];
-            program.endpoints.push(endpoint(flow.mac, receiver, Share::default()));
+            if flow.id.0 == ids {
+                program.endpoints.push(endpoint(flow.mac, receiver, Share::default()));
+            }
+            ids += 1;
+        }
+        if let (0, Some(&first)) = (host, self.backends.first()) {
+            let backend = |&id: &u32| Backend {
+                ipv4: None,
+                ipv6: None,
+                mac: receiver_mac(id),
+                port: None,
+                weight: 1,
+                drain_ns: 0,
+                cores: 1,
+                max_connections: None,
+                endpoint: Some(EndpointId(id)),
+            };
+            let tenant = program.endpoints[first as usize].tenant;
+            let backends = self.backends.iter().map(backend).collect();
+            program.services.push(Service { tenant, mac: SERVICE, backends, ..Service::default() });
         }
         Directory::new(Arc::new(cluster.clone()), &program, &names)
     }
@@ -333,9 +384,19 @@ impl World {
         }
     }
 
+    /// The part of what is let through toward a service that a flow has, of all that its sender has
+    /// there.
+    fn part(&self, index: usize) -> f64 {
+        let wanted = |flow: &Flow| if let Load::Open(rate) = flow.load { rate } else { 0.0 };
+        let flow = &self.flows[index];
+        let beside = self.flows.iter().filter(|other| other.wire_to == SERVICE && other.mac == flow.mac);
+        let all: f64 = beside.map(wanted).sum();
+        if flow.wire_to == SERVICE && all > 0.0 { wanted(flow) / all } else { 1.0 }
+    }
+
     /// Bytes that a flow sends in this step.
     fn offer(&mut self, index: usize) -> f64 {
-        let limit = self.limit(index).unwrap_or(f64::INFINITY).min(LINK);
+        let limit = self.limit(index).map_or(f64::INFINITY, |limit| limit * self.part(index)).min(LINK);
         let now = self.now;
         let flow = &mut self.flows[index];
         let limit = if flow.heeds { limit } else { LINK };
@@ -480,7 +541,7 @@ impl World {
             let held = rate.map_or(f64::INFINITY, |rate| rate.0 as f64);
             for flow in self.flows.iter_mut().filter(|flow| flow.host == host && flow.id == from) {
                 match to {
-                    Toward::Address(to) if to == receiver_mac(flow.to) => flow.pair = held,
+                    Toward::Address(to) if to == flow.wire_to => flow.pair = held,
                     Toward::Address(_) => {}
                     Toward::Everyone => flow.all = held,
                 }

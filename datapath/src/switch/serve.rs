@@ -205,7 +205,9 @@ impl Switch {
                 false => self.refuse(pool, now, &key, from, frame),
             };
             let done = match (served, from) {
-                (Ok(Served::On(frame, may_return)), Some(from)) => self.go_on(pool, now, from, frame, may_return),
+                (Ok(Served::On(frame, may_return)), Some(from)) => {
+                    self.go_on(pool, now, (from, None), frame, may_return)
+                }
                 (Ok(Served::On(frame, _)), None) => self.go_inside(pool, now, network, frame),
                 (Ok(Served::Answer(answer)), from) => {
                     self.send_answer(pool, now, (network, from), answer);

@@ -117,6 +117,10 @@ pub struct Flood {
 impl Flood {
     /// So many datagrams of 1400 bytes each millisecond, to 10.8.0.1.
     pub fn new(bed: &Bed, space: &str, per_ms: u32) -> Flood {
+        Flood::to(bed, space, per_ms, RECEIVER)
+    }
+
+    fn to(bed: &Bed, space: &str, per_ms: u32, receiver: Ipv4Addr) -> Flood {
         let stop = Arc::new(AtomicBool::new(false));
         let (space, stopped) = (bed.space(space), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
@@ -124,7 +128,7 @@ impl Flood {
             while !stopped.load(Ordering::Relaxed) {
                 for _ in 0..per_ms {
                     // Refused while nobody has answered ARP yet, or the queue is full.
-                    let _ = socket.send_to(&[0; 1400], (RECEIVER, 9));
+                    let _ = socket.send_to(&[0; 1400], (receiver, 9));
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -204,6 +208,37 @@ fn a_flood_in_a_tunnel_is_held_where_it_is_sent() {
     soon("drops are named", || daemon.endpoint("blue3")["drops"]["pair-limit"].as_u64().unwrap_or(0) > 0);
     let reply = bed.run(&["show", "tunnels"]);
     assert!(String::from_utf8_lossy(&reply.stdout).contains("over link://w1/a (up"));
+}
+
+/// A service has no endpoint's address: what is sent to it is held all the same, for the backend
+/// that receives it, in a VLAN and in a tunnel.
+#[test]
+fn a_flood_toward_a_service_is_held_where_it_is_sent() {
+    let Some(_turn) = turn("a_flood_toward_a_service_is_held_where_it_is_sent") else { return };
+    let service = "[[switch.tenant.service]]\nname = \"sink\"\naddress = \"udp://10.8.0.100:9\"\n\
+                   backend = [{ name = \"blue1\" }]\n[[switch]]\nname = \"h2\"\n";
+    let in_vlan = hosts("rate").replace("[[switch]]\nname = \"h2\"\n", service);
+    let mut in_tunnel = in_vlan.replace("vlan =", "vni =");
+    for host in 1..=3 {
+        let port = format!("port = \"link://w{host}/a\"\n");
+        in_tunnel = in_tunnel.replace(&port, &format!("{port}vtep = \"192.0.2.{host}\"\n"));
+    }
+    for text in [in_vlan, in_tunnel] {
+        let bed = Bed::new(&NAMES);
+        let daemon = bed.start(&text);
+        let victim = Flood::new(&bed, "red2", 1);
+        let flood = Flood::to(&bed, "blue3", 5, Ipv4Addr::new(10, 8, 0, 100));
+        soon("the flood is held", || is_held(&bed));
+        // Where its limit is one toward the service.
+        let before = || daemon.endpoint("blue3")["drops"]["pair-limit"].as_u64().unwrap_or(0);
+        soon("drops are named", || before() > 0);
+        let mac = daemon.show_part("services")["services"][0]["mac"].clone();
+        let own = agent(&bed, "h3")["limited"].as_array().cloned().unwrap_or_default();
+        assert!(own.iter().any(|limit| limit["to"] == mac), "{own:?}");
+        drop(flood);
+        drop(victim);
+        soon("nobody is limited any more", || nobody_is_limited(&bed));
+    }
 }
 
 #[test]

@@ -1,0 +1,49 @@
+//! Senders that reach their receivers by a service: what they are held to is told for its address.
+
+use crate::world::{FABRIC, Load, MBIT, MS, Receiver, SERVICE, World};
+use agent::events::Toward;
+
+const GUARANTEE: f64 = 735.0;
+
+/// A victim within its guarantee, and a service of another tenant with two backends that have the
+/// rest, which `senders` flood.
+fn world(senders: usize) -> World {
+    let receivers = [Receiver::of("a", GUARANTEE), Receiver::of("b", 122.0), Receiver::of("b", 122.0)];
+    let mut flows = vec![(1, 0, Load::Open(GUARANTEE * MBIT))];
+    flows.extend((0..2 * senders).map(|n| (2 + n / 2, 1 + n as u32 % 2, Load::Open(0.0))));
+    World::new(&receivers, &flows).serving(&[1, 2])
+}
+
+#[test]
+fn a_flood_toward_a_service_is_held_at_its_senders() {
+    for senders in [1, 4, 15] {
+        let mut world = world(senders);
+        world.run(200 * MS);
+        for flow in &mut world.flows[1..] {
+            flow.load = Load::Open(500.0 * MBIT);
+        }
+        let took = world.time_until_restored(0, GUARANTEE * MBIT, 100 * MS);
+        assert!(took.is_some_and(|ns| ns <= 6 * MS), "{senders} senders: {took:?} ns");
+        world.run(100 * MS);
+        assert!(world.limits.keys().any(|(.., to)| *to == Toward::Address(SERVICE)), "{:?}", world.limits);
+        let lost = world.flows[0].lost;
+        let shares = world.shares(500 * MS);
+        assert!(world.standing < 0.2 * FABRIC, "{senders} senders: {} bytes stand in the network", world.standing);
+        assert!(shares[0] >= 0.995 * GUARANTEE * MBIT, "{senders} senders: {shares:?}");
+        assert!(shares[1] + shares[2] >= 0.98 * 244.0 * MBIT, "{senders} senders: {shares:?}");
+        assert!(world.flows[0].lost <= lost, "nothing is lost any more");
+        // One backend has all, then both are silent.
+        for flow in world.flows[1..].iter_mut().skip(1).step_by(2) {
+            flow.load = Load::Open(0.0);
+        }
+        world.run(300 * MS);
+        let shares = world.shares(500 * MS);
+        assert!(shares[0] >= 0.995 * GUARANTEE * MBIT, "{senders} senders, one backend: {shares:?}");
+        assert!(shares[1] >= 0.97 * 244.0 * MBIT, "{senders} senders, one backend: {shares:?}");
+        for flow in &mut world.flows[1..] {
+            flow.load = Load::Open(0.0);
+        }
+        world.run(800 * MS);
+        assert!(world.limits.is_empty(), "{:?}", world.limits);
+    }
+}
