@@ -468,9 +468,8 @@ impl Switch {
         self.go_on(pool, now, (from, own), frame, is_hairpin)
     }
 
-    /// Behind the services' stage, from an endpoint, whose frame had this address. Into a tunnel it
-    /// goes under that one also where it answers for a service: agents of other hosts know who it
-    /// is, and nobody learns from it where the service is.
+    /// Behind the services' stage, from an endpoint, whose frame had this address. Outside it goes
+    /// under that one also where it answers for a service: agents of other hosts know who it is.
     fn go_on(
         &mut self,
         pool: &mut Pool,
@@ -485,7 +484,7 @@ impl Switch {
             Target::Endpoint(to) if to == from && is_hairpin => Route::Neighbour(to),
             target => self.route(now, from, target, seen),
         };
-        if let (Route::Host(_), Some(own)) = (route, own) {
+        if let (Route::Host(_) | Route::Wire { .. }, Some(own)) = (route, own) {
             pool.bytes_mut(&frame)[6..12].copy_from_slice(&own.0);
         }
         self.follow(pool, now, from, route, frame)

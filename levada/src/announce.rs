@@ -5,10 +5,15 @@
 //! learn from its source address, and nobody answers (RFC 903). It goes the way of the endpoint's
 //! own frames, through the guard and under its limits, and may be lost like any of them. So it is
 //! said again a few times ([`PAUSES`]), as long as the endpoint is here.
+//!
+//! A service's address is announced by its switch, by ARP and neighbour discovery: who had it before
+//! may still be in caches. What its backends send outside has their own Ethernet addresses, so that
+//! is said again for as long as it is here ([`REFRESH`]), before switches forget where it is.
 
 use control::plan::Plan;
 use datapath::guard::Identity;
 use datapath::program::{Attachment, PortId};
+use datapath::service::ServiceId;
 use datapath::wire::{Mac, build as messages};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,10 +28,24 @@ const RARP: u16 = 0x8035;
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(250), Duration::from_millis(350)];
 
-/// An address that an endpoint has in its tenant.
+/// Between one announcement of a service and the next, later: switches forget an address after 300 s
+/// (IEEE 802.1Q, 8.8.3), and one may be lost.
+const REFRESH: Duration = Duration::from_secs(120);
+
+/// An address that an endpoint or a service has in its tenant.
 type Face = (String, Mac);
-/// The same of all, and where their frames enter: which switch, and which port.
-pub type Faces = BTreeMap<Face, (usize, PortId)>;
+
+/// Who has an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// The endpoint whose frames enter by this port.
+    Endpoint(PortId),
+    /// A service.
+    Service(ServiceId),
+}
+
+/// The same of all, on which switch they are, and whose.
+pub type Faces = BTreeMap<Face, (usize, Whose)>;
 
 /// What has been announced, and is to be announced again.
 #[derive(Default)]
@@ -42,14 +61,15 @@ struct Said {
 impl Announced {
     /// Of those that are `here` now, the faces that are to be announced at `now`, with where. Who
     /// is not here any more will be announced anew if it comes back.
-    pub fn due(&mut self, here: &Faces, now: Instant) -> Vec<(Mac, (usize, PortId))> {
+    pub fn due(&mut self, here: &Faces, now: Instant) -> Vec<(Mac, (usize, Whose))> {
         self.0.retain(|face, _| here.contains_key(face));
         let mut due = Vec::new();
         for (face, &at) in here {
             let said = self.0.entry(face.clone()).or_insert(Said { count: 0, next: Some(now) });
             if said.next.is_some_and(|next| next <= now) {
-                said.next = PAUSES.get(said.count).map(|&pause| now + pause);
-                said.count += 1;
+                let refresh = matches!(at.1, Whose::Service(_)).then_some(REFRESH);
+                said.next = PAUSES.get(said.count).copied().or(refresh).map(|pause| now + pause);
+                said.count = (said.count + 1).min(PAUSES.len());
                 due.push((face.1, at));
             }
         }
@@ -62,7 +82,8 @@ impl Announced {
     }
 }
 
-/// The declared addresses of a plan that are reached over an uplink.
+/// The declared addresses of a plan that are reached over an uplink, and those of its services that
+/// switches outside have to learn.
 pub fn faces(plan: &Plan) -> Faces {
     let mut faces = Faces::new();
     for (number, switch) in plan.switches.iter().filter(|(_, switch)| switch.program.uplink.is_some()) {
@@ -72,7 +93,17 @@ pub fn faces(plan: &Plan) -> Faces {
                 switch.program.tenants.get(tenant).is_some_and(|tenant| tenant.attachment != Attachment::Isolated);
             let Some(name) = switch.tenants.get(tenant).filter(|_| is_attached) else { continue };
             for &mac in &endpoint.identity.macs {
-                faces.insert((name.clone(), mac), (number as usize, endpoint.port));
+                faces.insert((name.clone(), mac), (number as usize, Whose::Endpoint(endpoint.port)));
+            }
+        }
+        for (id, service) in switch.program.services.iter() {
+            let tenant = service.tenant.0;
+            let attachment = switch.program.tenants.get(tenant).map(|tenant| tenant.attachment);
+            // Through tunnels it is known by the directory.
+            if let (Some(Attachment::Vlan(_) | Attachment::Untagged), Some(name)) =
+                (attachment, switch.tenants.get(tenant))
+            {
+                faces.insert((name.clone(), service.mac), (number as usize, Whose::Service(ServiceId(id))));
             }
         }
     }
@@ -129,8 +160,8 @@ mod tests {
     fn what_has_come_is_said_a_few_times() {
         let begin = Instant::now();
         let face = |last| ("red".to_owned(), Mac([2, 0, 0, 0, 0, last]));
-        let (one, both): (Faces, Faces) =
-            ([(face(1), (0, PortId(7)))].into(), [(face(1), (0, PortId(7))), (face(2), (0, PortId(8)))].into());
+        let at = |port| (0, Whose::Endpoint(PortId(port)));
+        let (one, both): (Faces, Faces) = ([(face(1), at(7))].into(), [(face(1), at(7)), (face(2), at(8))].into());
         let mut announced = Announced::default();
         let mut said = Vec::new();
         for ms in (0..3000).step_by(10) {
@@ -140,12 +171,26 @@ mod tests {
             let next = announced.next();
             let due = announced.due(here, now);
             assert!(due.is_empty() || ms == 100 || ms == 2000 || next.is_none_or(|next| next <= now));
-            said.extend(due.into_iter().map(|(mac, (_, port))| (ms, mac.0[5], port.0)));
+            said.extend(due.into_iter().map(|(mac, (_, whose))| (ms, mac.0[5], whose)));
         }
         let of = |last: u8| said.iter().filter(|said| said.1 == last).map(|said| said.0).collect::<Vec<_>>();
         assert_eq!(of(1), [0, 50, 200, 450, 800]);
         assert_eq!(of(2), [100, 150, 300, 2000, 2050, 2200, 2450, 2800]);
-        assert!(said.iter().all(|&(_, last, port)| port == u32::from(last) + 6));
+        assert!(said.iter().all(|&(_, last, whose)| whose == at(u32::from(last) + 6).1));
         assert_eq!(announced.next(), None);
+    }
+
+    /// A service is said again for as long as it is here.
+    #[test]
+    fn a_service_is_not_forgotten() {
+        let begin = Instant::now();
+        let here: Faces = [(("red".to_owned(), Mac([2; 6])), (0, Whose::Service(ServiceId(3))))].into();
+        let mut announced = Announced::default();
+        let said: Vec<u64> = (0..600_000)
+            .step_by(50)
+            .filter(|&ms| !announced.due(&here, begin + Duration::from_millis(ms)).is_empty())
+            .collect();
+        assert_eq!(said, [0, 50, 200, 450, 800, 120_800, 240_800, 360_800, 480_800]);
+        assert!(announced.due(&Faces::new(), begin).is_empty() && announced.next().is_none());
     }
 }

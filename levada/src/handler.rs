@@ -7,7 +7,7 @@ mod tables;
 mod trace;
 mod vcc;
 
-use crate::announce::{self, Announced};
+use crate::announce::{self, Announced, Whose};
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};
 use crate::door::Door;
 use crate::log::{Level, Log};
@@ -247,9 +247,16 @@ impl Handler {
     /// Says for endpoints that have come here that they have.
     fn announce(&self) {
         let mut here = announce::faces(&self.facts().plan);
-        here.retain(|(tenant, mac), _| self.membership.holds(tenant, *mac).unwrap_or(false));
-        for (mac, (switch, port)) in lock(&self.announced).due(&here, Instant::now()) {
-            let _ = self.inbox.try_send(Request::Speak { switch, port, bytes: announce::frame(mac) });
+        here.retain(|(tenant, mac), (_, whose)| {
+            // An endpoint moves only between hosts of a cluster; a service may have been another's.
+            let alone = matches!(whose, Whose::Service(_));
+            self.membership.holds(tenant, *mac).unwrap_or(alone)
+        });
+        for (mac, (switch, whose)) in lock(&self.announced).due(&here, Instant::now()) {
+            let _ = self.inbox.try_send(match whose {
+                Whose::Endpoint(port) => Request::Speak { switch, port, bytes: announce::frame(mac) },
+                Whose::Service(service) => Request::Announce { switch, service },
+            });
         }
         self.herald.notify_one();
     }

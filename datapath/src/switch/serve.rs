@@ -17,7 +17,8 @@ use crate::service::{
 };
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
-use crate::wire::{L4, Layout};
+use crate::wire::{L4, Layout, build};
+use core::net::IpAddr;
 
 /// What became of a frame at the services' stage.
 pub(super) enum Served {
@@ -380,6 +381,37 @@ impl Switch {
             None => drop(self.answer_outside(pool, now, network_of(tenant, attachment), frame)),
         }
         true
+    }
+
+    /// Says outside where a service is, by an ARP announcement (RFC 5227, section 3) or an
+    /// unsolicited neighbour advertisement (RFC 4861, section 7.2.6) for each of its addresses:
+    /// switches there learn its Ethernet address from nothing that its backends send. Nothing is
+    /// said into tunnels.
+    pub fn announce_service(&mut self, pool: &mut Pool, now: Instant, id: ServiceId) {
+        let Some(service) = self.program.services.get(id.0) else { return };
+        let Some(tenant) = self.program.tenants.get(service.tenant.0) else { return };
+        let (network, mac) = (network_of(service.tenant, tenant.attachment), service.mac);
+        let vlan = match self.forward.outside(network) {
+            Some(Outside::Vlan(vlan)) => Some(vlan),
+            Some(Outside::Untagged) => None,
+            Some(Outside::Tunnels) | None => return,
+        };
+        let mut ips: Vec<IpAddr> = service.addresses.iter().map(|address| address.ip).collect();
+        ips.sort_unstable();
+        ips.dedup();
+        for ip in ips {
+            let build = match ip {
+                IpAddr::V4(ip) => build::arp_request(mac, ip, ip),
+                IpAddr::V6(ip) => build::unsolicited_advertisement(mac, ip),
+            };
+            let build = vlan.into_iter().fold(build, |build, vlan| build.vlan(vlan));
+            let Some(frame) = build.frame(pool) else { return };
+            match parse(pool, &frame) {
+                // What cannot leave is said again.
+                Ok(()) => drop(self.answer_outside(pool, now, network, frame)),
+                Err(_) => pool.free(frame),
+            }
+        }
     }
 
     /// An answer to somebody outside leaves by the uplink, with the tag that its question had, or

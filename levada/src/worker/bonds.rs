@@ -11,11 +11,12 @@ use control::bond::{Command, LinkState, Notices, Policy, Settings};
 use datapath::bond::hello::HelloKey;
 use datapath::bond::{Duplex, MemberId, MemberState, Mode, Negotiated, Plain};
 use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program};
+use datapath::service::ServiceId;
 use datapath::switch::MemberView;
 use datapath::units::{Instant, Rate};
 use std::ops::Range;
 
-/// Endpoints in a round of notices: some 20 us of the worker's time.
+/// Endpoints and services in a round of notices: some 20 us of the worker's time.
 const STEP: u32 = 8;
 /// Between one membership query and the next, in nanoseconds: Linux's.
 const QUERY_NS: u64 = 200_000_000;
@@ -282,13 +283,19 @@ impl Worker {
         news.into_iter().for_each(|news| self.tell(index, news));
     }
 
-    /// Announces some of the addresses behind a bond, as if their owners did, from their own ports;
-    /// and asks some endpoints which groups they receive, so that they say it over the member that
+    /// Announces some of the addresses behind a bond, as if their owners did, from their own ports,
+    /// and services' after them; and asks some endpoints which groups they receive, so that they say it over the member that
     /// carries this now.
     fn say_behind(&mut self, index: usize, now: Instant) {
         let SwitchSlot { switch, bond: Some(bond), touched, .. } = &mut self.switch_slots[index] else { return };
         let all = switch.program().endpoints.len() as u32;
-        for id in Passes::step(&mut bond.announcing, all, now, bond.notices.gap_ns) {
+        let services = switch.program().services.len() as u32;
+        for id in Passes::step(&mut bond.announcing, all + services, now, bond.notices.gap_ns) {
+            if id >= all {
+                switch.announce_service(&mut self.pool, now, ServiceId(id - all));
+                *touched = true;
+                continue;
+            }
             let Some(port) = behind(switch.program(), EndpointId(id)).map(|endpoint| endpoint.port) else { continue };
             let identity = &switch.program().endpoints[id as usize].identity;
             for frame in announce::all(identity) {

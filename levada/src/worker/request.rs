@@ -196,6 +196,13 @@ pub enum Request {
         /// The frame.
         bytes: Vec<u8>,
     },
+    /// Say outside where a service is.
+    Announce {
+        /// Number of the switch.
+        switch: usize,
+        /// The service.
+        service: ServiceId,
+    },
     /// Say what agents are doing.
     Agents {
         /// To whom. Has room for one.
@@ -263,6 +270,12 @@ impl Worker {
             Request::Heard { from, datagram } => self.receive(&from, &datagram),
             Request::Voice(voice) => self.set_voice(voice),
             Request::Speak { switch, port, bytes } => self.speak(switch, port, &bytes),
+            Request::Announce { switch, service } => {
+                if let Some(switch_slot) = self.switch_slots.get_mut(switch) {
+                    switch_slot.switch.announce_service(&mut self.pool, self.outside.now, service);
+                    switch_slot.touched = true;
+                }
+            }
             Request::Agents { reply } => {
                 let _ = reply.try_send(self.agents_report());
             }

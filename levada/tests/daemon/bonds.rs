@@ -470,13 +470,14 @@ fn listen(bed: &Bed, cable: &str) -> Packet {
     Packet::open(&place).unwrap()
 }
 
-/// What has come to it, by what it says: `rarp`, `arp`, `nd`, `igmp`, `mld`.
+/// What has come to it of the endpoint, by what it says: `rarp`, `arp`, `nd`, `igmp`, `mld`; and of
+/// the service: `its arp`, `its nd`.
 fn said(packet: &mut Packet, pool: &mut Pool) -> BTreeSet<&'static str> {
     let (mut said, mut frames) = (BTreeSet::new(), Vec::new());
     packet.rx(pool, 128, &mut frames).unwrap();
     for frame in frames {
         let bytes = pool.bytes(&frame);
-        let mine = bytes[6..12] == [2, 0, 0, 0, 5, 1];
+        let [mine, its] = [1, 0x64].map(|last| bytes[6..12] == [2, 0, 0, 0, 5, last]);
         let what = match (&bytes[12..14], bytes.get(14 + 6), bytes.get(14 + 9), bytes.get(14 + 40), bytes.get(14 + 48))
         {
             ([0x80, 0x35], ..) => "rarp",
@@ -487,9 +488,11 @@ fn said(packet: &mut Packet, pool: &mut Pool) -> BTreeSet<&'static str> {
             ([0x86, 0xdd], Some(58), _, Some(136), _) => "nd",
             _ => "",
         };
-        if mine && !what.is_empty() {
-            said.insert(what);
-        }
+        match what {
+            "arp" if its => said.insert("its arp"),
+            "nd" if its => said.insert("its nd"),
+            what => mine && !what.is_empty() && said.insert(what),
+        };
         pool.free(frame);
     }
     said
@@ -504,8 +507,17 @@ fn a_failover_says_where_addresses_are_and_groups_are_received() {
     let text = text(1, "active-backup")
         .replace("hold = \"100 ms\"", "resend_igmp = 3\nnum_grat_arp = 2")
         .replace("vlan = 10", "vlan = \"untagged\"")
-        + "ip = [\"10.0.0.1\", \"2001:db8::1\"]\nipv6 = true\n";
+        + "ip = [\"10.0.0.1\", \"2001:db8::1\"]\nipv6 = true\n\
+           [[switch.tenant.service]]\nname = \"web\"\nmac = \"02:00:00:00:05:64\"\n\
+           address = [\"10.0.0.100:80\", \"[2001:db8::100]:80\"]\nbackend = [{ name = \"red1\" }]\n";
+    let mut pool = Pool::new(PoolLimits { small: 256, medium: 0, large: 0 });
+    let mut active = listen(&beds[1], "up0");
     let one = beds[0].start(&text);
+    let mut all = BTreeSet::new();
+    soon("where the service is, is said as it comes", || {
+        all.extend(said(&mut active, &mut pool));
+        all.contains("its arp") && all.contains("its nd")
+    });
     soon("a member is active", || bond(&one)["active"] == "up0");
     let group = Ipv4Addr::new(239, 1, 2, 3);
     let _receiver = beds[0].space("red").run(|| {
@@ -515,14 +527,13 @@ fn a_failover_says_where_addresses_are_and_groups_are_received() {
     });
     // Its first reports are over.
     std::thread::sleep(Duration::from_secs(2));
-    let mut pool = Pool::new(PoolLimits { small: 256, medium: 0, large: 0 });
     let mut backup = listen(&beds[1], "up1");
     said(&mut backup, &mut pool);
     beds[0].ip("host", "link set up0 down").unwrap();
     let mut all = BTreeSet::new();
     soon("all is said over the other cable", || {
         all.extend(said(&mut backup, &mut pool));
-        all.len() == 5
+        all.len() == 7
     });
-    assert_eq!(all, ["arp", "igmp", "mld", "nd", "rarp"].into());
+    assert_eq!(all, ["arp", "igmp", "its arp", "its nd", "mld", "nd", "rarp"].into());
 }

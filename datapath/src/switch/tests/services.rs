@@ -200,8 +200,37 @@ fn a_client_outside_is_answered_in_its_vlan() {
     let (port, bytes) = rig.one(0, &far(tcp((77, 5), (100, 80), SYN, (1, 0))));
     assert_eq!((port, bytes), (2, tcp((77, 5), (2, 8080), SYN, (1, 0)).bytes()));
     let (port, bytes) = rig.one(2, &tcp((2, 8080), (77, 5), SYN_ACK, (9, 2)));
-    let wanted = far(eth(MAC, mac(77)).ipv4(ip(100), ip(77)).tcp(80, 5, 9).ack(2, 1000).flags(SYN_ACK));
+    // Under the backend's own Ethernet address: switches outside learn the service's from what is
+    // announced.
+    let wanted = far(eth(mac(2), mac(77)).ipv4(ip(100), ip(77)).tcp(80, 5, 9).ack(2, 1000).flags(SYN_ACK));
     assert_eq!((port, bytes), (0, wanted.bytes()));
+    rig.switch.announce_service(&mut rig.pool, rig.now, FIRST);
+    let said = [far(build::arp_request(MAC, ip(100), ip(100))), far(build::unsolicited_advertisement(MAC, v6(100)))];
+    assert_eq!(rig.drain(), said.each_ref().map(|said| (0, said.bytes())));
+    // What other switches of the network say of it is none of its own.
+    assert_eq!(rig.send(0, &said[0]).0, dropped(Reason::Loop));
+}
+
+#[test]
+fn a_service_is_announced_where_switches_learn_only() {
+    for (attachment, tags) in [
+        (Attachment::Isolated, None),
+        (Attachment::Vxlan(7), None),
+        (Attachment::Untagged, Some(None)),
+        (Attachment::Vlan(9), Some(Some(9))),
+    ] {
+        let mut rig = Rig::new(&[attachment], &[(0, 2)], |program| {
+            program.services.push(service(Policy::P2c, vec![backend(2, Some(0))]));
+        });
+        rig.switch.announce_service(&mut rig.pool, rig.now, FIRST);
+        let out = rig.drain();
+        assert_eq!(out.len(), if tags.is_some() { 2 } else { 0 }, "{attachment:?}");
+        for (_, bytes) in out {
+            assert_eq!((Some(parse(&bytes).unwrap().vlan), source(&bytes)), (tags, MAC));
+        }
+        rig.switch.announce_service(&mut rig.pool, rig.now, ServiceId(7));
+        assert_eq!(rig.drain(), []);
+    }
 }
 
 #[test]
