@@ -6,9 +6,9 @@
 //! own frames, through the guard and under its limits, and may be lost like any of them. So it is
 //! said again a few times ([`PAUSES`]), as long as the endpoint is here.
 //!
-//! A service's address is announced by its switch, by ARP and neighbour discovery: who had it before
-//! may still be in caches. What its backends send outside has their own Ethernet addresses, so that
-//! is said again for as long as it is here ([`REFRESH`]), before switches forget where it is.
+//! A service's address is announced by its switch, by ARP and neighbour discovery: who had it
+//! before may still be in caches. What its backends send outside has their own Ethernet addresses,
+//! so it is said again for as long as it is here ([`REFRESH`]), before switches forget where it is.
 
 use control::plan::Plan;
 use datapath::guard::Identity;
@@ -28,8 +28,8 @@ const RARP: u16 = 0x8035;
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(250), Duration::from_millis(350)];
 
-/// Between one announcement of a service and the next, later: switches forget an address after 300 s
-/// (IEEE 802.1Q, 8.8.3), and one may be lost.
+/// Between one announcement of a service and the next, later: switches forget an address after
+/// 300 s (IEEE 802.1Q, 8.8.3), and one may be lost.
 const REFRESH: Duration = Duration::from_secs(120);
 
 /// An address that an endpoint or a service has in its tenant.

@@ -226,8 +226,8 @@ impl World {
         self
     }
 
-    /// The same with a service of which these endpoints are the backends. Who sends to them sends to
-    /// the service; a sender of several flows is one endpoint.
+    /// The same with a service of which these endpoints are the backends. Who sends to them sends
+    /// to the service; a sender of several flows is one endpoint.
     pub fn serving(mut self, backends: &[u32]) -> World {
         self.backends = backends.to_vec();
         for at in 0..self.flows.len() {

@@ -284,8 +284,8 @@ impl Worker {
     }
 
     /// Announces some of the addresses behind a bond, as if their owners did, from their own ports,
-    /// and services' after them; and asks some endpoints which groups they receive, so that they say it over the member that
-    /// carries this now.
+    /// and services' after them; and asks some endpoints which groups they receive, so that they
+    /// say it over the member that carries this now.
     fn say_behind(&mut self, index: usize, now: Instant) {
         let SwitchSlot { switch, bond: Some(bond), touched, .. } = &mut self.switch_slots[index] else { return };
         let all = switch.program().endpoints.len() as u32;

@@ -3,7 +3,7 @@
 
 use crate::testbed::{Bed, soon, turn};
 use serde_json::Value;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -108,6 +108,14 @@ fn hosts(controller: &str) -> String {
     HOSTS.replace("#CONTROLLER\n", &format!("controller = \"{controller}\"\n"))
 }
 
+/// The same hosts, whose tenants reach each other through tunnels.
+fn in_tunnels(text: &str) -> String {
+    (1..=3).fold(text.replace("vlan =", "vni ="), |text, host| {
+        let port = format!("port = \"link://w{host}/a\"\n");
+        text.replace(&port, &format!("{port}vtep = \"192.0.2.{host}\"\n"))
+    })
+}
+
 /// Datagrams at a rate until dropped.
 pub struct Flood {
     stop: Arc<AtomicBool>,
@@ -121,14 +129,18 @@ impl Flood {
     }
 
     fn to(bed: &Bed, space: &str, per_ms: u32, receiver: Ipv4Addr) -> Flood {
+        let socket = bed.space(space).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+        Flood::by(socket, per_ms, (receiver, 9).into())
+    }
+
+    fn by(socket: UdpSocket, per_ms: u32, receiver: SocketAddr) -> Flood {
         let stop = Arc::new(AtomicBool::new(false));
-        let (space, stopped) = (bed.space(space), Arc::clone(&stop));
+        let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let socket = space.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
             while !stopped.load(Ordering::Relaxed) {
                 for _ in 0..per_ms {
                     // Refused while nobody has answered ARP yet, or the queue is full.
-                    let _ = socket.send_to(&[0; 1400], (receiver, 9));
+                    let _ = socket.send_to(&[0; 1400], receiver);
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -196,12 +208,7 @@ fn a_flood_from_another_host_is_held_there_and_freed_when_it_is_over() {
 fn a_flood_in_a_tunnel_is_held_where_it_is_sent() {
     let Some(_turn) = turn("a_flood_in_a_tunnel_is_held_where_it_is_sent") else { return };
     let bed = Bed::new(&NAMES);
-    let mut text = hosts("rate").replace("vlan =", "vni =");
-    for host in 1..=3 {
-        let port = format!("port = \"link://w{host}/a\"\n");
-        text = text.replace(&port, &format!("{port}vtep = \"192.0.2.{host}\"\n"));
-    }
-    let daemon = bed.start(&text);
+    let daemon = bed.start(&in_tunnels(&hosts("rate")));
     let _victim = Flood::new(&bed, "red2", 1);
     let _flood = Flood::new(&bed, "blue3", 5);
     soon("the flood is held", || is_held(&bed));
@@ -218,12 +225,7 @@ fn a_flood_toward_a_service_is_held_where_it_is_sent() {
     let service = "[[switch.tenant.service]]\nname = \"sink\"\naddress = \"udp://10.8.0.100:9\"\n\
                    backend = [{ name = \"blue1\" }]\n[[switch]]\nname = \"h2\"\n";
     let in_vlan = hosts("rate").replace("[[switch]]\nname = \"h2\"\n", service);
-    let mut in_tunnel = in_vlan.replace("vlan =", "vni =");
-    for host in 1..=3 {
-        let port = format!("port = \"link://w{host}/a\"\n");
-        in_tunnel = in_tunnel.replace(&port, &format!("{port}vtep = \"192.0.2.{host}\"\n"));
-    }
-    for text in [in_vlan, in_tunnel] {
+    for text in [in_vlan.clone(), in_tunnels(&in_vlan)] {
         let bed = Bed::new(&NAMES);
         let daemon = bed.start(&text);
         let victim = Flood::new(&bed, "red2", 1);
@@ -238,6 +240,38 @@ fn a_flood_toward_a_service_is_held_where_it_is_sent() {
         drop(flood);
         drop(victim);
         soon("nobody is limited any more", || nobody_is_limited(&bed));
+    }
+}
+
+/// And what a service answers is held where its backend sends it.
+#[test]
+fn a_flood_of_a_service_is_held_where_it_is_sent() {
+    let Some(_turn) = turn("a_flood_of_a_service_is_held_where_it_is_sent") else { return };
+    let service = "[[switch.tenant.service]]\nname = \"source\"\naddress = \"udp://10.8.0.100:9\"\n\
+                   backend = [{ name = \"blue3\" }]\n[[switch]]\nname = \"fabric\"\n";
+    let in_vlan = hosts("rate").replace("[[switch]]\nname = \"fabric\"\n", service);
+    for text in [in_vlan.clone(), in_tunnels(&in_vlan)] {
+        let bed = Bed::new(&NAMES);
+        let daemon = bed.start(&text);
+        let _victim = Flood::new(&bed, "red2", 1);
+        let at = |space: &str, port: u16| {
+            let socket = bed.space(space).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap()).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            socket
+        };
+        let (server, client) = (at("blue3", 9), at("blue1", 0));
+        let mut asked = None;
+        soon("the service is asked", || {
+            let _ = client.send_to(b"more", (Ipv4Addr::new(10, 8, 0, 100), 9));
+            asked = server.recv_from(&mut [0; 4]).ok().map(|(_, from)| from);
+            asked.is_some()
+        });
+        let _flood = Flood::by(server, 5, asked.unwrap());
+        soon("the service answers", || {
+            client.recv_from(&mut [0; 1400]).is_ok_and(|(_, from)| from.to_string() == "10.8.0.100:9")
+        });
+        soon("the flood is held", || is_held(&bed));
+        soon("drops are named", || daemon.endpoint("blue3")["drops"]["pair-limit"].as_u64().unwrap_or(0) > 0);
     }
 }
 
