@@ -298,13 +298,11 @@ impl World {
                 program.endpoints.push(endpoint(receiver_mac(index as u32), receiver, share));
             }
         }
-        let mut ids = 0;
-        for flow in self.flows.iter().filter(|flow| flow.host == host) {
+        for (flow, id) in self.flows.iter().filter(|flow| flow.host == host).zip(0..) {
             let receiver = &self.receivers[flow.to as usize];
-            if flow.id.0 == ids {
+            if flow.id == EndpointId(id) {
                 program.endpoints.push(endpoint(flow.mac, receiver, Share::default()));
             }
-            ids += 1;
         }
         if let (0, Some(&first)) = (host, self.backends.first()) {
             let backend = |&id: &u32| Backend {
