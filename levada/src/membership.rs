@@ -24,6 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 use time::OffsetDateTime;
 
+/// Services of a member that are shown.
+const MOST_SERVICES: usize = 256;
+
 /// The membership; there may be no cluster.
 pub struct Membership {
     log: Log,
@@ -265,6 +268,9 @@ pub struct MemberReport {
     pub address: String,
     /// Endpoints that it has.
     pub endpoints: u64,
+    /// Its services: `TENANT/NAME` of the first 256 that others look for there.
+    #[serde(default)]
+    pub services: Vec<String>,
     /// Where it is known from: `file` or `etcd`.
     pub known_from: String,
     /// Whether the store has not heard of its daemon for longer than a lease; `null`: the file
@@ -349,6 +355,10 @@ fn member_report(name: &str, host: &Host, member: Option<&Member>, known: Option
         name: name.to_owned(),
         address: host.address.to_string(),
         endpoints: member.map_or(0, |member| member.endpoints.len() as u64),
+        services: member.map_or_else(Vec::new, |member| {
+            let named = member.services.iter().map(|service| format!("{}/{}", service.tenant, service.name));
+            named.take(MOST_SERVICES).collect()
+        }),
         known_from: if known.is_some() { "etcd" } else { "file" }.to_owned(),
         away: known.map(|known| known.is_away),
         outgoing_ns: ns(host.outgoing),

@@ -332,6 +332,8 @@ fn a_daemon_follows_its_configuration_and_its_certificates() {
     lab.until("d", "it knows h3", |c| {
         c["members"][1]["name"] == "h3" && c["members"][0]["address"] == "192.0.2.9:7370"
     });
+    change(&["set", "member", "h3", r#"service=[{"name": "web", "tenant": "red", "address": "10.0.0.100"}]"#]);
+    lab.until("d", "it knows h3's service", |c| c["members"][1]["services"] == serde_json::json!(["red/web"]));
     change(&["set", "cluster", "controller=gatekeeper", "sample=5 ms"]);
     lab.until("d", "the controller", |c| c["controller"] == "gatekeeper" && c["up"] == true);
     let text = lab.levada(&["show", "cluster"], b"");

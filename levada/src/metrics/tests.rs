@@ -146,6 +146,7 @@ fn report() -> Report {
 
 fn cluster() -> ClusterReply {
     let member = |name: &str, sent| MemberReport {
+        services: Vec::new(),
         name: name.to_owned(),
         address: "192.0.2.2:7370".to_owned(),
         endpoints: 1,

@@ -17,6 +17,7 @@ pub fn text(reply: &ClusterReply) -> String {
             "known from",
             "at",
             "endpoints",
+            "services",
             "to it",
             "from it",
             "sent",
@@ -96,13 +97,14 @@ fn store(etcd: &StoreReport) -> String {
     out
 }
 
-fn row(member: &MemberReport) -> [String; 11] {
+fn row(member: &MemberReport) -> [String; 12] {
     let since = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), seconds);
     [
         member.name.clone(),
         member.known_from.clone() + if member.away == Some(true) { ", away" } else { "" },
         member.address.clone(),
         member.endpoints.to_string(),
+        member.services.len().to_string(),
         since(member.outgoing_ns),
         since(member.incoming_ns),
         member.sent.to_string(),
