@@ -45,7 +45,7 @@ use crate::slots::Slots;
 use crate::table::Id;
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
-use crate::wire::{L4, Layout, source};
+use crate::wire::{L4, Layout, Mac, source};
 use affinity::Affinity;
 pub use affinity::ClientState;
 use answer::{Answer, Part};
@@ -149,6 +149,21 @@ impl Services {
     #[inline]
     pub fn are_in(&self, network: Network) -> bool {
         self.fronts.are_in(network)
+    }
+
+    /// Whether a MAC address of a network is a service's.
+    #[must_use]
+    pub fn have_mac(&self, network: Network, mac: Mac) -> bool {
+        self.fronts.has_mac(network, mac)
+    }
+
+    /// An endpoint behind the service's address that an IP packet is for.
+    #[must_use]
+    pub fn asked(&self, network: Network, bytes: &[u8], layout: &Layout) -> Option<EndpointId> {
+        let (_, to) = ends(bytes, layout)?;
+        let (_, service) = self.fronts.role(network, to)?.mac?;
+        let backends = self.all.get(service.0)?.service.backends.iter();
+        backends.filter_map(|backend| backend.endpoint).next()
     }
 
     /// The key that candidates are drawn by, which is to be the same after a restart and which

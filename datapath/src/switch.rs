@@ -484,7 +484,9 @@ impl Switch {
             Target::Endpoint(to) if to == from && is_hairpin => Route::Neighbour(to),
             target => self.route(now, from, target, seen),
         };
-        if let (Route::Host(_) | Route::Wire { .. }, Some(own)) = (route, own) {
+        if let (Route::Host(_) | Route::Wire { .. }, Some(own)) = (route, own)
+            && self.services.have_mac(self.forward.network(from), source(pool.bytes(&frame)))
+        {
             pool.bytes_mut(&frame)[6..12].copy_from_slice(&own.0);
         }
         self.follow(pool, now, from, route, frame)
@@ -561,13 +563,31 @@ impl Switch {
         if self.services.are_in(network)
             && let Err(words) = self.pass_recent(pool, now, network, true, &frame)
         {
-            match self.serve(pool, now, (network, None), frame, words)? {
+            let asked = self.asked(pool, network, &frame);
+            let served = self.serve(pool, now, (network, None), frame, words);
+            if !matches!(served, Ok(Served::On(..)))
+                && let Some((backend, from, wire_bytes)) = asked
+            {
+                self.arrivals.arrive(backend, from, wire_bytes);
+            }
+            match served? {
                 Served::On(translated, _) => frame = translated,
                 Served::Answer(answer) => return self.answer_outside(pool, now, network, answer),
                 Served::Taken => return Ok(()),
             }
         }
         self.go_inside(pool, now, network, frame)
+    }
+
+    /// Who is meant by a frame for a service that goes no further, if somebody counts what arrives:
+    /// it took the link all the same.
+    fn asked(&self, pool: &Pool, network: Network, frame: &Frame) -> Option<(EndpointId, Mac, u32)> {
+        if !self.arrivals.is_watched() {
+            return None;
+        }
+        let (bytes, meta) = (pool.bytes(frame), pool.meta(frame));
+        let backend = self.services.asked(network, bytes, &meta.layout)?;
+        Some((backend, source(bytes), meta.wire_bytes))
     }
 
     /// Behind the services' stage, from outside.

@@ -1,11 +1,11 @@
 //! Services in the switch: what the stage ([`crate::service`]) decides is done here, and what it
 //! says is shown.
 
-use super::parse::{drop_for, parse};
+use super::parse::{destination, drop_for, parse};
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch};
 use crate::forward::Outside;
-use crate::frame::{Frame, Out, Pool};
+use crate::frame::{Frame, Meta, Out, Pool};
 use crate::network::{Network, network_of};
 use crate::offload::Offload;
 use crate::program::{Attachment, ChangeError, EndpointId, PortId, Slots, Uplink};
@@ -235,14 +235,20 @@ impl Switch {
         from: Option<EndpointId>,
         frame: Frame,
     ) -> Result<Served, Reason> {
-        let layout = pool.meta(&frame).layout;
+        let Meta { layout, offload, .. } = *pool.meta(&frame);
         let Some(syn) = self.services.syn(known, pool.bytes(&frame), &layout) else {
             return dropped(pool, frame, Reason::ServiceRetry);
         };
         let tries = self.services.tries(known);
         let again = Again { avoid: known.backend, is_refused: true, tries };
-        let chosen = match self.services.choose(now, known.key, from, true, Some(again)) {
+        let asker = self.asker(now, from, pool.bytes(&frame), &layout);
+        let chosen = match self.services.choose(now, known.key, asker, true, Some(again)) {
             Ok(chosen) => chosen,
+            // None that its client may have.
+            Err(Reason::ServiceDown) => {
+                let may_return = self.services.back(now, known, pool.bytes_mut(&frame), &layout, &offload);
+                return Ok(Served::On(frame, may_return));
+            }
             Err(reason) => return dropped(pool, frame, reason),
         };
         pool.set_len(&frame, syn.bytes().len());
@@ -258,6 +264,19 @@ impl Switch {
         self.services.keep(&chosen, syn.bytes(), &layout, &syn.offload);
         self.services.forward(now, &chosen, pool.bytes_mut(&frame), &layout, &syn.offload);
         Ok(Served::On(frame, true))
+    }
+
+    /// The client that a backend answers, where it is here: one outside gets no backend that is
+    /// outside too.
+    pub(super) fn asker(
+        &self,
+        now: Instant,
+        from: Option<EndpointId>,
+        bytes: &[u8],
+        layout: &Layout,
+    ) -> Option<EndpointId> {
+        let network = self.forward.network(from?);
+        self.fdb.find(now, network, layout.vlan.unwrap_or(0), destination(bytes))
     }
 
     /// Makes a frame the answer to itself. Clients outside get few: their answers wait in no queue.
@@ -378,7 +397,7 @@ impl Switch {
         }
         match probe.endpoint {
             Some(to) => self.deliver_local(pool, to, to, frame),
-            None => drop(self.answer_outside(pool, now, network_of(tenant, attachment), frame)),
+            None => return self.answer_outside(pool, now, network_of(tenant, attachment), frame).is_ok(),
         }
         true
     }

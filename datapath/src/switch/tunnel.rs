@@ -26,6 +26,7 @@ use crate::offload::OffloadSupport;
 use crate::overlay::Vtep;
 use crate::program::{EndpointId, MemberId, PortFeatures, PortId, TenantId};
 use crate::segment;
+use crate::service::Decision;
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::ETHERNET_HEADER;
@@ -127,8 +128,24 @@ impl Switch {
         }
         let Some(answer) = too_big::answer(pool, frame, mtu) else { return };
         match parse(pool, &answer) {
-            Ok(()) => self.arrive_local(pool, now, from, from, answer),
+            Ok(()) => {
+                self.translate_error(pool, now, from, &answer);
+                self.arrive_local(pool, now, from, from, answer);
+            }
             Err(_) => pool.free(answer),
+        }
+    }
+
+    /// What the frame was that an error is about, its sender knows without the services' stage,
+    /// where that translated it.
+    fn translate_error(&self, pool: &mut Pool, now: Instant, from: EndpointId, error: &Frame) {
+        let network = self.forward.network(from);
+        if !self.services.are_in(network) {
+            return;
+        }
+        let (bytes, meta) = pool.parts_mut(error);
+        if let Decision::Error(known, to_backend) = self.services.decide(now, network, None, bytes, &meta.layout) {
+            self.services.error(&known, to_backend, bytes, &meta.layout, &meta.offload);
         }
     }
 
@@ -194,6 +211,7 @@ impl Switch {
         let put = self.put_in_tunnel(pool, port, &tunnel, &features, frame);
         let mut refused = put.refused.or((put.lost > 0).then_some(Reason::NoBuffer));
         while let Some(frame) = self.for_bond.pop_front() {
+            self.mark_for_bond(pool, &frame);
             refused = refused.or(self.send_own(pool, now, frame).err());
         }
         refused.map_or(Ok(()), Err)
@@ -244,11 +262,16 @@ impl Switch {
     /// What was put into a tunnel goes to the members that the bond chooses, as any other frame.
     fn send_tunnelled(&mut self, pool: &mut Pool, now: Instant, endpoint: EndpointId) {
         while let Some(frame) = self.for_bond.pop_front() {
-            if self.bond.as_ref().is_some_and(|bond| bond.settings().may_number()) {
-                // None goes whole, so all can take the way that has no queue of the host's in it.
-                pool.meta_mut(&frame).set_in_tunnel(false);
-            }
+            self.mark_for_bond(pool, &frame);
             self.send_member(pool, now, endpoint, frame);
+        }
+    }
+
+    /// Where frames may have numbers none goes whole, so all can take the way that has no queue of
+    /// the host's in it.
+    fn mark_for_bond(&self, pool: &mut Pool, frame: &Frame) {
+        if self.bond.as_ref().is_some_and(|bond| bond.settings().may_number()) {
+            pool.meta_mut(frame).set_in_tunnel(false);
         }
     }
 

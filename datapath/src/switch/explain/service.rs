@@ -125,10 +125,18 @@ impl Switch {
             }
             Decision::Retry(known) => {
                 let again = Again { avoid: known.backend, is_refused: true, tries: 0 };
-                let chosen = self.services.would_choose(now, &known.key, from, Some(again));
-                let syn = self.services.syn(&known, seen.bytes, layout);
-                let Some((backend, syn)) = chosen.zip(syn) else {
-                    return refuse(steps, Reason::ServiceDown).map(|()| served);
+                let asker = self.asker(now, from, seen.bytes, layout);
+                let chosen = self.services.would_choose(now, &known.key, asker, Some(again));
+                let Some(syn) = self.services.syn(&known, seen.bytes, layout) else {
+                    return refuse(steps, Reason::ServiceRetry).map(|()| served);
+                };
+                let Some(backend) = chosen else {
+                    if let Some((ip, port)) = reached(&known) {
+                        say(frame_trace::Served::Back(ip, port));
+                    }
+                    served.may_return = self.services.is_hairpin(&known);
+                    self.services.to_client(&known, served.may_return, bytes, layout, offload);
+                    return Ok(served);
                 };
                 let known = Known::new(known.key, backend);
                 if let Some((ip, port)) = reached(&known) {

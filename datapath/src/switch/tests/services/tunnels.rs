@@ -232,3 +232,76 @@ fn answers_through_tunnels_have_a_budget() {
     }
     assert!((1..=100).contains(&answered), "{answered}");
 }
+
+/// Where the way into the tunnel is too narrow, the backend is told of the packet that it sent and
+/// the client here of the one that it sent, not of what the service made of these.
+#[test]
+fn who_sends_too_long_packets_through_a_service_is_told_in_its_own_words() {
+    let mut hosts = hosts(4, true, usual());
+    hosts.open(1);
+    let narrow = |rig: &mut Rig| {
+        let features = PortFeatures { max_frame: 1350, ..rig.switch.program().ports[0] };
+        rig.switch.change(&mut rig.pool, rig.now, crate::program::Change::Port(UPLINK, Some(features))).expect("fits");
+    };
+    narrow(&mut hosts.0[0]);
+    let dont_fragment = |build: &build::Build<'_>| {
+        let mut bytes = build.bytes();
+        bytes[20] |= 0x40;
+        let sum = crate::checksum::update(crate::wire::be16(&bytes, 24), 0, 0x4000);
+        crate::wire::put16(&mut bytes, 24, sum);
+        bytes
+    };
+    let told = |rig: &mut Rig, port: u32, bytes: &[u8]| {
+        let frame = rig.pool.alloc_from(bytes).expect("a buffer");
+        assert_eq!(rig.switch.rx(&mut rig.pool, rig.now, PortId(port), frame), dropped(Reason::PathMtu));
+        let out = rig.drain();
+        let [(to, answer)] = &out[..] else { panic!("{out:?}") };
+        assert_eq!(*to, port);
+        let layout = parse(answer).unwrap();
+        assert_eq!(crate::checksum::sum(&answer[14..34]), 0xffff);
+        assert_eq!(crate::checksum::sum(&answer[34..layout.end as usize]), 0xffff, "ICMP's sum is right");
+        let ip = crate::wire::Ipv4::of(answer, &layout).unwrap();
+        (destination(answer), ip.destination(), answer[42..42 + 28].to_vec())
+    };
+    // The quoted packet begins with the header that was sent, but for the sum of TCP.
+    let long = dont_fragment(&answer(2, 1, ACK, (500, 100)).payload(vec![1; 1400]));
+    let (mac_to, ip_to, quoted) = told(&mut hosts.0[0], 1, &long);
+    assert_eq!((mac_to, ip_to), (mac(2), ip(2)));
+    assert_eq!((&quoted[12..20], &quoted[20..24]), (&long[26..34], &long[34..38]));
+    // A client here, whose backend is on the other host.
+    let mut hosts = self::hosts(4, true, service(Policy::RoundRobin, vec![backend(5, None)]));
+    let asks = |flags, numbers| tcp((2, 7), (100, 80), flags, numbers);
+    hosts.one(0, 1, &asks(SYN, (99, 0)));
+    hosts.one(1, 2, &tcp((5, 8080), (2, 7), SYN_ACK, (499, 100)));
+    narrow(&mut hosts.0[0]);
+    let long = dont_fragment(&asks(ACK, (100, 500)).payload(vec![1; 1400]));
+    let (mac_to, ip_to, quoted) = told(&mut hosts.0[0], 1, &long);
+    assert_eq!((mac_to, ip_to), (mac(2), ip(2)));
+    assert_eq!((&quoted[12..20], &quoted[20..24]), (&long[26..34], &long[34..38]));
+}
+
+/// What the stage refuses took the link all the same: agents see who sends it.
+#[test]
+fn what_is_refused_counts_as_arrived() {
+    let mut hosts = hosts(4, true, usual());
+    hosts.0[0].switch.watch_arrivals(true);
+    let closed = tcp((1, 9), (100, 81), SYN, (5, 0)).payload(vec![0; 500]);
+    hosts.send(1, 1, &closed);
+    let (mut arrivals, mut queues) = (Vec::new(), Vec::new());
+    hosts.0[0].switch.take_arrivals(&mut arrivals, &mut queues);
+    let [arrival] = arrivals[..] else { panic!("{arrivals:?}") };
+    assert_eq!((arrival.to, arrival.from), (EndpointId(0), Some(mac(1))));
+    assert!(arrival.wire_bytes > 550, "with the tunnel's headers: {arrival:?}");
+}
+
+/// A client on another host whose backend refuses is told, where the only other one is outside too.
+#[test]
+fn a_client_elsewhere_gets_no_backend_elsewhere_instead() {
+    let mut hosts = hosts(4, true, service(Policy::RoundRobin, vec![backend(2, Some(0)), backend(5, None)]));
+    let (.., bytes) = hosts.one(1, 1, &ask(1, SYN, (99, 0)));
+    assert_eq!(destination(&bytes), mac(2));
+    let refused = answer(2, 1, RST | ACK, (0, 100));
+    let (at, port, bytes) = hosts.one(0, 1, &refused);
+    let flags = Tcp::of(&bytes, &parse(&bytes).unwrap()).unwrap().flags();
+    assert_eq!((at, port, source(&bytes), flags & RST), (1, 1, mac(2), RST));
+}
