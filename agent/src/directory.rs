@@ -14,7 +14,7 @@ use std::sync::Arc;
 const MOST_ADDRESSES: usize = 4;
 
 /// Most services of one endpoint whose addresses limits are told for.
-const MOST_SERVICES: usize = 4;
+const MOST_SERVICES: usize = 16;
 
 /// With so many tenants that have one address, on whatever networks, it is nobody's in the untagged
 /// one: looking through them takes time.
@@ -169,9 +169,12 @@ impl Directory {
         for service in program.services.values() {
             for id in service.backends.iter().filter_map(|backend| backend.endpoint) {
                 let Some(endpoint) = directory.endpoints.get_mut(id.0) else { continue };
-                if endpoint.services.len() < MOST_SERVICES && !endpoint.services.contains(&service.mac) {
-                    endpoint.services.push(service.mac);
-                    directory.backends.entry((service.tenant, service.mac)).or_default().push(id);
+                let backends = directory.backends.entry((service.tenant, service.mac)).or_default();
+                if !backends.contains(&id) {
+                    backends.push(id);
+                    if endpoint.services.len() < MOST_SERVICES {
+                        endpoint.services.push(service.mac);
+                    }
                 }
             }
         }

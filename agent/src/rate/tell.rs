@@ -15,6 +15,7 @@ use datapath::program::TenantId;
 use datapath::units::Rate;
 use datapath::wire::Mac;
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Hosts a second that are told again what they know. With 100 more for what changes it makes the
@@ -43,9 +44,12 @@ const GREET_NS: u64 = MAX_LEASE_MS as u64 * 1_000_000;
 const SMALL_CUTS_PART: u64 = 100;
 const SMALL_RAISES_PART: u64 = 32;
 
-/// What a sender to a service may begin with at a backend that does not limit it, as a part of the
-/// link (one in).
-const GROWTH_PART: u64 = 64;
+/// What a sender to a service may send more than it does to backends that do not limit it, as a
+/// part of that (one in); and what it may begin with there, as a part of what it is limited to at
+/// others, or of the link where that is more: many senders begin together.
+const GROWTH_PART: u64 = 4;
+const BEGIN_PART: u64 = 32;
+const BEGIN_PART_OF_LINK: u64 = 2048;
 
 /// How often the hosts that have limits are counted.
 const COUNT_NS: u64 = 250_000_000;
@@ -296,19 +300,21 @@ impl Controller {
             let group = &due[range];
             let host = group[0].0;
             let receivers = &self.receivers;
-            let words = group.iter().flat_map(|&(_, index, at, urgency)| {
+            let mut words = Words::default();
+            for &(_, index, at, urgency) in group {
                 let receiver = &receivers[index as usize];
                 let pair = &receiver.pairs[at as usize];
                 let rate = |limit: &Limit| limit.told.filter(|_| urgency == Urgency::Repeat).unwrap_or(limit.rate);
                 let phase = |limit: &Limit| receiver.cycle.phase(now, limit.place);
                 let limit = pair.limit.as_deref();
                 let say = Say::Rate(Rate(limit.map_or(u64::MAX, rate)), limit.map_or(0, phase));
-                words(directory, index, pair.from, (say, of_service(receivers, directory, pair.from)))
-            });
-            let mut said = post.write(now, host, lease_ms, most >= Urgency::Soon, words);
-            for (nth, &(_, index, at, urgency)) in group.iter().enumerate() {
-                let endpoint = directory.endpoints.get(index);
-                let words = endpoint.map_or(0, |endpoint| endpoint.addresses.len() + endpoint.services.len());
+                words.add(directory, index, pair.from, say, |tenant, service| {
+                    of_service(now, receivers, directory, (tenant, service), pair.from)
+                });
+            }
+            let Words { all, counts, .. } = words;
+            let mut said = post.write(now, host, lease_ms, most >= Urgency::Soon, all.into_iter());
+            for (nth, (&(_, index, at, urgency), words)) in group.iter().zip(counts).enumerate() {
                 let Some(left) = said.checked_sub(words) else {
                     self.state.owes |= most >= Urgency::Soon;
                     for &(_, index, ..) in &group[nth..] {
@@ -358,9 +364,11 @@ impl Controller {
         }
         lifted.sort_unstable();
         for group in lifted.chunk_by(|a, b| a.0 == b.0) {
-            let lift = |_, _| Say::Lift;
-            let words = group.iter().flat_map(|&(_, index, from)| words(directory, index, from, (Say::Lift, lift)));
-            post.write(now, group[0].0, self.post.lease_ms(), true, words);
+            let mut words = Words::default();
+            for &(_, index, from) in group {
+                words.add(directory, index, from, Say::Lift, |_, _| Say::Lift);
+            }
+            post.write(now, group[0].0, self.post.lease_ms(), true, words.all.into_iter());
         }
     }
 
@@ -373,51 +381,86 @@ impl Controller {
         taken.sort_unstable_by_key(|&(_, host)| host);
         for group in taken.chunk_by(|a, b| a.1 == b.1) {
             let Some(host) = group[0].1 else { continue };
-            let receivers = &self.receivers;
-            let words = group.iter().flat_map(|&(from, _)| {
-                words(directory, index, from, (Say::Lift, of_service(receivers, directory, from)))
-            });
-            post.write(now, host, self.post.lease_ms(), false, words);
+            let mut words = Words::default();
+            for &(from, _) in group {
+                words.add(directory, index, from, Say::Lift, |tenant, service| {
+                    of_service(now, &self.receivers, directory, (tenant, service), from)
+                });
+            }
+            post.write(now, host, self.post.lease_ms(), false, words.all.into_iter());
         }
     }
 }
 
-/// What is said of a sender to an own endpoint: `say` for each of the endpoint's addresses, and
-/// what `of_service` says of each service whose backend it is.
-fn words<'a>(
-    directory: &'a Directory,
-    index: u32,
-    from: Mac,
-    (say, of_service): (Say, impl Fn(TenantId, Mac) -> Say + 'a),
-) -> impl Iterator<Item = Word<'a>> {
-    let endpoint = directory.endpoints.get(index);
-    let known = endpoint.and_then(|e| Some((e, &directory.tenants.get(e.tenant.0)?.name)));
-    known.into_iter().flat_map(move |(endpoint, tenant)| {
-        let own = endpoint.addresses.iter().map(move |&to| (to, say));
-        let services: Vec<_> = endpoint.services.iter().map(|&to| (to, of_service(endpoint.tenant, to))).collect();
-        own.chain(services).map(move |(to, say)| Word { tenant, to, from, say })
-    })
+/// What is said to one host.
+#[derive(Default)]
+struct Words<'a> {
+    all: Vec<Word<'a>>,
+    /// How many of them each pair added, in order.
+    counts: Vec<usize>,
+    /// Of which senders to which services something is said already.
+    said: BTreeSet<(TenantId, Mac, Mac)>,
 }
 
-/// What is said of a sender to a service: what its backends here take of it together. Who sends to
-/// some that have no limit for it may go on growing there.
-fn of_service<'a>(
-    receivers: &'a [Receiver],
-    directory: &'a Directory,
+impl<'a> Words<'a> {
+    /// What is said of a sender to an own endpoint: `say` for each of the endpoint's addresses, and
+    /// what `of_service` says of each service whose backend it is, once.
+    fn add(
+        &mut self,
+        directory: &'a Directory,
+        index: u32,
+        from: Mac,
+        say: Say,
+        of_service: impl Fn(TenantId, Mac) -> Say,
+    ) {
+        let before = self.all.len();
+        let endpoint = directory.endpoints.get(index);
+        if let Some((endpoint, tenant)) = endpoint.and_then(|e| Some((e, directory.tenants.get(e.tenant.0)?))) {
+            let tenant = &tenant.name;
+            self.all.extend(endpoint.addresses.iter().map(|&to| Word { tenant, to, from, say }));
+            for &to in &endpoint.services {
+                if self.said.insert((endpoint.tenant, to, from)) {
+                    self.all.push(Word { tenant, to, from, say: of_service(endpoint.tenant, to) });
+                }
+            }
+        }
+        self.counts.push(self.all.len() - before);
+    }
+}
+
+/// What is said of a sender to a service: what its backends here take of it together. Where some
+/// have no limit for it, it may send them a fourth more than it does, and begin elsewhere with a
+/// little; how much one backend gets of that is for the service to say, so what it gets beyond its
+/// limit is taken off.
+fn of_service(
+    now: Instant,
+    receivers: &[Receiver],
+    directory: &Directory,
+    (tenant, service): (TenantId, Mac),
     from: Mac,
-) -> impl Fn(TenantId, Mac) -> Say + 'a {
+) -> Say {
+    let (mut limited, mut loose, mut beyond, mut is_limited) = (0u64, 0u64, 0u64, false);
+    for backend in directory.backends(tenant, service) {
+        let Some(receiver) = receivers.get(backend.0 as usize) else { continue };
+        let Some(pair) = receiver.pair(from) else { continue };
+        let mut meter = pair.meter;
+        meter.rest(now.since(pair.fed));
+        match &pair.limit {
+            Some(limit) => {
+                is_limited = true;
+                limited = limited.saturating_add(limit.rate);
+                beyond = beyond.saturating_add(meter.slow.saturating_sub(limit.rate));
+            }
+            None => loose = loose.saturating_add(meter.fast.max(meter.slow)),
+        }
+    }
+    if !is_limited {
+        return Say::Lift;
+    }
     let link = directory.link.map_or(0, |link| link.ingress.0);
-    move |tenant, service| {
-        let (mut sum, mut is_limited) = (0u64, false);
-        for backend in directory.backends(tenant, service) {
-            let Some(receiver) = receivers.get(backend.0 as usize) else { continue };
-            let Some(pair) = receiver.pair(from) else { continue };
-            is_limited |= pair.limit.is_some();
-            let grows = || 2 * pair.meter.fast.max(pair.meter.slow) + link / GROWTH_PART;
-            sum = sum.saturating_add(pair.limit.as_ref().map_or_else(grows, |limit| limit.rate));
-        }
-        if is_limited { Say::Rate(Rate(sum), 0) } else { Say::Lift }
-    }
+    let begin = (limited / BEGIN_PART).max(link / BEGIN_PART_OF_LINK);
+    let may_grow = (loose + loose / GROWTH_PART + begin).saturating_sub(beyond);
+    Say::Rate(Rate(limited.saturating_add(may_grow)), 0)
 }
 
 #[cfg(test)]

@@ -47,3 +47,31 @@ fn a_flood_toward_a_service_is_held_at_its_senders() {
         assert!(world.limits.is_empty(), "{:?}", world.limits);
     }
 }
+
+/// A sender that sends a little to each of sixteen backends has no more for the one that it floods,
+/// and what it sent to one before is nothing that it may send to another now.
+#[test]
+fn what_a_service_may_have_elsewhere_is_not_added_up_for_one_backend() {
+    const BACKENDS: u32 = 16;
+    let mut receivers = vec![Receiver::of("a", GUARANTEE)];
+    receivers.extend((0..BACKENDS).map(|_| Receiver::of("b", 15.0)));
+    let mut flows = vec![(1, 0, Load::Open(GUARANTEE * MBIT))];
+    flows.extend((0..BACKENDS).map(|n| (2, 1 + n, Load::Open(0.0))));
+    let mut world = World::new(&receivers, &flows).serving(&(1..=BACKENDS).collect::<Vec<_>>());
+    world.run(200 * MS);
+    let flood = |world: &mut World, backend: usize| {
+        for (n, flow) in world.flows[1..].iter_mut().enumerate() {
+            flow.load = Load::Open(if n == backend { 1000.0 } else { 0.5 } * MBIT);
+        }
+    };
+    for backend in [0, 7, 15] {
+        flood(&mut world, backend);
+        world.run(150 * MS);
+        let lost = world.flows[0].lost;
+        let shares = world.shares(500 * MS);
+        assert!(shares[0] >= 0.995 * GUARANTEE * MBIT, "{backend}: {:?}", &shares[..3]);
+        assert!(world.flows[0].lost <= lost, "{backend}: nothing is lost any more");
+        let others: f64 = shares[1..].iter().sum();
+        assert!(others <= 0.285 * 1000.0 * MBIT, "{backend}: {}", others / MBIT);
+    }
+}
