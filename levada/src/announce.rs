@@ -16,6 +16,7 @@ use datapath::program::{Attachment, PortId};
 use datapath::service::ServiceId;
 use datapath::wire::{Mac, build as messages};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Shortest frame without its check sequence, in bytes (IEEE 802.3).
@@ -28,12 +29,19 @@ const RARP: u16 = 0x8035;
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(250), Duration::from_millis(350)];
 
-/// Between one announcement of a service and the next, later: switches forget an address after
-/// 300 s (IEEE 802.1Q, 8.8.3), and one may be lost.
-const REFRESH: Duration = Duration::from_secs(120);
+/// And of a service: its uplink may be a bond whose links are yet to agree, which takes seconds.
+const LATER: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(6), Duration::from_secs(20)];
+/// Between one announcement of a service and the next, from then on: switches forget an address
+/// after 300 s (IEEE 802.1Q, 8.8.3), and sooner where the network changes.
+const REFRESH: Duration = Duration::from_secs(60);
+/// Services that came together are spread over so long.
+const SPREAD: Duration = Duration::from_secs(10);
+/// One that could not be said, as too much was to be done, is said again so soon.
+const AGAIN: Duration = Duration::from_millis(100);
 
-/// An address that an endpoint or a service has in its tenant.
-type Face = (String, Mac);
+/// Who has an address in a tenant, and which: an endpoint its Ethernet address, a service that and
+/// its IP addresses.
+type Face = (String, Mac, Option<(ServiceId, Vec<IpAddr>)>);
 
 /// Who has an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +52,7 @@ pub enum Whose {
     Service(ServiceId),
 }
 
-/// The same of all, on which switch they are, and whose.
+/// All of them, on which switch they are, and whose.
 pub type Faces = BTreeMap<Face, (usize, Whose)>;
 
 /// What has been announced, and is to be announced again.
@@ -59,27 +67,39 @@ struct Said {
 }
 
 impl Announced {
-    /// Of those that are `here` now, the faces that are to be announced at `now`, with where. Who
-    /// is not here any more will be announced anew if it comes back.
-    pub fn due(&mut self, here: &Faces, now: Instant) -> Vec<(Mac, (usize, Whose))> {
+    /// Of those that are `here` now, the faces that are to be announced at `now`: `say` says one,
+    /// and whether it could. Who is not here any more will be announced anew if it comes back.
+    pub fn say(&mut self, here: &Faces, now: Instant, mut say: impl FnMut(Mac, (usize, Whose)) -> bool) {
         self.0.retain(|face, _| here.contains_key(face));
-        let mut due = Vec::new();
         for (face, &at) in here {
             let said = self.0.entry(face.clone()).or_insert(Said { count: 0, next: Some(now) });
-            if said.next.is_some_and(|next| next <= now) {
-                let refresh = matches!(at.1, Whose::Service(_)).then_some(REFRESH);
-                said.next = PAUSES.get(said.count).copied().or(refresh).map(|pause| now + pause);
-                said.count = (said.count + 1).min(PAUSES.len());
-                due.push((face.1, at));
+            if said.next.is_none_or(|next| next > now) {
+                continue;
             }
+            if !say(face.1, at) {
+                said.next = Some(now + AGAIN);
+                continue;
+            }
+            let pause = PAUSES.get(said.count).copied();
+            let pause = pause.or_else(|| match at.1 {
+                Whose::Endpoint(_) => None,
+                Whose::Service(_) => Some(later(said.count - PAUSES.len(), face.1)),
+            });
+            said.next = pause.map(|pause| now + pause);
+            said.count = (said.count + 1).min(PAUSES.len() + LATER.len());
         }
-        due
     }
 
     /// When something is due, if nothing changes.
     pub fn next(&self) -> Option<Instant> {
         self.0.values().filter_map(|said| said.next).min()
     }
+}
+
+/// The pause after a service was said so often later on.
+fn later(count: usize, mac: Mac) -> Duration {
+    let [.., low] = mac.0;
+    LATER.get(count).copied().unwrap_or_else(|| REFRESH - SPREAD * u32::from(low) / 256)
 }
 
 /// The declared addresses of a plan that are reached over an uplink, and those of its services that
@@ -93,18 +113,20 @@ pub fn faces(plan: &Plan) -> Faces {
                 switch.program.tenants.get(tenant).is_some_and(|tenant| tenant.attachment != Attachment::Isolated);
             let Some(name) = switch.tenants.get(tenant).filter(|_| is_attached) else { continue };
             for &mac in &endpoint.identity.macs {
-                faces.insert((name.clone(), mac), (number as usize, Whose::Endpoint(endpoint.port)));
+                faces.insert((name.clone(), mac, None), (number as usize, Whose::Endpoint(endpoint.port)));
             }
         }
         for (id, service) in switch.program.services.iter() {
-            let tenant = service.tenant.0;
+            let (id, tenant) = (ServiceId(id), service.tenant.0);
             let attachment = switch.program.tenants.get(tenant).map(|tenant| tenant.attachment);
             // Through tunnels it is known by the directory.
-            if let (Some(Attachment::Vlan(_) | Attachment::Untagged), Some(name)) =
+            let (Some(Attachment::Vlan(_) | Attachment::Untagged), Some(name)) =
                 (attachment, switch.tenants.get(tenant))
-            {
-                faces.insert((name.clone(), service.mac), (number as usize, Whose::Service(ServiceId(id))));
-            }
+            else {
+                continue;
+            };
+            let ips = service.addresses.iter().map(|address| address.ip).collect();
+            faces.insert((name.clone(), service.mac, Some((id, ips))), (number as usize, Whose::Service(id)));
         }
     }
     faces
@@ -154,43 +176,79 @@ pub fn queries() -> [Vec<u8>; 2] {
 mod tests {
     use super::*;
 
+    /// What is said at `now`, each with whose it is.
+    fn said(announced: &mut Announced, here: &Faces, now: Instant) -> Vec<(u8, Whose)> {
+        let mut all = Vec::new();
+        announced.say(here, now, |mac, (_, whose)| {
+            all.push((mac.0[5], whose));
+            true
+        });
+        all
+    }
+
+    fn face(last: u8) -> Face {
+        ("red".to_owned(), Mac([2, 0, 0, 0, 0, last]), None)
+    }
+
+    fn at(port: u32) -> (usize, Whose) {
+        (0, Whose::Endpoint(PortId(port)))
+    }
+
+    /// A service with so many addresses.
+    fn service(ips: u8) -> Faces {
+        let ips = (1..=ips).map(|n| IpAddr::from([10, 0, 0, n])).collect();
+        let face = ("red".to_owned(), Mac([2, 0, 0, 0, 0, 0]), Some((ServiceId(3), ips)));
+        [(face, (0, Whose::Service(ServiceId(3))))].into()
+    }
+
     /// Each is said five times with growing pauses, from when it came; who goes is not spoken of
     /// any more, and from the beginning when it returns.
     #[test]
     fn what_has_come_is_said_a_few_times() {
         let begin = Instant::now();
-        let face = |last| ("red".to_owned(), Mac([2, 0, 0, 0, 0, last]));
-        let at = |port| (0, Whose::Endpoint(PortId(port)));
         let (one, both): (Faces, Faces) = ([(face(1), at(7))].into(), [(face(1), at(7)), (face(2), at(8))].into());
         let mut announced = Announced::default();
-        let mut said = Vec::new();
+        let mut all = Vec::new();
         for ms in (0..3000).step_by(10) {
             // The second comes after 100 ms, goes after 400 and is here again from 2000 on.
             let here = if (100..400).contains(&ms) || ms >= 2000 { &both } else { &one };
             let now = begin + Duration::from_millis(ms);
             let next = announced.next();
-            let due = announced.due(here, now);
+            let due = said(&mut announced, here, now);
             assert!(due.is_empty() || ms == 100 || ms == 2000 || next.is_none_or(|next| next <= now));
-            said.extend(due.into_iter().map(|(mac, (_, whose))| (ms, mac.0[5], whose)));
+            all.extend(due.into_iter().map(|(last, whose)| (ms, last, whose)));
         }
-        let of = |last: u8| said.iter().filter(|said| said.1 == last).map(|said| said.0).collect::<Vec<_>>();
+        let of = |last: u8| all.iter().filter(|said| said.1 == last).map(|said| said.0).collect::<Vec<_>>();
         assert_eq!(of(1), [0, 50, 200, 450, 800]);
         assert_eq!(of(2), [100, 150, 300, 2000, 2050, 2200, 2450, 2800]);
-        assert!(said.iter().all(|&(_, last, whose)| whose == at(u32::from(last) + 6).1));
+        assert!(all.iter().all(|&(_, last, whose)| whose == at(u32::from(last) + 6).1));
         assert_eq!(announced.next(), None);
     }
 
-    /// A service is said again for as long as it is here.
+    /// A service is said again for as long as it is here, and anew with an address that it gets.
     #[test]
     fn a_service_is_not_forgotten() {
         let begin = Instant::now();
-        let here: Faces = [(("red".to_owned(), Mac([2; 6])), (0, Whose::Service(ServiceId(3))))].into();
         let mut announced = Announced::default();
-        let said: Vec<u64> = (0..600_000)
-            .step_by(50)
-            .filter(|&ms| !announced.due(&here, begin + Duration::from_millis(ms)).is_empty())
-            .collect();
-        assert_eq!(said, [0, 50, 200, 450, 800, 120_800, 240_800, 360_800, 480_800]);
-        assert!(announced.due(&Faces::new(), begin).is_empty() && announced.next().is_none());
+        let mut times = |from: u64, to: u64, here: &Faces| {
+            let is_said = |ms: &u64| !said(&mut announced, here, begin + Duration::from_millis(*ms)).is_empty();
+            (from..to).step_by(50).filter(is_said).collect::<Vec<_>>()
+        };
+        let first = times(0, 200_000, &service(1));
+        assert_eq!(first, [0, 50, 200, 450, 800, 2_800, 8_800, 28_800, 88_800, 148_800]);
+        assert_eq!(times(200_000, 201_000, &service(2)), [200_000, 200_050, 200_200, 200_450, 200_800]);
+        assert!(times(201_000, 300_000, &Faces::new()).is_empty());
+        assert_eq!(announced.next(), None);
+    }
+
+    /// What finds no room is said soon, and the rest as it would have been.
+    #[test]
+    fn what_could_not_be_said_is_said_again() {
+        let (begin, here) = (Instant::now(), Faces::from([(face(1), at(7))]));
+        let mut announced = Announced::default();
+        announced.say(&here, begin, |_, _| false);
+        assert_eq!(announced.next(), Some(begin + AGAIN));
+        assert_eq!(said(&mut announced, &here, begin + AGAIN).len(), 1);
+        assert_eq!(announced.next(), Some(begin + AGAIN + PAUSES[0]));
     }
 }

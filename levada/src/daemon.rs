@@ -522,7 +522,7 @@ impl Running {
         ending::send(&self.inbox, if end == End::GivenAway { Request::Finish } else { Request::Stop }, STOPPING);
         self.waker.ring();
         let crashed = ended("levada-worker", self.worker, CLOSING) == Some(false);
-        self.handler.leave_others();
+        self.handler.leave_others(end == End::GivenAway);
         self.plugs.stop();
         self.front_ends.stop();
         ended("levada-vde", self.vde, STOPPING);

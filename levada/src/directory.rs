@@ -19,15 +19,12 @@ use crate::rundir;
 use control::config::{Cluster, Config, Endpoint, Member, Tenant};
 use datapath::program::Attachment;
 use datapath::wire::Mac;
-use entry::Told;
+use entry::{MOST_IPS, Told};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use store_state::{Contest, Own};
-
-/// Most prefixes of an endpoint that are told.
-const MOST_PREFIXES: usize = 32;
 
 /// How well a store does.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,17 +89,21 @@ pub fn own(config: &Config, cluster: &Cluster) -> Own {
     };
     for (tenant, endpoint) in reachable(config) {
         for &mac in &endpoint.identity.macs {
-            let told = Told { name: endpoint.name.clone(), ip: prefixes(endpoint), is_service: false };
+            let told = Told { name: endpoint.name.clone(), ip: prefixes(endpoint), ..Told::default() };
             own.endpoints.insert((tenant.name.clone(), mac), told);
         }
     }
     for tenant in attached(config) {
         for service in &tenant.services {
-            let mut ips: Vec<String> = service.addresses.iter().map(|address| address.0.ip.to_string()).collect();
-            ips.dedup();
-            ips.truncate(MOST_PREFIXES);
-            let told = Told { name: service.name.clone(), ip: ips, is_service: true };
-            own.endpoints.entry((tenant.name.clone(), service.mac(&tenant.name))).or_insert(told);
+            let is_shared = matches!(tenant.attachment, Attachment::Vxlan(_));
+            let new = || Told { name: service.name.clone(), ip: Vec::new(), is_service: true, is_shared };
+            // Services at one IP address have one Ethernet address.
+            let told = own.endpoints.entry((tenant.name.clone(), service.mac(&tenant.name))).or_insert_with(new);
+            for ip in service.addresses.iter().map(|address| address.0.ip.to_string()).filter(|_| told.is_service) {
+                if told.ip.len() < MOST_IPS && !told.ip.contains(&ip) {
+                    told.ip.push(ip);
+                }
+            }
         }
     }
     own
@@ -134,7 +135,7 @@ fn reachable(config: &Config) -> impl Iterator<Item = (&Tenant, &Endpoint)> {
 fn prefixes(endpoint: &Endpoint) -> Vec<String> {
     let ipv4 = endpoint.identity.ipv4.iter().map(|(ip, length)| format!("{ip}/{length}"));
     let ipv6 = endpoint.identity.ipv6.iter().map(|(ip, length)| format!("{ip}/{length}"));
-    ipv4.chain(ipv6).take(MOST_PREFIXES).collect()
+    ipv4.chain(ipv6).take(MOST_IPS).collect()
 }
 
 /// The hosts of the file and of a store together.

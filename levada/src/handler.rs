@@ -247,17 +247,17 @@ impl Handler {
     /// Says for endpoints that have come here that they have.
     fn announce(&self) {
         let mut here = announce::faces(&self.facts().plan);
-        here.retain(|(tenant, mac), (_, whose)| {
-            // An endpoint moves only between hosts of a cluster; a service may have been another's.
-            let alone = matches!(whose, Whose::Service(_));
-            self.membership.holds(tenant, *mac).unwrap_or(alone)
+        // An endpoint moves only between hosts of a cluster; a service may have been anybody's.
+        here.retain(|(tenant, mac, _), (_, whose)| {
+            matches!(whose, Whose::Service(_)) || self.membership.holds(tenant, *mac).unwrap_or(false)
         });
-        for (mac, (switch, whose)) in lock(&self.announced).due(&here, Instant::now()) {
-            let _ = self.inbox.try_send(match whose {
+        lock(&self.announced).say(&here, Instant::now(), |mac, (switch, whose)| {
+            let request = match whose {
                 Whose::Endpoint(port) => Request::Speak { switch, port, bytes: announce::frame(mac) },
                 Whose::Service(service) => Request::Announce { switch, service },
-            });
-        }
+            };
+            self.inbox.try_send(request).is_ok()
+        });
         self.herald.notify_one();
     }
 
@@ -293,9 +293,9 @@ impl Handler {
         self.join_others();
     }
 
-    /// Says goodbye to them.
-    pub fn leave_others(&self) {
-        self.membership.leave();
+    /// Says goodbye to them, unless another process is this host from now on.
+    pub fn leave_others(&self, is_given_away: bool) {
+        self.membership.leave(is_given_away);
     }
 
     /// The configuration that runs.

@@ -175,9 +175,12 @@ impl Membership {
         self.is_silent.store(false, Ordering::Relaxed);
     }
 
-    /// Says goodbye to the others.
-    pub fn leave(&self) {
-        self.lock().take();
+    /// Says goodbye to the others, unless another process is this host from now on.
+    pub fn leave(&self, is_given_away: bool) {
+        let taken = self.lock().take();
+        if let Some(store) = taken.as_ref().and_then(|taken| taken.store.as_ref()).filter(|_| is_given_away) {
+            store.give_away();
+        }
     }
 
     /// What is known of the cluster.

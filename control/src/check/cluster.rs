@@ -203,6 +203,17 @@ fn check_services(
                     );
                 }
             }
+            let is_here = |tenant: &&Tenant| {
+                let has = tenant.services.iter().any(|own| own.mac(&tenant.name) == service.mac());
+                tenant.name == service.tenant && !matches!(tenant.attachment, Attachment::Vxlan(_)) && has
+            };
+            if config.switches.iter().flat_map(|switch| &switch.tenants).any(|tenant| is_here(&tenant)) {
+                findings.warning(
+                    place.clone(),
+                    format!("service \"{}\" is on this host too: both answer who asks for its address", service.name),
+                    "let one host have it; with `vni` several may",
+                );
+            }
             if let Some(other) = macs.get(&(service.tenant.as_str(), service.mac())) {
                 findings.error(
                     if service.mac.is_some() { place.key("mac") } else { place },

@@ -20,6 +20,10 @@ use crate::verdict::Reason;
 use crate::wire::{L4, Layout, build};
 use core::net::IpAddr;
 
+/// IP addresses of a service that are announced at once at most: with each of them its Ethernet
+/// address is.
+const MOST_ANNOUNCED: usize = 64;
+
 /// What became of a frame at the services' stage.
 pub(super) enum Served {
     /// It goes on, translated or not; perhaps to the endpoint that it is from.
@@ -418,7 +422,7 @@ impl Switch {
         let mut ips: Vec<IpAddr> = service.addresses.iter().map(|address| address.ip).collect();
         ips.sort_unstable();
         ips.dedup();
-        for ip in ips {
+        for ip in ips.into_iter().take(MOST_ANNOUNCED) {
             let build = match ip {
                 IpAddr::V4(ip) => build::arp_request(mac, ip, ip),
                 IpAddr::V6(ip) => build::unsolicited_advertisement(mac, ip),

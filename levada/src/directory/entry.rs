@@ -14,6 +14,8 @@ use datapath::wire::Mac;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
+/// Most addresses or prefixes of an endpoint or a service that are told.
+pub const MOST_IPS: usize = 32;
 /// Longest value, in bytes: an endpoint with a few dozen prefixes.
 pub const MAX_VALUE: usize = 4096;
 /// The version of values that is written, and the only one that is understood.
@@ -116,6 +118,8 @@ pub struct Told {
     pub ip: Vec<String>,
     /// It is a service.
     pub is_service: bool,
+    /// Other hosts may have it too: a service in tunnels, which nobody learns the place of.
+    pub is_shared: bool,
 }
 
 impl Endpoint {
@@ -128,6 +132,9 @@ impl Endpoint {
             Ok(ip) if names::can_be_vtep(ip) => Ok(ip),
             _ => Err(format!("{text} is no service's address")),
         };
+        if self.ip.len() > MOST_IPS {
+            return Err(format!("it has {} addresses, and {MOST_IPS} are the most", self.ip.len()));
+        }
         self.ip.iter().map(ip).collect()
     }
 }
@@ -237,7 +244,7 @@ mod tests {
     use super::*;
 
     fn told(name: &str, ip: &str, is_service: bool) -> Told {
-        Told { name: name.to_owned(), ip: vec![ip.to_owned()], is_service }
+        Told { name: name.to_owned(), ip: vec![ip.to_owned()], is_service, is_shared: false }
     }
 
     /// A service's addresses are believed by switches, an endpoint's prefixes are only shown.

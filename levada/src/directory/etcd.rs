@@ -57,6 +57,8 @@ struct Shared {
     health: Health,
     /// What the store is to be told, it was told.
     is_settled: bool,
+    /// Another process is this host: the lease is not ended, but left to run out.
+    is_given_away: bool,
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
@@ -72,7 +74,8 @@ impl Etcd {
     pub fn start(config: &Config, own: Own, log: Log, changed: Arc<dyn Fn() + Send + Sync>) -> io::Result<Etcd> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let health = Health::new();
-        let shared = Shared { members: Arc::default(), held: Arc::default(), health, is_settled: false };
+        let (members, held) = (Arc::default(), Arc::default());
+        let shared = Shared { members, held, health, is_settled: false, is_given_away: false };
         let shared = Arc::new(Mutex::new(shared));
         let (sender, receiver) = watch::channel(own.clone());
         let mut thread = Session {
@@ -97,6 +100,12 @@ impl Etcd {
     /// How it is spoken with.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Another process goes on as this host. The host does not seem away in between: others would
+    /// take over its services.
+    pub fn give_away(&self) {
+        lock(&self.shared).is_given_away = true;
     }
 
     /// Takes this host out of the store, as far as that can be done at once.
@@ -133,7 +142,7 @@ impl Store for Etcd {
 }
 
 impl Drop for Etcd {
-    /// The lease ends, so that the others know; the entries stay.
+    /// The lease ends, so that the others know, unless this host goes on; the entries stay.
     fn drop(&mut self) {
         let own = self.own.borrow().clone();
         self.own = watch::channel(own).0;
@@ -211,6 +220,9 @@ impl Session {
             self.publish(url);
             tokio::select! {
                 told = self.own.changed() => if told.is_err() {
+                    if lock(&self.shared).is_given_away {
+                        return Ok(());
+                    }
                     let _ = timeout(FAREWELL, gateway.call("/v3/lease/revoke", &json!({"ID": self.lease.to_string()}))).await;
                     return Ok(());
                 },

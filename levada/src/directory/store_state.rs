@@ -348,9 +348,9 @@ impl StoreState {
                 outcome.held.insert((tenant.clone(), *mac));
                 continue;
             }
-            // Several hosts may have one service: one of them is where others look for it.
+            // Several hosts may have one service in tunnels: one is where others look for it.
             let own = self.own.endpoints.get(&(tenant.clone(), *mac));
-            if let Some(told) = own.filter(|told| !told.is_service || !endpoint.service) {
+            if let Some(told) = own.filter(|told| !told.is_shared || !endpoint.service) {
                 let endpoint_name = format!("{tenant}/{} ({})", told.name, show_mac(*mac));
                 outcome.contests.push(Contest { endpoint: endpoint_name, holder: endpoint.host.clone() });
             }

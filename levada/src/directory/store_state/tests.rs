@@ -198,15 +198,15 @@ fn an_away_host_keeps_its_entries_until_somebody_has_the_endpoint_instead() {
 #[test]
 fn a_service_of_several_hosts_is_at_one_of_them() {
     let mut store = Fake::default();
-    let web = |n| {
+    let web = |n, is_shared| {
         let mut own = own(n, &[]);
-        let told = Told { name: "web".to_owned(), ip: vec!["10.0.0.100".to_owned()], is_service: true };
+        let told = Told { name: "web".to_owned(), ip: vec!["10.0.0.100".to_owned()], is_service: true, is_shared };
         own.endpoints.insert(("red".to_owned(), RED), told);
         own
     };
     let (mut a, mut b, mut c) = (Host::new(1, &[]), Host::new(2, &[]), Host::new(3, &[]));
-    a.store_state.set_own(web(1));
-    b.store_state.set_own(web(2));
+    a.store_state.set_own(web(1, true));
+    b.store_state.set_own(web(2, true));
     a.settle(&mut store);
     b.settle(&mut store);
     let at = |c: &mut Host, store: &mut Fake| {
@@ -228,6 +228,10 @@ fn a_service_of_several_hosts_is_at_one_of_them() {
     // One that returns has its service for its own clients.
     a.settle(&mut store);
     assert_eq!((at(&mut c, &mut store).as_str(), a.store_state.outcome().contests.len()), ("h2", 0));
+    // In a VLAN they are in each other's way.
+    a.store_state.set_own(web(1, false));
+    a.settle(&mut store);
+    assert_eq!(a.store_state.outcome().contests[0].holder, "h2");
     // An endpoint with a service's address is one too many.
     let mut d = Host::new(4, &[("red", RED)]);
     d.settle(&mut store);
