@@ -13,7 +13,7 @@
 
 use super::entry::root;
 use super::gateway::{Gateway, decode, encode, number, tls, unreadable};
-use super::store_state::{If, Outcome, Own, StoreState, Write};
+use super::store_state::{Contest, If, Outcome, Own, StoreState, Write};
 use super::{Health, Known, Store};
 use crate::log::{Level, Log};
 use crate::privileges::{Duty, confine};
@@ -310,10 +310,14 @@ impl Session {
         let rival = self.store_state.rival().map(|from| {
             format!("another daemon, {from}, has the same host name, and this one writes nothing to the etcd; give one of them another [cluster] host")
         });
-        let contested = contests.iter().map(|contest| {
+        let contested = contests.iter().map(|Contest { endpoint: name, holder, is_service }| {
+            if *is_service {
+                return format!(
+                    "service {name} is on host \"{holder}\" too, and both answer who asks for its address; delete one (levada del service)"
+                );
+            }
             format!(
-                "endpoint {} is on host \"{}\", and is not used here; to move it, delete it there (levada del endpoint)",
-                contest.endpoint, contest.holder
+                "endpoint {name} is on host \"{holder}\", and is not used here; to move it, delete it there (levada del endpoint)"
             )
         });
         let refused_text = refused.iter().map(|why| format!("in the etcd, not used: {why}"));

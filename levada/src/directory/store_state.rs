@@ -85,11 +85,13 @@ pub struct Write {
     pub conditions: Vec<If>,
 }
 
-/// An endpoint of this host that another has.
+/// An endpoint or a service of this host that another has.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Contest {
     /// `TENANT/NAME (MAC)`.
     pub endpoint: String,
+    /// It is a service.
+    pub is_service: bool,
     /// Who has it.
     pub holder: String,
 }
@@ -352,7 +354,8 @@ impl StoreState {
             let own = self.own.endpoints.get(&(tenant.clone(), *mac));
             if let Some(told) = own.filter(|told| !told.is_shared || !endpoint.service) {
                 let endpoint_name = format!("{tenant}/{} ({})", told.name, show_mac(*mac));
-                outcome.contests.push(Contest { endpoint: endpoint_name, holder: endpoint.host.clone() });
+                let (is_service, holder) = (told.is_service, endpoint.host.clone());
+                outcome.contests.push(Contest { endpoint: endpoint_name, is_service, holder });
             }
             let Some(known) = members.get_mut(endpoint.host.as_str()) else {
                 let why = format!(
