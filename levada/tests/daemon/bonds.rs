@@ -288,7 +288,12 @@ fn frames_in_tunnels_go_whole_over_a_bond_without_numbers() {
     assert_eq!(beds[0].space("host").run(kernel).unwrap().trim(), "1");
     assert_eq!(one.show_part("tunnels")["switches"][0]["hosts"][0]["next_hop"], "02:00:00:00:06:02");
     let way = |daemon: &Daemon| daemon.show_part("tunnels")["switches"][0]["tcp"].clone();
-    soon("they may go whole", || way(&one) == "whole" && way(&two) == "whole");
+    // A member is made ready when something goes over it in a tunnel: each question is a flow of its
+    // own.
+    soon("they may go whole", || {
+        beds[0].ask("red", TWO, 1);
+        way(&one) == "whole" && way(&two) == "whole"
+    });
     transfer(&beds, || {});
     for daemon in [&one, &two] {
         let drops = daemon.show()["switches"][0]["uplink"]["drops"].clone();
