@@ -288,8 +288,8 @@ fn frames_in_tunnels_go_whole_over_a_bond_without_numbers() {
     assert_eq!(beds[0].space("host").run(kernel).unwrap().trim(), "1");
     assert_eq!(one.show_part("tunnels")["switches"][0]["hosts"][0]["next_hop"], "02:00:00:00:06:02");
     let way = |daemon: &Daemon| daemon.show_part("tunnels")["switches"][0]["tcp"].clone();
-    // A member is made ready when something goes over it in a tunnel: each question is a flow of its
-    // own.
+    // A member is made ready when something goes over it in a tunnel. Each question is a flow of
+    // its own.
     soon("they may go whole", || {
         beds[0].ask("red", TWO, 1);
         way(&one) == "whole" && way(&two) == "whole"
