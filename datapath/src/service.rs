@@ -45,7 +45,7 @@ use crate::slots::Slots;
 use crate::table::Id;
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
-use crate::wire::{L4, Layout, Mac, source};
+use crate::wire::{L4, Layout, source};
 use affinity::Affinity;
 pub use affinity::ClientState;
 use answer::{Answer, Part};
@@ -149,12 +149,6 @@ impl Services {
     #[inline]
     pub fn are_in(&self, network: Network) -> bool {
         self.fronts.are_in(network)
-    }
-
-    /// Whether a MAC address of a network is a service's.
-    #[must_use]
-    pub fn have_mac(&self, network: Network, mac: Mac) -> bool {
-        self.fronts.has_mac(network, mac)
     }
 
     /// An endpoint behind the service's address that an IP packet is for.

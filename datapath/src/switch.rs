@@ -448,9 +448,8 @@ impl Switch {
             return drop_for(pool, frame, reason);
         }
         let network = self.forward.network(from);
-        let (mut is_hairpin, mut own) = (false, None);
+        let mut is_hairpin = false;
         if self.services.are_in(network) {
-            own = Some(source(pool.bytes(&frame)));
             // The address that was looked up is not the one of a frame that is passed to a backend.
             if let Err(words) = self.pass_recent(pool, now, network, false, &frame) {
                 match self.serve(pool, now, (network, Some(from)), frame, words)? {
@@ -465,16 +464,15 @@ impl Switch {
             debug_assert_eq!(self.target(now, from, Seen::of(pool, &frame)), Target::Endpoint(to));
             return self.send_now(pool, now, (from, Some(port)), to, frame);
         }
-        self.go_on(pool, now, (from, own), frame, is_hairpin)
+        self.go_on(pool, now, from, frame, is_hairpin)
     }
 
-    /// Behind the services' stage, from an endpoint, whose frame had this address. Outside it goes
-    /// under that one also where it answers for a service: agents of other hosts know who it is.
+    /// Behind the services' stage, from an endpoint.
     fn go_on(
         &mut self,
         pool: &mut Pool,
         now: Instant,
-        (from, own): (EndpointId, Option<Mac>),
+        from: EndpointId,
         frame: Frame,
         is_hairpin: bool,
     ) -> Result<(), Reason> {
@@ -484,11 +482,6 @@ impl Switch {
             Target::Endpoint(to) if to == from && is_hairpin => Route::Neighbour(to),
             target => self.route(now, from, target, seen),
         };
-        if let (Route::Host(_) | Route::Wire { .. }, Some(own)) = (route, own)
-            && self.services.have_mac(self.forward.network(from), source(pool.bytes(&frame)))
-        {
-            pool.bytes_mut(&frame)[6..12].copy_from_slice(&own.0);
-        }
         self.follow(pool, now, from, route, frame)
     }
 

@@ -1,7 +1,7 @@
 //! Services in the switch: what the stage ([`crate::service`]) decides is done here, and what it
 //! says is shown.
 
-use super::parse::{destination, drop_for, parse};
+use super::parse::{destination, drop_for, parse, source};
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch};
 use crate::forward::Outside;
@@ -17,7 +17,7 @@ use crate::service::{
 };
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
-use crate::wire::{L4, Layout, build};
+use crate::wire::{L4, Layout, Mac, build};
 use core::net::IpAddr;
 
 /// IP addresses of a service that are announced at once at most: with each of them its Ethernet
@@ -87,6 +87,7 @@ impl Switch {
             return Ok(Served::On(frame, false));
         }
         let decision = self.services.decide(now, network, from, pool.bytes(&frame), layout);
+        let own = source(pool.bytes(&frame));
         let may_return = match decision {
             Decision::Pass => false,
             Decision::Forward(known) | Decision::Back(known) => {
@@ -96,8 +97,9 @@ impl Switch {
                     true => self.services.forward(now, &known, bytes, layout, offload),
                     false => self.services.back(now, &known, bytes, layout, offload),
                 };
+                self.keep_own(pool, now, from, &frame, own);
                 if let Some(words) = words {
-                    self.services.note(now, &words, &known, is_client, bytes, layout);
+                    self.services.note(now, &words, &known, is_client, pool.bytes_mut(&frame), layout);
                 }
                 may_return
             }
@@ -148,7 +150,18 @@ impl Switch {
             }
             Decision::Drop(reason) => return dropped(pool, frame, reason),
         };
+        self.keep_own(pool, now, from, &frame, own);
         Ok(Served::On(frame, may_return))
+    }
+
+    /// What an endpoint says for a service to somebody outside goes under its own Ethernet address:
+    /// agents of other hosts know who it is.
+    fn keep_own(&self, pool: &mut Pool, now: Instant, from: Option<EndpointId>, frame: &Frame, own: Mac) {
+        if let Some(from) = from
+            && self.asker(now, Some(from), pool.bytes(frame), &pool.meta(frame).layout).is_none()
+        {
+            pool.bytes_mut(frame)[6..12].copy_from_slice(&own.0);
+        }
     }
 
     /// A new connection gets a backend, or is refused.
@@ -210,9 +223,7 @@ impl Switch {
                 false => self.refuse(pool, now, &key, from, frame),
             };
             let done = match (served, from) {
-                (Ok(Served::On(frame, may_return)), Some(from)) => {
-                    self.go_on(pool, now, (from, None), frame, may_return)
-                }
+                (Ok(Served::On(frame, may_return)), Some(from)) => self.go_on(pool, now, from, frame, may_return),
                 (Ok(Served::On(frame, _)), None) => self.go_inside(pool, now, network, frame),
                 (Ok(Served::Answer(answer)), from) => {
                     self.send_answer(pool, now, (network, from), answer);
@@ -245,12 +256,15 @@ impl Switch {
         };
         let tries = self.services.tries(known);
         let again = Again { avoid: known.backend, is_refused: true, tries };
+        // One outside gets no backend that is outside too.
         let asker = self.asker(now, from, pool.bytes(&frame), &layout);
         let chosen = match self.services.choose(now, known.key, asker, true, Some(again)) {
             Ok(chosen) => chosen,
             // None that its client may have.
             Err(Reason::ServiceDown) => {
+                let own = source(pool.bytes(&frame));
                 let may_return = self.services.back(now, known, pool.bytes_mut(&frame), &layout, &offload);
+                self.keep_own(pool, now, from, &frame, own);
                 return Ok(Served::On(frame, may_return));
             }
             Err(reason) => return dropped(pool, frame, reason),
@@ -270,8 +284,7 @@ impl Switch {
         Ok(Served::On(frame, true))
     }
 
-    /// The client that a backend answers, where it is here: one outside gets no backend that is
-    /// outside too.
+    /// The client that a backend answers, where it is here.
     pub(super) fn asker(
         &self,
         now: Instant,
