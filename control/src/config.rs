@@ -287,6 +287,13 @@ impl Switch {
 }
 
 impl Endpoint {
+    /// The IP addresses that are its own: declared by themselves, or given to its device.
+    pub fn own_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let v4 = self.identity.ipv4.iter().filter(|(_, length)| *length == 32).map(|&(ip, _)| IpAddr::V4(ip));
+        let v6 = self.identity.ipv6.iter().filter(|(_, length)| *length == 128).map(|&(ip, _)| IpAddr::V6(ip));
+        v4.chain(v6).chain(self.device.addresses.iter().map(|&(ip, _)| ip))
+    }
+
     /// Whether an IP address is its own: its device is given it, or it is declared by itself.
     #[must_use]
     pub fn has_address(&self, ip: IpAddr) -> bool {

@@ -2,7 +2,7 @@
 //! no effect.
 
 use super::{Findings, unique};
-use crate::config::{Cluster, Config, Endpoint, Etcd, EtcdUrl, Member, Tenant};
+use crate::config::{Cluster, Config, Endpoint, Etcd, EtcdUrl, Member, RemoteService, Tenant};
 use crate::names::{Locator, show_mac};
 use crate::place::Place;
 use agent::settings::{ControllerKind, Gatekeeper};
@@ -174,8 +174,8 @@ fn unique_macs<'a>(findings: &mut Findings, config: &'a Config, cluster: &'a Clu
     check_services(findings, config, cluster, members, &seen);
 }
 
-/// The addresses of a service on another host are no endpoint's, wherever. That several hosts have
-/// one service is nothing wrong.
+/// The addresses of a service on another host are no endpoint's, wherever. Several hosts may have
+/// one service, in tunnels.
 fn check_services(
     findings: &mut Findings,
     config: &Config,
@@ -185,9 +185,7 @@ fn check_services(
 ) {
     let mut ips: BTreeMap<(&str, IpAddr), &str> = BTreeMap::new();
     for (tenant, endpoint) in local(config) {
-        let own = endpoint.identity.ipv4.iter().filter(|(_, n)| *n == 32).map(|&(ip, _)| IpAddr::V4(ip));
-        let own = own.chain(endpoint.identity.ipv6.iter().filter(|(_, n)| *n == 128).map(|&(ip, _)| ip.into()));
-        for ip in own.chain(endpoint.device.addresses.iter().map(|&(ip, _)| ip)) {
+        for ip in endpoint.own_addresses() {
             ips.insert((&tenant.name, ip), &endpoint.name);
         }
     }
@@ -203,11 +201,8 @@ fn check_services(
                     );
                 }
             }
-            let is_here = |tenant: &&Tenant| {
-                let has = tenant.services.iter().any(|own| own.mac(&tenant.name) == service.mac());
-                tenant.name == service.tenant && !matches!(tenant.attachment, Attachment::Vxlan(_)) && has
-            };
-            if config.switches.iter().flat_map(|switch| &switch.tenants).any(|tenant| is_here(&tenant)) {
+            let is_here = |tenant: &Tenant| !matches!(tenant.attachment, Attachment::Vxlan(_)) && has(tenant, service);
+            if config.switches.iter().flat_map(|switch| &switch.tenants).any(is_here) {
                 findings.warning(
                     place.clone(),
                     format!("service \"{}\" is on this host too: both answer who asks for its address", service.name),
@@ -276,11 +271,7 @@ fn check_own(findings: &mut Findings, config: &Config, own: &Member, place: &Pla
     }
     let tenants = || config.switches.iter().flat_map(|switch| &switch.tenants);
     for (i, remote) in own.services.iter().enumerate() {
-        let is_it = |tenant: &Tenant| {
-            let has = tenant.services.iter().any(|service| service.mac(&tenant.name) == remote.mac());
-            tenant.name == remote.tenant && has
-        };
-        if !tenants().any(is_it) {
+        if !tenants().any(|tenant| has(tenant, remote)) {
             findings.warning(
                 place.key("service").item(i),
                 format!("this host has no service of tenant \"{}\" with this address", remote.tenant),
@@ -288,6 +279,12 @@ fn check_own(findings: &mut Findings, config: &Config, own: &Member, place: &Pla
             );
         }
     }
+}
+
+/// Whether a tenant here has the service that is said of a host.
+fn has(tenant: &Tenant, service: &RemoteService) -> bool {
+    let mut own = tenant.services.iter().map(|own| own.mac(&tenant.name));
+    tenant.name == service.tenant && own.any(|mac| mac == service.mac())
 }
 
 fn local(config: &Config) -> impl Iterator<Item = (&Tenant, &Endpoint)> {

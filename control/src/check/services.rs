@@ -79,9 +79,7 @@ fn check_addresses(findings: &mut Findings, switch: &Switch, place: &Place) {
     let mut owners: BTreeMap<(usize, IpAddr), &str> = BTreeMap::new();
     for (t, tenant) in switch.tenants.iter().enumerate() {
         for endpoint in &tenant.endpoints {
-            let own = endpoint.identity.ipv4.iter().filter(|(_, n)| *n == 32).map(|&(ip, _)| IpAddr::V4(ip));
-            let own = own.chain(endpoint.identity.ipv6.iter().filter(|(_, n)| *n == 128).map(|&(ip, _)| ip.into()));
-            for ip in own.chain(endpoint.device.addresses.iter().map(|&(ip, _)| ip)) {
+            for ip in endpoint.own_addresses() {
                 owners.insert((network(t), ip), &endpoint.name);
             }
         }

@@ -136,12 +136,7 @@ impl Backend {
     /// Its IPv4 and IPv6 address: what it says, else the first that its endpoint may use or has.
     #[must_use]
     pub fn addresses(&self, endpoint: Option<&Endpoint>) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
-        let own = endpoint.into_iter().flat_map(|endpoint| {
-            let identity = &endpoint.identity;
-            let v4 = identity.ipv4.iter().filter(|(_, length)| *length == 32).map(|&(ip, _)| IpAddr::V4(ip));
-            let v6 = identity.ipv6.iter().filter(|(_, length)| *length == 128).map(|&(ip, _)| IpAddr::V6(ip));
-            v4.chain(v6).chain(endpoint.device.addresses.iter().map(|&(ip, _)| ip))
-        });
+        let own = endpoint.into_iter().flat_map(Endpoint::own_addresses);
         let all: Vec<IpAddr> = self.ips.iter().copied().chain(own).collect();
         let v4 = all.iter().find_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None });
         let v6 = all.iter().find_map(|ip| match ip {

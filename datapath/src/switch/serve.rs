@@ -399,10 +399,8 @@ impl Switch {
     /// that is says nothing of the backend's health. False where there is no room for it.
     fn send_probe(&mut self, pool: &mut Pool, now: Instant, probe: &Probe) -> bool {
         let service = self.program.services.get(probe.of.service.0);
-        let Some(of) = service.and_then(|service| Some((service, self.program.tenants.get(service.tenant.0)?))) else {
-            return false;
-        };
-        let (tenant, attachment) = (of.0.tenant, of.1.attachment);
+        let Some(tenant) = service.map(|service| service.tenant) else { return false };
+        let Some(attachment) = self.program.tenants.get(tenant.0).map(|tenant| tenant.attachment) else { return false };
         let build = match (probe.endpoint, attachment) {
             (None, Attachment::Vlan(id)) => probe.build().vlan(id),
             _ => probe.build(),
