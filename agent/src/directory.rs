@@ -167,7 +167,9 @@ impl Directory {
             directory.endpoints.set(id, Some(Endpoint { tenant, addresses, services: Vec::new(), ingress }));
         }
         for service in program.services.values() {
-            for id in service.backends.iter().filter_map(|backend| backend.endpoint) {
+            let behind = service.backends.iter().filter_map(|backend| backend.endpoint);
+            // What goes out again by a director passes it as what a backend gets and sends.
+            for id in behind.chain(service.director) {
                 let Some(endpoint) = directory.endpoints.get_mut(id.0) else { continue };
                 let backends = directory.backends.entry((service.tenant, service.mac)).or_default();
                 if !backends.contains(&id) {

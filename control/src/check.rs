@@ -118,13 +118,16 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
             );
         }
     }
-    if switch.shares(tenant) {
+    if endpoint.is_director() {
+        check_director(findings, tenant, endpoint, place);
+    } else if switch.shares(tenant) {
         check_declared(findings, endpoint, place);
     }
     if let Some(uplink) = &switch.uplink
         && tenant.attachment != Attachment::Isolated
         && let room = tenant.room(uplink)
         && endpoint.device.mtu > room
+        && !endpoint.is_director()
     {
         check_room(findings, tenant, endpoint, room, uplink.device.mtu, place);
     }
@@ -137,6 +140,29 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
                 format!("add \"{ip}\" to `ip`"),
             );
         }
+    }
+}
+
+/// Nobody is at a director's port who could have an address or send by himself.
+fn check_director(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint, place: &Place) {
+    let identity = &endpoint.identity;
+    let pointless = [
+        ("mac", !identity.macs.is_empty()),
+        ("ip", !identity.any_ip()),
+        ("allow", identity.allow != datapath::guard::Allow::default()),
+        ("trunk", endpoint.trunk),
+        ("flood_per_second", endpoint.flood_per_second.is_some()),
+        ("flood_rate", endpoint.flood_rate.is_some()),
+        ("max_learned", endpoint.max_learned.is_some()),
+    ];
+    for (key, _) in pointless.iter().filter(|(_, given)| *given) {
+        let message = format!("nobody is at a director's port: `{key}` says nothing");
+        findings.error(place.key(*key), message, format!("remove `{key}`, or use a tap:// port"));
+    }
+    if tenant.services.iter().all(|service| service.director.as_ref() != Some(&endpoint.name)) {
+        let message = format!("no service of the tenant has endpoint \"{}\" as its director", endpoint.name);
+        let remedy = format!("add director = \"{}\" to [[switch.tenant.service]]", endpoint.name);
+        findings.warning(place.clone(), message, remedy);
     }
 }
 

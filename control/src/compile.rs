@@ -228,10 +228,11 @@ fn bond_plan(bond: &config::Bond) -> BondPlan {
 }
 
 /// The device of an endpoint. Where frames leave in tunnels, a device that is made takes no longer
-/// packets than fit in.
+/// packets than fit in. What passes a director has come over the uplink.
 fn fitted<'a>(switch: &Switch, tenant: &Tenant, endpoint: &'a Endpoint) -> Cow<'a, Device> {
     let device = &endpoint.device;
     match (&switch.uplink, &device.locator) {
+        (Some(uplink), Some(Locator::Director)) => Cow::Owned(Device { mtu: uplink.device.mtu, ..device.clone() }),
         (Some(uplink), Some(Locator::Tap(_) | Locator::Veth(_)))
             if matches!(tenant.attachment, Attachment::Vxlan(_)) =>
         {
@@ -347,11 +348,12 @@ fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::End
         port,
         identity: endpoint.identity.clone(),
         trunk: endpoint.trunk,
+        is_director: endpoint.is_director(),
         share: Both { egress: share(knobs, Direction::Egress), ingress: share(knobs, Direction::Ingress) },
         queue_bytes: endpoint.queue_bytes as u32,
         flood_per_second: endpoint.flood_per_second.unwrap_or(flood),
         flood_rate: flood_rate(endpoint),
-        max_learned: endpoint.max_learned.unwrap_or(learned),
+        max_learned: if endpoint.is_director() { 0 } else { endpoint.max_learned.unwrap_or(learned) },
         agent_traffic: None,
         aqm: None,
     }
@@ -478,6 +480,7 @@ impl<'a> Ports<'a> {
                 sealed: device.sealed,
                 mtu: device.mtu,
             }),
+            Locator::Director => PortKind::Director,
         };
         // A datagram to a VDE client is one whole frame; what a guest takes is known when its
         // driver has said it.

@@ -309,7 +309,7 @@ impl Endpoint {
     #[must_use]
     pub fn is_undeclared(&self) -> bool {
         let is_host = matches!(self.device.locator, Some(Locator::Host(_)));
-        self.identity.macs.is_empty() && !is_host && !self.identity.allow.learned_addresses
+        self.identity.macs.is_empty() && !is_host && !self.is_director() && !self.identity.allow.learned_addresses
     }
 }
 
@@ -367,6 +367,14 @@ impl Default for Endpoint {
             flood_rate: None,
             max_learned: None,
         }
+    }
+}
+
+impl Endpoint {
+    /// Whether nothing is at its port, and what services send from outside back out passes it.
+    #[must_use]
+    pub fn is_director(&self) -> bool {
+        self.device.locator == Some(Locator::Director)
     }
 }
 

@@ -165,6 +165,8 @@ pub enum Locator {
     Vde(String, u32),
     /// `vhost-user://SOCKET`: the socket of a virtual machine's network card.
     VhostUser(String),
+    /// `director://`: nothing. What services send from outside back out passes its endpoint.
+    Director,
 }
 
 /// How configurations call an end of a link.
@@ -183,7 +185,7 @@ impl Locator {
         match self {
             Locator::Tap(name) | Locator::Packet(name) | Locator::Veth(name) => name.clone(),
             Locator::Host(name) | Locator::Link(name, _) => name.clone(),
-            Locator::Vde(..) | Locator::VhostUser(_) => self.to_string(),
+            Locator::Vde(..) | Locator::VhostUser(_) | Locator::Director => self.to_string(),
         }
     }
 }
@@ -199,13 +201,14 @@ impl fmt::Display for Locator {
             Locator::Vde(directory, FIRST_VDE_PLUG) => write!(f, "vde://{directory}"),
             Locator::Vde(directory, plug) => write!(f, "vde://{directory}[{plug}]"),
             Locator::VhostUser(socket) => write!(f, "vhost-user://{socket}"),
+            Locator::Director => f.write_str("director://"),
         }
     }
 }
 
 /// Reads a locator.
 pub fn locator(text: &str) -> Result<Locator, Wrong> {
-    const KINDS: &str = "a port is \"tap://NAME\", \"veth://NAME\", \"packet://NAME\", \"host://NAME\", \"link://NAME/a\" (or /b), \"vde:///DIR\" or \"vhost-user:///SOCKET\"";
+    const KINDS: &str = "a port is \"tap://NAME\", \"veth://NAME\", \"packet://NAME\", \"host://NAME\", \"link://NAME/a\" (or /b), \"vde:///DIR\", \"vhost-user:///SOCKET\" or \"director://\"";
     let Some((kind, rest)) = text.split_once("://") else {
         return Err(Wrong::new(format!("\"{text}\" is not a port"), KINDS));
     };
@@ -224,6 +227,11 @@ pub fn locator(text: &str) -> Result<Locator, Wrong> {
         },
         "vde" => vde_plug(rest),
         "vhost-user" => vhost_socket(rest),
+        "director" if rest.is_empty() => Ok(Locator::Director),
+        "director" => Err(Wrong::new(
+            format!("\"{text}\" names something, and nothing is at a director's port"),
+            "write port = \"director://\"",
+        )),
         _ => Err(Wrong::new(format!("unknown kind of port \"{kind}\""), KINDS)),
     }
 }

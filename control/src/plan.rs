@@ -260,6 +260,8 @@ pub enum PortKind {
     Vde(VdePlan),
     /// The network card of a virtual machine.
     VhostUser(VhostPlan),
+    /// Nothing.
+    Director,
 }
 
 /// The network card of a virtual machine.

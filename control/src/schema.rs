@@ -84,7 +84,7 @@ const RATE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(bit/s|kbit/s|Mbit/s|Gbit/s)\s*$";
 const SIZE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB)\s*$";
 const TIME: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|ms|s)\s*$";
 const PERCENT: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$";
-const PORT: &str = r"^[a-z-]+://.+$";
+const PORT: &str = r"^([a-z-]+://.+|director://)$";
 const MAC: &str = "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$";
 const MAC_OR_IP: &str = "^(([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}|[0-9A-Fa-f:.]+)$";
 const IP: &str = r"^[0-9A-Fa-f:.]+(/[0-9]+)?$";
@@ -276,6 +276,7 @@ const SERVICE: &[Key] = &[
     ("affinity_time", Form::Text(TIME), false, "for how long a client does, after its last connection"),
     ("max_connections", Form::Number(1, MOST_CONNECTIONS), false, "connections that each backend may have"),
     ("hold", Form::Text(TIME), false, "for how long a new connection waits while all have so many"),
+    ("director", Form::Text(NAME), false, "the endpoint that pays where client and backend are both outside"),
 ];
 const CHECK: &[Key] = &[
     ("kind", Form::Word(&["tcp", "http", "tls"]), true, "a connection, a request, or the beginning of TLS"),

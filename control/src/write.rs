@@ -365,6 +365,7 @@ pub fn service(service: &Service) -> Keys {
     w.put_unless_default("affinity_time", &service.affinity_ns, &default.affinity_ns, |&v| show_time(v).into());
     w.put_some("max_connections", service.max_connections, Into::into);
     w.put_unless_default("hold", &service.hold_ns, &default.hold_ns, |&v| show_time(v).into());
+    w.put_some("director", service.director.as_deref(), Into::into);
     w.0
 }
 

@@ -110,6 +110,12 @@ impl Forward {
         list(&mut self.members[slot(network)].learning, endpoint, learning);
     }
 
+    /// Whether nobody is at an endpoint who could be meant by what is for everyone.
+    pub fn set_hidden(&mut self, endpoint: EndpointId, is_hidden: bool) {
+        let network = self.network(endpoint);
+        list(&mut self.members[slot(network)].all, endpoint, !is_hidden);
+    }
+
     /// Takes an endpoint out of its network.
     pub fn remove(&mut self, endpoint: EndpointId) {
         self.set_learning(endpoint, false);

@@ -211,6 +211,8 @@ pub enum Step {
     Vcc(EndpointId, Box<Told>),
     /// It concerns a service: which one, and what is done.
     Service(ServiceId, Served),
+    /// Client and backend are both outside: it goes out again, as a frame of this endpoint.
+    Turned(EndpointId),
     /// Taken aside for the protocols beside the switch, or too many of such frames wait.
     Control(Result<(), Reason>),
     /// Where it goes.
@@ -247,7 +249,7 @@ impl Step {
             Step::Number(_) => "order",
             Step::Enter(_) => "enter",
             Step::Vcc(..) => "vcc",
-            Step::Service(..) => "service",
+            Step::Service(..) | Step::Turned(_) => "service",
             Step::Control(_) => "control",
             Step::Open(_) | Step::Train(_) => "tunnel",
             Step::Forward(..) | Step::Refuse(_) | Step::Copies(_) | Step::Hosts(_) => "forward",
@@ -413,6 +415,9 @@ impl fmt::Display for Words<'_> {
                     Served::Answer(what) => write!(f, "answered with {what}"),
                     Served::Check => write!(f, "the answer to a health check, for the switch"),
                 }
+            }
+            Step::Turned(director) => {
+                write!(f, "turned around, as a frame of endpoint {}", names.endpoint(*director))
             }
             Step::Train(datagrams) => write!(f, "cut into {datagrams} datagrams, each of which goes its own way"),
             Step::Forward(mac, found) => forward(f, *mac, *found, names),

@@ -127,6 +127,9 @@ pub struct Endpoint {
     /// A bridge port: VLAN tags pass through, no source is checked, addresses behind it are
     /// learned.
     pub trunk: bool,
+    /// Nothing is at its port: it stands for what services send from outside back out, which passes
+    /// its queues in both directions.
+    pub is_director: bool,
     /// Guarantee, limit and weight.
     pub share: Both<Share>,
     /// Bound of its queue in each direction, in bytes of buffer memory.
@@ -155,6 +158,7 @@ impl Endpoint {
             port,
             identity: Identity::default(),
             trunk: false,
+            is_director: false,
             share: Both::default(),
             queue_bytes: 1 << 20,
             aqm: None,

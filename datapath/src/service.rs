@@ -35,6 +35,7 @@ mod shown;
 mod spec;
 mod sweep;
 pub mod translate;
+mod turn;
 
 use crate::change_error::ChangeError;
 use crate::ids::EndpointId;
@@ -52,7 +53,7 @@ use answer::{Answer, Part};
 pub use ask::{Ask, Http, Tls};
 pub use check::{Check, Checked, Probe};
 use choose::{Load, MOST_BACKENDS};
-use connections::{BUCKETS, Connections, DEFAULT_CONNECTIONS, NoRoom, Opener};
+use connections::{BUCKETS, Connections, DEFAULT_CONNECTIONS, NoRoom, Opener, Removed};
 use decide::ends;
 pub(crate) use decide::segment;
 pub use decide::{Decision, Known};
@@ -60,7 +61,7 @@ pub(crate) use entry::Key;
 use entry::{Entry, State};
 use fragments::{FragmentKey, Fragments};
 use fronts::{Front, Fronts, MOST_TARGETS, Role};
-pub use handover::{BackendName, ConnectionState, ServiceState};
+pub use handover::{BackendName, ConnectionState, ServiceState, TurnState};
 use held::Holdings;
 pub(crate) use held::Released;
 use inner::Quoted;
@@ -80,6 +81,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub use sweep::PLACES as SWEPT_PLACES;
 use sweep::Sweep;
 use translate::{End, set_end, set_mac};
+use turn::Turns;
 
 /// What a tenant has here.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,6 +105,7 @@ pub struct Services {
     /// Tenants that have services.
     tenants: BTreeMap<u32, OfTenant>,
     connections: Connections,
+    turns: Turns,
     sweep: Sweep,
     recent: Recent,
     fragments: Fragments,
@@ -133,6 +136,7 @@ impl Services {
             fronts: Fronts::new(),
             tenants: BTreeMap::new(),
             connections: Connections::new(keyed, DEFAULT_CONNECTIONS),
+            turns: Turns::new(keyed, DEFAULT_CONNECTIONS),
             sweep: Sweep::default(),
             recent: Recent::new(keyed.hash_one(0u64)),
             fragments: Fragments::new(keyed),
@@ -175,6 +179,9 @@ impl Services {
         if !self.all.is_empty() {
             self.connections.reserve(most);
         }
+        if self.turns.have_room() {
+            self.turns.reserve(most);
+        }
     }
 
     /// Adds, changes or removes a service. A backend that stays keeps its connections; those of one
@@ -183,6 +190,9 @@ impl Services {
         if self.all.is_empty() && service.is_some() {
             self.connections.reserve(self.most);
             self.recent.reserve();
+        }
+        if !self.turns.have_room() && service.as_ref().is_some_and(|service| service.director.is_some()) {
+            self.turns.reserve(self.most);
         }
         self.recent.forget();
         if service.is_none() {
@@ -419,7 +429,7 @@ impl Services {
         let Some(entry) = self.connections.get(known.id).copied() else { return false };
         let first = self.first(known, bytes, layout);
         let Some(owner) = self.to_backend(known, entry.is_hairpin(), bytes, layout, offload) else { return false };
-        self.remember(now, owner, first, bytes, layout);
+        self.remember(now, (owner, known), first, bytes, layout);
         let change = self.connections.update(now, known.id, |entry| match layout.l4 {
             L4::Tcp => entry.client_sends(&segment(bytes, layout)),
             _ => entry.datagram(false),
@@ -433,7 +443,7 @@ impl Services {
         let Some(entry) = self.connections.get(known.id).copied() else { return false };
         let first = self.first(known, bytes, layout);
         let Some(owner) = self.to_client(known, entry.is_hairpin(), bytes, layout, offload) else { return false };
-        self.remember(now, owner, first, bytes, layout);
+        self.remember(now, (owner, known), first, bytes, layout);
         let change = self.connections.update(now, known.id, |entry| match layout.l4 {
             L4::Tcp => entry.server_sends(&segment(bytes, layout)),
             _ => entry.datagram(true),
@@ -479,7 +489,9 @@ impl Services {
         let port = backend.port.unwrap_or(front.address.port);
         set_mac(bytes, End::Destination, backend.mac);
         set_end(bytes, layout, offload, End::Destination, (backend.ip(front.address.ip)?, port));
-        if is_hairpin {
+        if let Some((port, _)) = self.turns.get(known.id) {
+            set_end(bytes, layout, offload, End::Source, (front.address.ip, port));
+        } else if is_hairpin {
             set_end(bytes, layout, offload, End::Source, (front.address.ip, known.key.port));
         }
         Some(running.service.tenant.0)
@@ -496,11 +508,15 @@ impl Services {
     ) -> Option<u32> {
         let (running, front) = self.running(known.key.front)?;
         let Address { ip, port, .. } = front.address;
+        let turn = self.turns.get(known.id);
+        // Of one that is turned around, agents are to know who it is from until it leaves again.
         let own = source(bytes);
-        set_mac(bytes, End::Source, running.service.mac);
+        if turn.is_none() {
+            set_mac(bytes, End::Source, running.service.mac);
+        }
         set_end(bytes, layout, offload, End::Source, (ip, port));
-        if is_hairpin {
-            set_mac(bytes, End::Destination, own);
+        if let Some(to) = turn.map(|(_, client)| client).or(is_hairpin.then_some(own)) {
+            set_mac(bytes, End::Destination, to);
             set_end(bytes, layout, offload, End::Destination, (address(known.key.client, ip), known.key.port));
         }
         Some(running.service.tenant.0)
@@ -530,12 +546,24 @@ impl Services {
         let Address { ip, port, .. } = front.address;
         let Some(target) = backend.ip(ip) else { return };
         let target = (target, backend.port.unwrap_or(port));
+        let turn = self.turns.get(known.id);
         if to_backend {
             quoted.set_end(bytes, layout, offload, End::Source, target);
             set_end(bytes, layout, offload, End::Destination, target);
             set_mac(bytes, End::Destination, backend.mac);
+            if let Some((port, _)) = turn {
+                quoted.set_end(bytes, layout, offload, End::Destination, (ip, port));
+                set_mac(bytes, End::Source, running.service.mac);
+            }
         } else {
             quoted.set_end(bytes, layout, offload, End::Destination, (ip, port));
+            if let Some((_, mac)) = turn {
+                let client = (address(known.key.client, ip), known.key.port);
+                quoted.set_end(bytes, layout, offload, End::Source, client);
+                set_end(bytes, layout, offload, End::Destination, client);
+                set_mac(bytes, End::Destination, mac);
+                set_mac(bytes, End::Source, running.service.mac);
+            }
             // A router in between speaks for itself.
             if ends(bytes, layout).is_some_and(|(source, _)| source == target.0) {
                 set_end(bytes, layout, offload, End::Source, (ip, port));
@@ -561,9 +589,17 @@ impl Services {
     }
 
     /// Remembers what was done with a first fragment.
-    fn remember(&mut self, now: Instant, owner: u32, first: Option<FragmentKey>, bytes: &[u8], layout: &Layout) {
+    fn remember(
+        &mut self,
+        now: Instant,
+        (owner, known): (u32, &Known),
+        first: Option<FragmentKey>,
+        bytes: &[u8],
+        layout: &Layout,
+    ) {
         if let (Some(key), Some(after)) = (first, ends(bytes, layout)) {
-            self.fragments.insert(now, owner, key, fragments::Change::to(bytes, after));
+            let change = fragments::Change::to(bytes, after, self.director(known));
+            self.fragments.insert(now, owner, key, change);
         }
     }
 
@@ -596,8 +632,8 @@ impl Services {
     }
 
     /// A connection is no longer in the table.
-    fn leave(&mut self, key: &Key, entry: &Entry) {
-        leave(&mut self.all, &self.fronts, key, entry, false);
+    fn leave(&mut self, gone: Removed) {
+        leave((&mut self.all, &mut self.turns), &self.fronts, &gone, false);
     }
 
     /// A server reports its load.
@@ -643,7 +679,13 @@ impl Services {
 }
 
 /// A connection is no longer in the table. One that was over already is not evicted.
-fn leave(all: &mut Slots<Running>, fronts: &Fronts, key: &Key, entry: &Entry, is_evicted: bool) {
+fn leave(
+    (all, turns): (&mut Slots<Running>, &mut Turns),
+    fronts: &Fronts,
+    (id, key, entry): &Removed,
+    is_evicted: bool,
+) {
+    turns.forget(*id);
     let Some(running) = fronts.service(key.front).and_then(|service| all.get_mut(service.0)) else { return };
     running.has_freed = true;
     let server = running.servers.get_mut(usize::from(entry.backend)).filter(|s| s.generation == entry.generation);

@@ -454,6 +454,7 @@ impl Switch {
             if let Err(words) = self.pass_recent(pool, now, network, false, &frame) {
                 match self.serve(pool, now, (network, Some(from)), frame, words)? {
                     Served::On(translated, may_return) => (frame, is_hairpin) = (translated, may_return),
+                    Served::Turned(turned, director) => return self.turn_now(pool, now, (network, director), turned),
                     Served::Answer(answer) => return self.send_local(pool, now, from, Out::Endpoint(from), answer),
                     Served::Taken => return Ok(()),
                 }
@@ -558,13 +559,18 @@ impl Switch {
         {
             let asked = self.asked(pool, network, &frame);
             let served = self.serve(pool, now, (network, None), frame, words);
-            if !matches!(served, Ok(Served::On(..)))
+            if !matches!(served, Ok(Served::On(..) | Served::Turned(..)))
                 && let Some((backend, from, wire_bytes)) = asked
             {
                 self.arrivals.arrive(backend, from, wire_bytes);
             }
             match served? {
                 Served::On(translated, _) => frame = translated,
+                Served::Turned(turned, director) if self.is_director(network, director) => {
+                    self.arrive(pool, now, director, turned);
+                    return Ok(());
+                }
+                Served::Turned(turned, _) => return drop_for(pool, turned, Reason::Unreachable),
                 Served::Answer(answer) => return self.answer_outside(pool, now, network, answer),
                 Served::Taken => return Ok(()),
             }
@@ -783,13 +789,19 @@ impl Switch {
     /// already, count no more.
     fn deliver(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) {
         let Some(endpoint) = self.program.endpoints.get(to.0) else { return pool.free(frame) };
-        let port = endpoint.port;
+        let (port, is_director) = (endpoint.port, endpoint.is_director);
         if !endpoint.trunk && pool.meta(&frame).layout.vlan.is_some() {
             encap::vlan::pop(pool, &frame);
         }
         if pool.meta(&frame).outer != 0 {
             pool.meta_mut(&frame).outer = 0;
             count_wire_bytes(pool, &frame);
+        }
+        if is_director {
+            if let Err(reason) = self.go_out(pool, now, to, frame) {
+                self.count_drop(to, reason);
+            }
+            return;
         }
         if !self.vcc.concerns(to) {
             return self.hand_to(pool, to, port, frame);
@@ -808,10 +820,15 @@ impl Switch {
         self.emit(pool, port, to, payer, frame);
     }
 
-    /// The port of the endpoint that a frame is charged to; where that is gone meanwhile, `other`.
+    /// The port of the endpoint that a frame is charged to; where that is gone meanwhile, or nobody
+    /// is at it, `other`.
     #[inline]
     fn port_of(&self, payer: EndpointId, other: PortId) -> PortId {
-        self.program.endpoints.get(payer.0).map_or(other, |endpoint| endpoint.port)
+        self.program
+            .endpoints
+            .get(payer.0)
+            .filter(|endpoint| !endpoint.is_director)
+            .map_or(other, |endpoint| endpoint.port)
     }
 
     /// To a port, in the form that the port takes. Drops are counted for `endpoint`, and what it

@@ -94,7 +94,13 @@ fn wanted<'a>(
             let place = match &switch.ports[member.port.0 as usize].kind {
                 PortKind::Tap(tap) | PortKind::Veth(tap) => (tap.netns.clone(), tap.name.clone()),
                 PortKind::Packet(packet) => (packet.netns.clone(), packet.name.clone()),
-                PortKind::Host(_) | PortKind::Link { .. } | PortKind::Vde(_) | PortKind::VhostUser(_) => continue,
+                PortKind::Host(_)
+                | PortKind::Link { .. }
+                | PortKind::Vde(_)
+                | PortKind::VhostUser(_)
+                | PortKind::Director => {
+                    continue;
+                }
             };
             miimon.insert(place, bond.miimon_ns);
         }

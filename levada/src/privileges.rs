@@ -121,7 +121,7 @@ pub fn looks_at_processes(plan: &Plan) -> bool {
         PortKind::Tap(tap) | PortKind::Veth(tap) => tap.netns.clone(),
         PortKind::Packet(packet) => packet.netns.clone(),
         PortKind::Host(host) => host.netns.clone(),
-        PortKind::Link { .. } | PortKind::Vde(_) | PortKind::VhostUser(_) => None,
+        PortKind::Link { .. } | PortKind::Vde(_) | PortKind::VhostUser(_) | PortKind::Director => None,
     };
     let mut ports = plan.switches.values().flat_map(|switch| switch.ports.values());
     ports.any(|port| netns(&port.kind).is_some_and(|netns| netns.starts_with("/proc/")))

@@ -69,7 +69,7 @@ impl Recipe {
             PortKind::Packet(packet) => Some(Recipe::Packet(packet_options(packet), packet.mtu)),
             PortKind::Host(host) if host.is_absent => None,
             PortKind::Host(host) => Some(Recipe::Host(host_options(plan, switch, endpoint, host, tag()))),
-            PortKind::Link { .. } | PortKind::Vde(_) | PortKind::VhostUser(_) => None,
+            PortKind::Link { .. } | PortKind::Vde(_) | PortKind::VhostUser(_) | PortKind::Director => None,
         }
     }
 

@@ -201,6 +201,10 @@ pub struct ConnectionReport {
     pub address: String,
     /// Name of its backend.
     pub backend: String,
+    /// The port of the service's address that the backend is asked from, where client and backend
+    /// are both outside.
+    #[serde(default)]
+    pub asked_from: Option<u16>,
     /// asked, answered, open, closing, closed; of UDP one-way or two-way.
     pub state: String,
     /// Whether the client waits or the server is sending.
@@ -325,6 +329,7 @@ pub fn of_connections(
             client: SocketAddr::new(shown.client, shown.port).to_string(),
             address: ServiceAddress(shown.address).to_string(),
             backend: name(shown.backend)?,
+            asked_from: shown.asked_from,
             state: shown.state.name().to_owned(),
             busy: shown.is_busy,
             idle_ns: shown.idle_ns,

@@ -14,7 +14,7 @@ use datapath::pair::Toward;
 use datapath::police::Tokens;
 use datapath::program::{EndpointId, TenantId};
 use datapath::service::{
-    Address, BackendName, BackendStats, ClientState, ConnectionState, ServiceId, ServiceState, ServiceStats,
+    Address, BackendName, BackendStats, ClientState, ConnectionState, ServiceId, ServiceState, ServiceStats, TurnState,
 };
 use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats, Traffic};
@@ -136,6 +136,8 @@ struct Service {
     left_out: u64,
     /// Clients that stay at a backend, the longest away first: address, backend, milliseconds.
     clients: Vec<(Ipv6Addr, u8, u32)>,
+    /// Of the connections, those that are turned around: records one behind the other, in base64.
+    turns: String,
 }
 
 /// A backend, and what it has counted.
@@ -552,6 +554,10 @@ fn services_out(
         // One takes about as much. The last ones were away for the shortest.
         let clients = &state.clients[state.clients.len() - state.clients.len().min(records)..];
         records -= clients.len();
+        // So does one of these.
+        let turns = &state.turns[..state.turns.len().min(records)];
+        records -= turns.len();
+        let turns: Vec<u8> = turns.iter().flat_map(TurnState::to_bytes).collect();
         let backend = |(name, stats): &(BackendName, BackendStats)| Backend {
             ipv4: name.ipv4,
             ipv6: name.ipv6,
@@ -584,6 +590,7 @@ fn services_out(
             connections: BASE64.encode(bytes),
             left_out: state.left_out + out as u64,
             clients: clients.iter().map(|c| (c.client.into(), c.backend, c.idle_ms)).collect(),
+            turns: BASE64.encode(turns),
         };
         Some((service_path(switch, id.0)?, service))
     };
@@ -595,6 +602,7 @@ fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(Ser
         let written = all.get(&service_path(switch, id)?)?;
         let is_known = written.connections_version == ConnectionState::VERSION;
         let bytes = if is_known { BASE64.decode(&written.connections).unwrap_or_default() } else { Vec::new() };
+        let turns = BASE64.decode(&written.turns).unwrap_or_default();
         let backend = |b: &Backend| {
             let stats = BackendStats {
                 new: b.new,
@@ -635,6 +643,7 @@ fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(Ser
             connections: bytes.as_chunks().0.iter().filter_map(ConnectionState::from_bytes).collect(),
             left_out: written.left_out,
             clients: written.clients.iter().map(client).collect(),
+            turns: turns.as_chunks().0.iter().map(TurnState::from_bytes).collect(),
         };
         Some((ServiceId(id), state))
     };

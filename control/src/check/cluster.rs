@@ -293,7 +293,7 @@ fn local(config: &Config) -> impl Iterator<Item = (&Tenant, &Endpoint)> {
 }
 
 /// Endpoints behind an uplink whose addresses are not declared, by their numbers. A trunk has many,
-/// and the host's are its own affair.
+/// the host's are its own affair, and a director has none.
 fn nameless(config: &Config) -> impl Iterator<Item = (usize, usize, usize, &Endpoint)> {
     let switches = config.switches.iter().enumerate().filter(|(_, switch)| switch.uplink.is_some());
     let tenants =
@@ -301,7 +301,6 @@ fn nameless(config: &Config) -> impl Iterator<Item = (usize, usize, usize, &Endp
     let attached = tenants.filter(|(.., tenant)| tenant.attachment != Attachment::Isolated);
     let endpoints =
         attached.flat_map(|(s, t, tenant)| tenant.endpoints.iter().enumerate().map(move |(e, one)| (s, t, e, one)));
-    endpoints.filter(|(.., one)| {
-        !one.trunk && one.identity.macs.is_empty() && !matches!(one.device.locator, Some(Locator::Host(_)))
-    })
+    let is_special = |one: &Endpoint| matches!(one.device.locator, Some(Locator::Host(_) | Locator::Director));
+    endpoints.filter(move |(.., one)| !one.trunk && one.identity.macs.is_empty() && !is_special(one))
 }

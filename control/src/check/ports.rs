@@ -76,6 +76,13 @@ fn check_device(findings: &mut Findings, links: &BTreeSet<&str>, one: &Use<'_>) 
             check_link(findings, links, one, name);
             check_keys(findings, one, Some("a link end"));
         }
+        Some(Locator::Director) => {
+            check_keys(findings, one, Some("a director's port"));
+            if one.tenant.is_none() {
+                let message = "a director is an endpoint, not an uplink";
+                findings.error(one.place.key("port"), message, "write port = \"packet://eth0\"");
+            }
+        }
         None => {}
     }
 }
@@ -191,7 +198,9 @@ fn check_directories(findings: &mut Findings, uses: &[Use<'_>]) {
 fn unique(findings: &mut Findings, uses: &[Use<'_>]) {
     let mut seen: BTreeMap<(&Locator, Option<&str>), usize> = BTreeMap::new();
     for one in uses {
-        let Some(locator) = &one.device.locator else { continue };
+        let Some(locator) = one.device.locator.as_ref().filter(|locator| **locator != Locator::Director) else {
+            continue;
+        };
         let key = (locator, one.device.netns.as_deref());
         if seen.insert(key, one.switch).is_some() {
             findings.error(

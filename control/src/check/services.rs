@@ -139,8 +139,40 @@ fn check_service(findings: &mut Findings, switch: &Switch, tenant: &Tenant, serv
         let message = "without `check` no backend is found down, so `on_failure` says nothing";
         findings.warning(place.key("on_failure"), message, "write `check = \"tcp\"` too");
     }
+    check_director(findings, (switch, tenant), service, place);
     for (b, backend) in service.backends.iter().enumerate() {
         check_backend(findings, switch, tenant, (service, backend), &backends.item(b));
+    }
+}
+
+/// The endpoint that pays where client and backend are both outside is one at whose port nothing
+/// is.
+fn check_director(findings: &mut Findings, (switch, tenant): (&Switch, &Tenant), service: &Service, place: &Place) {
+    let Some(name) = &service.director else { return };
+    let place = place.key("director");
+    let directors = || tenant.endpoints.iter().filter(|endpoint| endpoint.is_director());
+    match tenant.endpoints.iter().find(|endpoint| endpoint.name == *name) {
+        Some(endpoint) if !endpoint.is_director() => {
+            let message = format!("endpoint \"{name}\" is no director: something is at its port");
+            findings.error(place, message, "add another endpoint, with port = \"director://\"");
+        }
+        None => {
+            let near = nearest(name, directors().map(|endpoint| endpoint.name.as_str()));
+            let remedy = near.map_or_else(
+                || format!("add [[switch.tenant.endpoint]] with name = \"{name}\" and port = \"director://\""),
+                |near| format!("did you mean \"{near}\"?"),
+            );
+            findings.error(place, format!("tenant \"{}\" has no endpoint \"{name}\"", tenant.name), remedy);
+        }
+        Some(_) if switch.uplink.is_none() || tenant.attachment == Attachment::Isolated => {
+            let message = "nobody outside can be reached: the tenant has no way to the uplink";
+            findings.error(place, message, "add [switch.uplink] and `vlan`, or remove `director`");
+        }
+        Some(_) if service.backends.iter().all(|backend| backend.endpoint_of(tenant).is_some()) => {
+            let message = "all backends are endpoints here, so `director` says nothing";
+            findings.warning(place, message, "add a backend with `ip` and `mac`, or remove `director`");
+        }
+        Some(_) => {}
     }
 }
 

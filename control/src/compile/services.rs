@@ -78,6 +78,7 @@ fn compiled(
         panic_ppm: service.panic_ppm,
         affinity_ns: if service.affinity { service.affinity_ns } else { 0 },
         hold_ns: service.hold_ns,
+        director: service.director_of(tenant).map(endpoint),
     }
 }
 

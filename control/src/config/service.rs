@@ -55,6 +55,9 @@ pub struct Service {
     pub max_connections: Option<u32>,
     /// For how long a new connection waits while all backends have so many.
     pub hold_ns: u64,
+    /// The endpoint of its tenant that pays where a client and its backend are both outside;
+    /// `None`: a client outside gets no backend outside.
+    pub director: Option<String>,
     /// Who answers for it.
     pub backends: Vec<Backend>,
 }
@@ -78,6 +81,7 @@ impl Default for Service {
             affinity_ns: DEFAULT_AFFINITY_NS,
             max_connections: None,
             hold_ns: DEFAULT_HOLD_NS,
+            director: None,
             backends: Vec::new(),
         }
     }
@@ -154,6 +158,13 @@ impl Backend {
 }
 
 impl Service {
+    /// The place of its director among its tenant's endpoints; `None` where it has none.
+    #[must_use]
+    pub fn director_of(&self, tenant: &Tenant) -> Option<usize> {
+        let name = self.director.as_ref()?;
+        tenant.endpoints.iter().position(|endpoint| endpoint.name == *name && endpoint.is_director())
+    }
+
     /// Its Ethernet address: the same on every host where nothing is said (locally administered, 40
     /// bits of FNV-1a).
     #[must_use]

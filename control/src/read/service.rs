@@ -25,6 +25,7 @@ pub(super) fn service(r: &mut Reader, mut t: Table<'_>) -> Service {
         affinity_ns: r.get(&mut t, "affinity_time", values::period).unwrap_or(default.affinity_ns),
         max_connections: r.get(&mut t, "max_connections", values::max_connections),
         hold_ns: r.get(&mut t, "hold", values::held).unwrap_or(default.hold_ns),
+        director: r.get(&mut t, "director", values::name),
         backends: r.tables(&mut t, "backend").into_iter().map(|u| backend(r, u)).collect(),
     };
     r.close(t);

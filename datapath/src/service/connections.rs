@@ -66,6 +66,12 @@ impl Class {
             State::Open => Class::Open,
         }
     }
+
+    /// Whether one that was seen then may go for others.
+    fn may_go(self, now: Instant, seen: Instant) -> bool {
+        let is_kept = matches!(self, Class::Open | Class::TwoWay);
+        !is_kept || now.since(seen) >= EVICTABLE_NS
+    }
 }
 
 /// Lists of the table for each owner.
@@ -86,8 +92,8 @@ struct Holding {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoRoom;
 
-/// An entry that is gone: the connection, and what was known of it.
-pub type Removed = (Key, Entry);
+/// An entry that is gone: its place, the connection, and what was known of it.
+pub type Removed = (Id, Key, Entry);
 
 /// Who opens connections: a tenant's slot, and one of its buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -334,7 +340,7 @@ impl Connections {
         self.common -= u32::from(holding.entries > own);
         holding.entries -= 1;
         holding.half_open -= u32::from(entry.state.is_half_open());
-        Some((key, entry))
+        Some((id, key, entry))
     }
 
     /// Removes what is too old of an owner: at most a few of each class, of the opener's bucket and
@@ -375,6 +381,12 @@ impl Connections {
         self.table.list(id).unwrap_or_default() % BUCKETS
     }
 
+    /// What an entry is worth that may go for others, the least first; `None` of one that stays.
+    pub(super) fn worth(&self, now: Instant, id: Id) -> Option<(u32, Instant)> {
+        let (class, seen) = (Class::of(self.table.get(id)?.state), self.table.seen(id)?);
+        class.may_go(now, seen).then_some((class as u32, seen))
+    }
+
     fn in_bucket(&self, opener: Opener) -> u32 {
         Class::BY_WORTH.into_iter().map(|class| self.table.count(list_of(opener, class))).sum()
     }
@@ -383,9 +395,7 @@ impl Connections {
     fn least_worth(&self, now: Instant, of: impl Fn(&Self, Class) -> Option<Id>) -> Option<Id> {
         Class::BY_WORTH.into_iter().find_map(|class| {
             let id = of(self, class)?;
-            let is_kept = matches!(class, Class::Open | Class::TwoWay);
-            let idle = now.since(self.table.seen(id)?);
-            (!is_kept || idle >= EVICTABLE_NS).then_some(id)
+            class.may_go(now, self.table.seen(id)?).then_some(id)
         })
     }
 
@@ -465,7 +475,7 @@ mod tests {
             let key = hashed(&all, n);
             all.insert(now, from(0, n % BUCKETS), key, syn(), |gone| lost.push(gone)).unwrap();
         }
-        assert!(lost.iter().all(|(_, entry)| entry.state == State::Asked));
+        assert!(lost.iter().all(|(.., entry)| entry.state == State::Asked));
         assert_eq!(all.count(0), 8 + all.most_of_one() / 4, "half-open ones have a quarter");
         // The other tenant opens as many as it can: what is the first one's stays.
         for n in 2000..3000 {
@@ -511,15 +521,15 @@ mod tests {
         ask(&mut all, 0, from(0, 9), 2).unwrap();
         let mut gone = Vec::new();
         for _ in 0..BUCKETS {
-            all.forget(at(11), from(0, 0), &mut |(key, _)| gone.push(key));
+            all.forget(at(11), from(0, 0), &mut |(_, key, _)| gone.push(key));
         }
         assert_eq!(gone, [key(2)]);
-        all.forget(at(7441), from(0, 5), &mut |(key, _)| gone.push(key));
+        all.forget(at(7441), from(0, 5), &mut |(_, key, _)| gone.push(key));
         assert_eq!(gone, [key(2), key(1)]);
         assert!(all.is_empty());
         let third = hashed(&all, 3);
         let id = all.insert(AT_ZERO, from(0, 1), third, syn(), |_| ()).unwrap();
-        assert_eq!(all.remove(0, id).map(|(key, _)| key), Some(key(3)));
+        assert_eq!(all.remove(0, id).map(|(_, key, _)| key), Some(key(3)));
         assert_eq!(all.count(0), 0);
     }
 

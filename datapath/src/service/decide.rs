@@ -159,6 +159,11 @@ impl Services {
                 let number = if layout.l4 == L4::Tcp { protocol::TCP } else { protocol::UDP };
                 let at = usize::from(layout.l4_offset);
                 let (from_port, to_port) = (be16(bytes, at), be16(bytes, at + 2));
+                if by.is_some()
+                    && let Some(known) = self.turned(network, number, (source, from_port), (destination, to_port))
+                {
+                    return self.decide_back((now, outside), known, bytes, layout);
+                }
                 if let Some(by) = by {
                     let client = if to.is_some_and(|role| role.mac.is_some()) { source } else { destination };
                     if let Some(mut known) = self.answered(by, number, from_port, (client, to_port)) {
@@ -172,7 +177,8 @@ impl Services {
                     {
                         return check;
                     }
-                    if is_tcp {
+                    // Nobody outside has a connection with itself.
+                    if is_tcp && !(outside && to.is_some_and(|role| role.mac.is_some())) {
                         let (at, client) = ((by, number, from_port), (client, to_port));
                         if let Some(decision) = self.decide_heard(now, at, client, (bytes, layout)) {
                             return decision;
@@ -186,7 +192,10 @@ impl Services {
                     return decision;
                 }
                 let Some(to) = to.filter(|role| role.mac.is_some()) else { return Decision::Pass };
-                let Some(front) = to.front(number, to_port) else { return self.closed_port(to, layout) };
+                let Some(front) = to.front(number, to_port) else {
+                    let is_lost = outside && self.is_lost(now, by, (number, from_port), to_port);
+                    return if is_lost { Decision::Drop(Reason::ServiceUnknown) } else { self.closed_port(to, layout) };
+                };
                 let key = Key { client: octets(source), port: from_port, front };
                 self.decide_front((now, from), (key, by.is_none()), bytes, layout)
             }
@@ -319,6 +328,9 @@ impl Services {
     fn decide_error(&self, network: Network, to: Option<&Role>, quoted: &Quoted) -> Decision {
         if let Some(to) = to.filter(|role| role.mac.is_some()) {
             let (number, (_, port)) = (quoted.protocol, quoted.source);
+            if let Some(known) = self.turned(network, number, quoted.destination, quoted.source) {
+                return Decision::Error(known, false);
+            }
             let known = to.front(number, port).and_then(|front| {
                 let (client, port) = quoted.destination;
                 let key = Key { client: octets(client), port, front };

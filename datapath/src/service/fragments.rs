@@ -3,6 +3,7 @@
 
 use super::octets;
 use super::translate::{End, set_end, set_mac};
+use crate::ids::EndpointId;
 use crate::network::Network;
 use crate::offload::Offload;
 use crate::random::Keyed;
@@ -48,12 +49,14 @@ impl FragmentKey {
 pub(super) struct Change {
     source: (Mac, IpAddr),
     destination: (Mac, IpAddr),
+    /// Who pays, where they go out again.
+    pub(super) director: Option<EndpointId>,
 }
 
 impl Change {
     /// What makes another fragment like the first, which was changed already.
-    pub(super) fn to(bytes: &[u8], (from, to): (IpAddr, IpAddr)) -> Change {
-        Change { source: (source(bytes), from), destination: (destination(bytes), to) }
+    pub(super) fn to(bytes: &[u8], (from, to): (IpAddr, IpAddr), director: Option<EndpointId>) -> Change {
+        Change { source: (source(bytes), from), destination: (destination(bytes), to), director }
     }
 
     /// Does it. Ports are not shown by later fragments.

@@ -9,6 +9,7 @@ use super::entry::{Entry, Key, State};
 use super::running::{Running, count};
 use super::{Address, BackendStats, ServiceId, ServiceStats, Services};
 use crate::units::Instant;
+use crate::wire::{Mac, be16};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Connections that a switch hands over at most, of all its services; the others are found again by
@@ -30,6 +31,8 @@ pub struct ServiceState {
     pub left_out: u64,
     /// Clients that stay at their backend, the longest away first.
     pub clients: Vec<ClientState>,
+    /// Of the connections, those that are turned around.
+    pub turns: Vec<TurnState>,
 }
 
 /// A backend: who it is, whatever it is called.
@@ -108,6 +111,46 @@ impl ConnectionState {
     }
 }
 
+/// A connection that is turned around: what more there is to know of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TurnState {
+    client: [u8; 16],
+    port: u16,
+    /// Place in [`ServiceState::addresses`].
+    address: u16,
+    /// The port that its backend is asked from.
+    asked_from: u16,
+    /// Its client's Ethernet address.
+    mac: Mac,
+}
+
+impl TurnState {
+    /// Bytes of one that is written down.
+    pub const BYTES: usize = 28;
+
+    /// As it is written down, numbers with the highest byte first: client, port, address, the port
+    /// that the backend is asked from, the client's Ethernet address.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..16].copy_from_slice(&self.client);
+        for (place, number) in bytes[16..22].chunks_exact_mut(2).zip([self.port, self.address, self.asked_from]) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        bytes[22..].copy_from_slice(&self.mac.0);
+        bytes
+    }
+
+    /// One that was written down.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> TurnState {
+        let (client, rest) = bytes.split_first_chunk().unwrap_or((&[0; 16], &[]));
+        let word = |at: usize| rest.get(at..at + 2).map_or(0, |word| be16(word, 0));
+        let mac = rest.last_chunk().copied().unwrap_or_default();
+        TurnState { client: *client, port: word(0), address: word(2), asked_from: word(4), mac: Mac(mac) }
+    }
+}
+
 impl Running {
     fn names(&self) -> Vec<(BackendName, BackendStats)> {
         // Numbers that nobody has keep their places.
@@ -166,6 +209,10 @@ impl Services {
                     continue;
                 };
                 let idle_ns = self.connections.seen(id).map_or(0, |seen| now.since(seen));
+                if let Some((asked_from, mac)) = self.turns.get(id) {
+                    let (client, port, address) = (key.client, key.port, address as u16);
+                    state.turns.push(TurnState { client, port, address, asked_from, mac });
+                }
                 state.connections.push(ConnectionState {
                     client: key.client,
                     port: key.port,
@@ -223,6 +270,13 @@ impl Services {
             })
         });
         let done = done.count();
+        for turn in &state.turns {
+            let front = fronts.get(usize::from(turn.address)).copied().flatten();
+            if let Some(front) = front {
+                let key = Key { client: turn.client, port: turn.port, front };
+                self.import_turn(now, &key, (turn.asked_from, turn.mac));
+            }
+        }
         (done, state.connections.len() - done)
     }
 
@@ -263,8 +317,8 @@ impl Services {
             server_ack: state.server_ack,
         };
         let seen = Instant(now.0.saturating_sub(idle_ns));
-        let (all, fronts) = (&mut self.all, &self.fronts);
-        let gone = |(key, entry)| super::leave(all, fronts, &key, &entry, true);
+        let (all, turns, fronts) = (&mut self.all, &mut self.turns, &self.fronts);
+        let gone = |gone| super::leave((all, turns), fronts, &gone, true);
         let done = self.connections.insert((now, seen), Opener { owner, bucket }, (hash, key), entry, gone).is_ok();
         if done && let Some(server) = self.server_mut(&key, backend as u8) {
             count(&mut server.stats, entry.kind(), true);

@@ -153,8 +153,8 @@ impl Services {
     }
 
     fn forget(&mut self, now: Instant, opener: Opener) {
-        let (all, fronts) = (&mut self.all, &self.fronts);
-        self.connections.forget(now, opener, &mut |(key, entry)| super::leave(all, fronts, &key, &entry, false));
+        let (all, turns, fronts) = (&mut self.all, &mut self.turns, &self.fronts);
+        self.connections.forget(now, opener, &mut |gone| super::leave((all, turns), fronts, &gone, false));
     }
 
     /// Whether anything may be due: a check, or one that waits.

@@ -53,7 +53,7 @@ impl Order {
 /// See [`Services::candidate_hash`]: the hash of `(ip, protocol, port, client, client_port)`, as
 /// `#[derive(Hash)]` would have it, written at once. Hosts must agree on it, also those of other
 /// versions.
-fn candidate_hash(
+pub(super) fn candidate_hash(
     keyed: &Keyed,
     (ip, protocol, port): ([u8; 16], u8, u16),
     (client, client_port): (&[u8; 16], u16),
@@ -77,7 +77,7 @@ impl Services {
         self.recovers_until = Some(now.plus_ns(OPEN_NS));
     }
 
-    fn is_recovering(&self, now: Instant) -> bool {
+    pub(super) fn is_recovering(&self, now: Instant) -> bool {
         self.recovers_until.is_some_and(|until| now < until)
     }
 
@@ -218,6 +218,7 @@ impl Services {
         let entry = self
             .trial(&known.key, backend, |generation, is_hairpin| Entry::sought(backend, generation, is_hairpin, asked));
         if let Some(entry) = entry {
+            self.turns.forget(known.id);
             self.connections.update(now, known.id, |old| *old = entry);
         }
     }
@@ -234,12 +235,12 @@ impl Services {
     pub(super) fn replace(&mut self, now: Instant, opener: Opener, key: Key, entry: Entry) -> Result<Known, NoRoom> {
         let hash = self.connections.hash(&key);
         if let Some(old) = self.connections.find_hashed(hash, &key)
-            && let Some((key, entry)) = self.connections.remove(opener.owner, old)
+            && let Some(gone) = self.connections.remove(opener.owner, old)
         {
-            self.leave(&key, &entry);
+            self.leave(gone);
         }
-        let (all, fronts) = (&mut self.all, &self.fronts);
-        let gone = |(key, entry)| super::leave(all, fronts, &key, &entry, true);
+        let (all, turns, fronts) = (&mut self.all, &mut self.turns, &self.fronts);
+        let gone = |gone| super::leave((all, turns), fronts, &gone, true);
         let id = self.connections.insert((now, now), opener, (hash, key), entry, gone)?;
         Ok(Known { id, key, backend: entry.backend, is_plain: false })
     }

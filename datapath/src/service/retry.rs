@@ -15,13 +15,11 @@ use super::{Decision, Services};
 use crate::offload::Offload;
 use crate::table::Id;
 use crate::units::Instant;
+use crate::wire::vlan::{TAG, TAG_AT};
 use crate::wire::{Layout, Tcp};
 
 /// Bytes of a SYN at most, without a tag: Ethernet, IPv4 with all options, TCP with all options.
 const SYN_BYTES: usize = 14 + 60 + 60;
-/// An 802.1Q tag, which lies behind the addresses.
-const TAG: usize = 4;
-const TAG_AT: usize = 12;
 /// Places of one bucket, and common ones of a tenant.
 const OF_BUCKET: usize = 4;
 const COMMON: usize = 256;
@@ -242,8 +240,8 @@ impl Services {
         running.servers.iter().enumerate().filter(server).any(|(_, server)| {
             let fits = server.backend.as_ref().is_some_and(|backend| {
                 let own = backend.ip(front.address.ip).map(super::octets);
-                let is_near = !outside || backend.endpoint.is_some();
-                backend.weight > 0 && is_near && own.is_some_and(|own| own != known.key.client)
+                let fits = running.fits(backend, front.address.ip, outside);
+                backend.weight > 0 && fits && own.is_some_and(|own| own != known.key.client)
             });
             fits && server.is_well(now) && !server.is_full()
         })

@@ -143,10 +143,6 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    fn fits(&self, backend: &Backend) -> bool {
-        backend.ip(self.like).is_some() && !(self.is_outside && backend.endpoint.is_none())
-    }
-
     fn is(&self, backend: &Backend) -> bool {
         backend.ip(self.like).map(octets) == Some(self.client)
     }
@@ -340,7 +336,14 @@ impl Running {
         healthy * 1_000_000 < all * u64::from(self.service.panic_ppm)
     }
 
-    /// What the policy is to know of a server: one outside takes no connection from outside, one
+    /// Whether a backend can have a connection of somebody: one outside none from outside, unless
+    /// somebody pays for the way back out.
+    pub(super) fn fits(&self, backend: &Backend, like: IpAddr, is_outside: bool) -> bool {
+        let is_near = !is_outside || backend.endpoint.is_some() || self.service.director.is_some();
+        is_near && backend.ip(like).is_some()
+    }
+
+    /// What the policy is to know of a server: one that does not fit takes no connection, one
     /// that is not well none unless health is ignored, and none takes its own.
     fn load(&self, server: &Server, now: Instant, from: Asker, ignores_health: bool) -> Load {
         let Some(backend) = &server.backend else { return Load::default() };
@@ -352,7 +355,7 @@ impl Running {
         let is_well = ignores_health || server.is_well(now);
         let period = self.service.report_period_ns.saturating_mul(choose::REPORT_PERIODS);
         Load {
-            takes: is_well && from.fits(backend) && !from.is(backend) && !server.is_full(),
+            takes: is_well && self.fits(backend, from.like, from.is_outside) && !from.is(backend) && !server.is_full(),
             weight,
             busy: server.stats.busy,
             idle: server.stats.idle,
@@ -401,7 +404,8 @@ impl Running {
         if !others {
             for (load, server) in loads.iter_mut().zip(&self.servers) {
                 let is_well = ignores_health || server.is_well(now);
-                let fits = server.backend.as_ref().is_some_and(|backend| from.fits(backend));
+                let backend = server.backend.as_ref();
+                let fits = backend.is_some_and(|backend| self.fits(backend, from.like, from.is_outside));
                 load.takes = is_well && fits && !server.is_full();
             }
         }

@@ -19,6 +19,9 @@ pub struct Shown {
     pub address: Address,
     /// The backend's number.
     pub backend: u8,
+    /// The port of the service's address that the backend is asked from, where client and backend
+    /// are both outside.
+    pub asked_from: Option<u16>,
     /// See [`State`].
     pub state: State,
     /// Whether the client waits or the server is sending.
@@ -98,6 +101,7 @@ impl Services {
                 port: key.port,
                 address: front.address,
                 backend: entry.backend,
+                asked_from: self.turns.get(id).map(|(port, _)| port),
                 state: entry.state,
                 is_busy: entry.is_busy() && entry.state.is_counted(),
                 idle_ns: self.connections.seen(id).map_or(0, |seen| now.since(seen)),

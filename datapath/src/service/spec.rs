@@ -85,6 +85,10 @@ pub struct Service {
     /// For how long a new connection waits while all backends have as many as they may have, in
     /// nanoseconds.
     pub hold_ns: u64,
+    /// Who pays where a client and its backend are both outside: an endpoint of the tenant that is
+    /// a director ([`crate::program::Endpoint::is_director`]). `None` where a client outside gets
+    /// no backend outside.
+    pub director: Option<EndpointId>,
 }
 
 impl Default for Service {
@@ -104,6 +108,7 @@ impl Default for Service {
             panic_ppm: DEFAULT_PANIC_PPM,
             affinity_ns: 0,
             hold_ns: 0,
+            director: None,
         }
     }
 }

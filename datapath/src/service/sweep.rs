@@ -66,7 +66,7 @@ impl Services {
                 && self.server(&key, &entry).is_none()
             {
                 self.connections.remove(owner, id);
-                self.leave(&key, &entry);
+                self.leave((id, key, entry));
             }
         }
         self.sweep.at = Some(end);

@@ -201,8 +201,8 @@ impl Switch {
         self.set_tenant_flood(id, before.is_none(), tenant.flood_rate);
         self.memory.change_tenant(id, self.program.tenants.get(id.0), Some(&tenant));
         if self.program.tenants.get(id.0).is_some_and(|before| before.vcc != tenant.vcc) {
-            let is_guest = |(_, endpoint): &(u32, &Endpoint)| endpoint.tenant == id && !endpoint.trunk;
-            for (endpoint, _) in self.program.endpoints.iter().filter(is_guest) {
+            let is_its = |(_, endpoint): &(u32, &Endpoint)| endpoint.tenant == id && is_guest(endpoint);
+            for (endpoint, _) in self.program.endpoints.iter().filter(is_its) {
                 self.vcc.set(vcc::Owner { tenant: id, endpoint: EndpointId(endpoint) }, tenant.vcc);
             }
         }
@@ -303,6 +303,7 @@ impl Switch {
             self.move_role(pool, None, Some(endpoint.port), Role::Endpoint(id));
             self.counts[endpoint.tenant.0 as usize] += 1;
         }
+        self.forward.set_hidden(id, endpoint.is_director);
         self.fdb.set(id, endpoint.tenant, network, macs, endpoint.max_learned);
         if learning {
             self.fdb.reserve_outside(self.program.tenants.len());
@@ -315,9 +316,8 @@ impl Switch {
         }
         self.memory.change_endpoint(id, self.program.endpoints.get(id.0), Some(&endpoint));
         let tenant = endpoint.tenant;
-        if self.program.endpoints.get(id.0).is_none_or(|before| before.trunk != endpoint.trunk) {
-            // Behind a trunk are many guests, in networks of their own.
-            let of_tenant = self.program.tenants.get(tenant.0).filter(|_| !endpoint.trunk);
+        if self.program.endpoints.get(id.0).is_none_or(|before| is_guest(before) != is_guest(&endpoint)) {
+            let of_tenant = self.program.tenants.get(tenant.0).filter(|_| is_guest(&endpoint));
             let settings = of_tenant.map(|tenant| tenant.vcc).unwrap_or_default();
             self.vcc.set(vcc::Owner { tenant, endpoint: id }, settings);
         }
@@ -493,6 +493,11 @@ impl Gone {
     pub(super) fn had(self, queued: Instant) -> bool {
         self.0.is_some_and(|gone| queued <= gone)
     }
+}
+
+/// Whether one guest is at it. Behind a trunk are many, in networks of their own.
+fn is_guest(endpoint: &Endpoint) -> bool {
+    !endpoint.trunk && !endpoint.is_director
 }
 
 fn floods(endpoint: &Endpoint) -> FloodLimits {

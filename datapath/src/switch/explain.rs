@@ -193,6 +193,12 @@ impl Switch {
         if served.is_answered {
             return Ok(());
         }
+        if let Some(director) = served.director {
+            if !self.is_director(network, director) {
+                return refuse(steps, Reason::Unreachable);
+            }
+            return self.explain_out(now, director, seen, steps);
+        }
         let (vlan, mac) = (seen.layout.vlan.unwrap_or(0), destination(seen.bytes));
         let mut target = self.target(now, from, seen.seen());
         let learns = self.program.endpoints.get(from.0).is_some_and(|e| e.identity.macs.is_empty());
@@ -311,6 +317,14 @@ impl Switch {
         let seen = &served.seen(seen, &bytes);
         if served.is_answered {
             return Ok(());
+        }
+        match served.director {
+            Some(director) if self.is_director(network, director) => {
+                self.explain_arrival(now, director, Plane::Wire, seen, steps);
+                return Ok(());
+            }
+            Some(_) => return refuse(steps, Reason::Unreachable),
+            None => {}
         }
         let mac = destination(seen.bytes);
         let target = self.forward.target_inside(&self.fdb, now, network, mac);
@@ -489,9 +503,43 @@ impl Switch {
             }
         }
         let Some(endpoint) = self.program.endpoints.get(to.0) else { return };
+        if endpoint.is_director {
+            // What it comes to there it is told as it is now.
+            let _ = self.explain_out(now, to, seen, steps);
+            return;
+        }
         let seen = &self.explain_vcc_in(now, to, seen, steps);
         let untag = seen.layout.vlan.filter(|_| plane == Plane::Wire && !endpoint.trunk);
         self.explain_emit(endpoint.port, seen, None, untag, steps);
+    }
+
+    /// Out again, as a frame of a director.
+    fn explain_out(
+        &self,
+        now: Instant,
+        director: EndpointId,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        let (mut bytes, mut offload) = (seen.bytes.to_vec(), seen.offload);
+        if seen.layout.vlan.is_some() {
+            bytes.drain(vlan::TAG_AT..vlan::TAG_AT + vlan::TAG);
+            offload.csum_start = offload.csum_start.saturating_sub(vlan::TAG as u16);
+        }
+        let layout = wire::parse(&bytes)?;
+        let wire_bytes = segment::wire_bytes(bytes.len(), &layout, &offload);
+        let seen = &Traveller { bytes: &bytes, layout, offload, wire_bytes, ..*seen };
+        steps.push(Step::Turned(director));
+        let (network, mac) = (self.forward.network(director), destination(seen.bytes));
+        let target = self.target(now, director, seen.seen());
+        steps.push(Step::Forward(mac, self.found(now, network, 0, mac, target, Some(director))));
+        match self.route_out(now, director, seen.seen()) {
+            Route::Neighbour(to) => {
+                self.explain_arrival(now, to, Plane::Wire, seen, steps);
+                Ok(())
+            }
+            route => self.explain_route(now, director, route, seen, steps),
+        }
     }
 
     fn explain_emit(

@@ -103,6 +103,16 @@ impl Switch {
         self.forward.target(&self.fdb, now, self.forward.network(from), vlan, mac)
     }
 
+    /// Where a frame goes that is turned around at the expense of a director: it is copied to
+    /// nobody.
+    pub(super) fn route_out(&self, now: Instant, director: EndpointId, seen: Seen<'_>) -> Route {
+        match self.route(now, director, self.target(now, director, seen), seen) {
+            Route::Flood(Flood { away: Away::Wire, .. }) => Route::Wire { alone: false },
+            Route::Flood(_) => Route::Drop(Reason::NoRoute),
+            route => route,
+        }
+    }
+
     /// Where a frame of an endpoint goes that is for `target`.
     #[inline]
     pub(super) fn route(&self, now: Instant, from: EndpointId, target: Target, seen: Seen<'_>) -> Route {

@@ -2,6 +2,7 @@
 //! says is shown.
 
 use super::parse::{destination, drop_for, parse, source};
+use super::route::{Route, Seen};
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch};
 use crate::forward::Outside;
@@ -28,10 +29,21 @@ const MOST_ANNOUNCED: usize = 64;
 pub(super) enum Served {
     /// It goes on, translated or not; perhaps to the endpoint that it is from.
     On(Frame, bool),
+    /// It goes out again, as a frame of this endpoint.
+    Turned(Frame, EndpointId),
     /// It became the answer to itself.
     Answer(Frame),
     /// It was for the switch.
     Taken,
+}
+
+impl Served {
+    fn to(frame: Frame, may_return: bool, director: Option<EndpointId>) -> Served {
+        match director {
+            Some(director) => Served::Turned(frame, director),
+            None => Served::On(frame, may_return),
+        }
+    }
 }
 
 impl Switch {
@@ -88,6 +100,14 @@ impl Switch {
         }
         let decision = self.services.decide(now, network, from, pool.bytes(&frame), layout);
         let own = source(pool.bytes(&frame));
+        let turned = match &decision {
+            Decision::Forward(known) => self.turn_around(now, from, known, own),
+            other => Ok(self.services.director_of(other)),
+        };
+        let mut director = match turned {
+            Ok(director) => director,
+            Err(reason) => return dropped(pool, frame, reason),
+        };
         let may_return = match decision {
             Decision::Pass => false,
             Decision::Forward(known) | Decision::Back(known) => {
@@ -98,7 +118,7 @@ impl Switch {
                     false => self.services.back(now, &known, bytes, layout, offload),
                 };
                 self.keep_own(pool, now, from, &frame, own);
-                if let Some(words) = words {
+                if let Some(words) = words.filter(|_| director.is_none()) {
                     self.services.note(now, &words, &known, is_client, pool.bytes_mut(&frame), layout);
                 }
                 may_return
@@ -114,7 +134,13 @@ impl Switch {
                 return Ok(Served::Taken);
             }
             Decision::Seek(key) => match self.services.seek(now, key, from) {
-                Ok(known) => self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload),
+                Ok(known) => match self.turn_around(now, from, &known, own) {
+                    Ok(turned) => {
+                        director = turned;
+                        self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload)
+                    }
+                    Err(reason) => return dropped(pool, frame, reason),
+                },
                 Err(reason) => return dropped(pool, frame, reason),
             },
             Decision::Hear(known, client_asks) => match self.services.hear(now, &known, client_asks) {
@@ -151,7 +177,60 @@ impl Switch {
             Decision::Drop(reason) => return dropped(pool, frame, reason),
         };
         self.keep_own(pool, now, from, &frame, own);
-        Ok(Served::On(frame, may_return))
+        Ok(Served::to(frame, may_return, director))
+    }
+
+    /// Who pays for a client's frame, where both it and its backend are outside.
+    #[inline]
+    fn turn_around(
+        &mut self,
+        now: Instant,
+        client: Option<EndpointId>,
+        known: &Known,
+        own: Mac,
+    ) -> Result<Option<EndpointId>, Reason> {
+        if client.is_some() { Ok(None) } else { self.services.turn_around(now, known, own) }
+    }
+
+    /// A frame that goes out again has passed its director's queue from outside, and leaves as one
+    /// that this endpoint sends.
+    pub(super) fn go_out(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        director: EndpointId,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        let (bytes, meta) = pool.parts_mut(&frame);
+        self.services.set_own_mac(self.forward.network(director), bytes, &meta.layout);
+        match self.route_out(now, director, Seen::of(pool, &frame)) {
+            // As it would from outside.
+            Route::Neighbour(to) => {
+                self.arrive(pool, now, to, frame);
+                Ok(())
+            }
+            route => self.follow(pool, now, director, route, frame),
+        }
+    }
+
+    /// The same at once, where no queue of those from outside is passed.
+    pub(super) fn turn_now(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (network, director): (Network, EndpointId),
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        if !self.is_director(network, director) {
+            return drop_for(pool, frame, Reason::Unreachable);
+        }
+        self.go_out(pool, now, director, frame)
+    }
+
+    /// Whether an endpoint is a director in a network.
+    pub(super) fn is_director(&self, network: Network, endpoint: EndpointId) -> bool {
+        let found = self.program.endpoints.get(endpoint.0);
+        found.is_some_and(|found| found.is_director) && self.forward.network(endpoint) == network
     }
 
     /// What an endpoint says for a service to somebody outside goes under its own Ethernet address:
@@ -177,12 +256,16 @@ impl Switch {
         let is_tcp = meta.layout.l4 == L4::Tcp;
         match self.services.choose(now, key, from, is_tcp, again) {
             Ok(known) => {
+                let director = match self.turn_around(now, from, &known, source(pool.bytes(&frame))) {
+                    Ok(director) => director,
+                    Err(reason) => return dropped(pool, frame, reason),
+                };
                 if is_tcp {
                     self.services.keep(&known, pool.bytes(&frame), &meta.layout, &meta.offload);
                 }
                 let bytes = pool.bytes_mut(&frame);
                 let may_return = self.services.forward(now, &known, bytes, &meta.layout, &meta.offload);
-                Ok(Served::On(frame, may_return))
+                Ok(Served::to(frame, may_return, director))
             }
             Err(Reason::ServiceDown) => self.refuse(pool, now, &key, from, frame),
             Err(reason) => dropped(pool, frame, reason),
@@ -225,6 +308,7 @@ impl Switch {
             let done = match (served, from) {
                 (Ok(Served::On(frame, may_return)), Some(from)) => self.go_on(pool, now, from, frame, may_return),
                 (Ok(Served::On(frame, _)), None) => self.go_inside(pool, now, network, frame),
+                (Ok(Served::Turned(frame, director)), _) => self.turn_now(pool, now, (network, director), frame),
                 (Ok(Served::Answer(answer)), from) => {
                     self.send_answer(pool, now, (network, from), answer);
                     Ok(())
@@ -256,16 +340,17 @@ impl Switch {
         };
         let tries = self.services.tries(known);
         let again = Again { avoid: known.backend, is_refused: true, tries };
-        // One outside gets no backend that is outside too.
+        // One outside may get no backend that is outside too.
         let asker = self.asker(now, from, pool.bytes(&frame), &layout);
         let chosen = match self.services.choose(now, known.key, asker, true, Some(again)) {
             Ok(chosen) => chosen,
             // None that its client may have.
             Err(Reason::ServiceDown) => {
                 let own = source(pool.bytes(&frame));
+                let director = self.services.director(known);
                 let may_return = self.services.back(now, known, pool.bytes_mut(&frame), &layout, &offload);
                 self.keep_own(pool, now, from, &frame, own);
-                return Ok(Served::On(frame, may_return));
+                return Ok(Served::to(frame, may_return, director));
             }
             Err(reason) => return dropped(pool, frame, reason),
         };
@@ -279,9 +364,13 @@ impl Switch {
             return dropped(pool, frame, reason);
         }
         let layout = pool.meta(&frame).layout;
+        let director = match self.turn_around(now, asker, &chosen, source(syn.bytes())) {
+            Ok(director) => director,
+            Err(reason) => return dropped(pool, frame, reason),
+        };
         self.services.keep(&chosen, syn.bytes(), &layout, &syn.offload);
         self.services.forward(now, &chosen, pool.bytes_mut(&frame), &layout, &syn.offload);
-        Ok(Served::On(frame, true))
+        Ok(Served::to(frame, true, director))
     }
 
     /// The client that a backend answers, where it is here.
@@ -338,13 +427,13 @@ impl Switch {
             match self.answer(pool, now, from, Answer::Reset(service), copy) {
                 Ok(Served::Answer(answer)) => self.send_answer(pool, now, (network, from), answer),
                 // Then its next segment is answered.
-                Ok(Served::On(other, _)) => pool.free(other),
+                Ok(Served::On(other, _) | Served::Turned(other, _)) => pool.free(other),
                 Ok(Served::Taken) | Err(_) => {}
             }
         }
         let meta = *pool.meta(&frame);
         self.services.cut_bytes(known, is_client, pool.bytes_mut(&frame), &meta.layout, &meta.offload);
-        let may_return = self.services.is_hairpin(known);
+        let (may_return, director) = (self.services.is_hairpin(known), self.services.director(known));
         self.services.end(now, known);
         let Some(len) = answer::cut(pool.bytes_mut(&frame), &meta.layout) else {
             return dropped(pool, frame, Reason::ServiceUnknown);
@@ -352,7 +441,7 @@ impl Switch {
         pool.set_len(&frame, len);
         pool.meta_mut(&frame).offload = Offload::default();
         match parse(pool, &frame) {
-            Ok(()) => Ok(Served::On(frame, may_return)),
+            Ok(()) => Ok(Served::to(frame, may_return, director)),
             Err(reason) => dropped(pool, frame, reason),
         }
     }

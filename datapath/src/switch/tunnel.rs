@@ -123,6 +123,10 @@ impl Switch {
     /// flood budget, so that they are no flood themselves.
     pub(super) fn tell_path(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame, longest: u32) {
         let Ok(mtu) = u16::try_from(longest.saturating_sub(ETHERNET_HEADER as u32)) else { return };
+        // Its frames are somebody else's, outside.
+        if self.program.endpoints.get(from.0).is_some_and(|endpoint| endpoint.is_director) {
+            return;
+        }
         if !self.take_flood(pool, now, from, 1, frame) {
             return;
         }

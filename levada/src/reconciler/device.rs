@@ -88,7 +88,7 @@ pub fn wanted(plan: &Plan) -> Vec<Wanted> {
             let owner = owner_of(switch, endpoint);
             let label = format!("{} of {owner}", port.locator);
             let kind = match (&port.kind, Recipe::of(plan, index as usize, id, endpoint)) {
-                (PortKind::Link { .. }, _) => continue,
+                (PortKind::Link { .. } | PortKind::Director, _) => continue,
                 (PortKind::Vde(plan), _) => Want::Plug(plan.clone()),
                 (PortKind::VhostUser(plan), _) => Want::Machine(plan.clone()),
                 (_, Some(recipe)) => Want::Opened(recipe),

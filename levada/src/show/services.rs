@@ -71,7 +71,8 @@ pub fn connections(reply: &ConnectionsReply) -> String {
     let rows = reply.connections.iter().map(|one| {
         let busy = if one.busy { "busy" } else { "" };
         let idle = format!("{} s", one.idle_ns / 1_000_000_000);
-        [one.client.clone(), one.address.clone(), one.backend.clone(), one.state.clone(), busy.to_owned(), idle]
+        let from = one.asked_from.map_or_else(String::new, |port| format!(" (from port {port})"));
+        [one.client.clone(), one.address.clone(), one.backend.clone() + &from, one.state.clone(), busy.to_owned(), idle]
     });
     columns(&[head].into_iter().chain(rows).collect::<Vec<_>>())
 }

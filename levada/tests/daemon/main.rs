@@ -33,6 +33,7 @@ mod terminal;
 mod testbed;
 mod traffic;
 mod tunnels;
+mod turned;
 mod vcc;
 mod vde;
 mod vhost;

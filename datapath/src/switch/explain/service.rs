@@ -22,6 +22,8 @@ pub(super) struct Served {
     pub may_return: bool,
     /// It goes no further.
     pub is_answered: bool,
+    /// It goes out again, as a frame of this endpoint.
+    pub director: Option<EndpointId>,
     /// It became another one: where its headers are, and its offload.
     becomes: Option<(Layout, Offload)>,
 }
@@ -54,7 +56,9 @@ impl Switch {
         let (layout, offload) = (&seen.layout, &seen.offload);
         let reached = |known: &Known| self.services.reached(&known.key, known.backend);
         let mut say = |what| steps.push(Step::Service(concerned, what));
-        let mut served = Served { is_translated: true, ..Served::default() };
+        let director = self.services.director_of(&decision);
+        let mut served = Served { is_translated: true, director, ..Served::default() };
+        let turned = |known: &Known| self.services.would_turn(known).filter(|_| from.is_none());
         bytes.extend_from_slice(seen.bytes);
         match decision {
             Decision::Pass => return Ok(Served::default()),
@@ -62,6 +66,7 @@ impl Switch {
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Known(ip, port));
                 }
+                served.director = turned(&known);
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
             }
@@ -92,6 +97,7 @@ impl Switch {
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::New(ip, port));
                 }
+                served.director = turned(&known);
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
             }
@@ -107,6 +113,7 @@ impl Switch {
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Sought(ip, port));
                 }
+                served.director = turned(&known);
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
             }
@@ -135,6 +142,7 @@ impl Switch {
                         say(frame_trace::Served::Back(ip, port));
                     }
                     served.may_return = self.services.is_hairpin(&known);
+                    served.director = self.services.director(&known);
                     self.services.to_client(&known, served.may_return, bytes, layout, offload);
                     return Ok(served);
                 };
@@ -142,6 +150,7 @@ impl Switch {
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Retry(ip, port));
                 }
+                served.director = self.services.would_turn(&known).filter(|_| asker.is_none());
                 bytes.clear();
                 bytes.extend_from_slice(syn.bytes());
                 let Ok(layout) = parse(bytes) else { return refuse(steps, Reason::Malformed).map(|()| served) };

@@ -19,6 +19,7 @@ mod slow;
 mod stays;
 mod swept;
 mod tunnels;
+mod turned;
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 100]);
 const FIRST: ServiceId = ServiceId(0);

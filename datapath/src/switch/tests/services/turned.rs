@@ -1,0 +1,371 @@
+//! A client and a backend that are both outside: turned around, at the expense of a director.
+
+use super::*;
+use crate::program::Change;
+use crate::units::Rate;
+
+const VLAN: u16 = 10;
+/// The client outside, and backends outside.
+const CLIENT: u8 = 60;
+const FAR: u8 = 50;
+const FARTHER: u8 = 51;
+/// The director's number, and its port, at which nothing is.
+const DIRECTOR: EndpointId = EndpointId(4);
+/// Connections to one backend's port from one address, and what is there for all of those who open
+/// them.
+const PORTS: u16 = 31_744;
+
+/// Endpoints 1 to 4 as elsewhere, and a director beside them.
+fn around(policy: Policy, backends: Vec<Backend>, share: Share) -> Rig {
+    let all = [(0, 1), (0, 2), (0, 3), (0, 4), (0, 0)];
+    Rig::new(&[Attachment::Vlan(VLAN)], &all, |program| {
+        program.endpoints[4].is_director = true;
+        program.endpoints[4].max_learned = 0;
+        program.endpoints[4].share = Both { egress: share, ingress: share };
+        program.services.push(Service { director: Some(DIRECTOR), ..service(policy, backends) });
+    })
+}
+
+fn plain(backends: Vec<Backend>) -> Rig {
+    around(Policy::RoundRobin, backends, Share::default())
+}
+
+/// As it goes over the uplink between Ethernet addresses.
+fn wire(
+    macs: (Mac, Mac),
+    from: (IpAddr, u16),
+    to: (IpAddr, u16),
+    flags: u8,
+    numbers: (u32, u32),
+) -> build::Build<'static> {
+    let frame = eth(macs.0, macs.1).ip(from.0, to.0).tcp(from.1, to.1, numbers.0);
+    let frame = if flags & ACK == 0 { frame.flags(flags) } else { frame.ack(numbers.1, 1000).flags(flags) };
+    frame.vlan(VLAN)
+}
+
+fn at(n: u8) -> IpAddr {
+    ip(n).into()
+}
+
+/// The client outside asks.
+fn asks(client: (u8, u16), flags: u8, numbers: (u32, u32)) -> build::Build<'static> {
+    wire((mac(client.0), MAC), (at(client.0), client.1), (at(100), 80), flags, numbers)
+}
+
+/// The backend outside answers at a port of the service's address.
+fn answers(backend: u8, port: u16, flags: u8, numbers: (u32, u32)) -> build::Build<'static> {
+    wire((mac(backend), MAC), (at(backend), 8080), (at(100), port), flags, numbers)
+}
+
+/// Where a frame that went out goes, and from which port.
+fn reached(bytes: &[u8]) -> (u8, u16) {
+    let layout = parse(bytes).expect("sound");
+    let port = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    (bytes[5], port(usize::from(layout.l4_offset)))
+}
+
+impl Rig {
+    /// Opens a connection of a client outside to a backend outside: which one, and from which port
+    /// it is asked.
+    fn turn(&mut self, client: (u8, u16)) -> (u8, u16) {
+        let (to, bytes) = self.one(0, &asks(client, SYN, (99, 0)));
+        let (backend, port) = reached(&bytes);
+        let asked = wire((MAC, mac(backend)), (at(100), port), (at(backend), 8080), SYN, (99, 0));
+        assert_eq!((to, bytes), (0, asked.bytes()));
+        let answer = self.one(0, &answers(backend, port, SYN_ACK, (499, 100)));
+        let seen = wire((MAC, mac(client.0)), (at(100), 80), (at(client.0), client.1), SYN_ACK, (499, 100));
+        assert_eq!(answer, (0, seen.bytes()));
+        let (_, bytes) = self.one(0, &asks(client, ACK, (100, 500)));
+        assert_eq!(reached(&bytes), (backend, port));
+        (backend, port)
+    }
+
+    /// A request and what is answered, of a connection that was opened.
+    fn go_on_with(&mut self, client: (u8, u16), (backend, port): (u8, u16)) {
+        let (_, bytes) = self.one(0, &asks(client, ACK, (100, 500)).payload(vec![1; 50]));
+        assert_eq!(reached(&bytes), (backend, port));
+        let (_, bytes) = self.one(0, &answers(backend, port, ACK, (500, 150)).payload(vec![2; 70]));
+        let macs = (MAC, mac(client.0));
+        let seen = wire(macs, (at(100), 80), (at(client.0), client.1), ACK, (500, 150)).payload(vec![2; 70]);
+        assert_eq!(bytes, seen.bytes());
+    }
+
+    fn set_connections(&mut self, most: u32) {
+        self.switch.change(&mut self.pool, self.now, Change::Connections(most)).expect("it fits");
+    }
+}
+
+#[test]
+fn a_client_outside_has_a_backend_outside() {
+    let mut rig = plain(vec![backend(2, Some(1)), backend(FAR, None), backend(FARTHER, None)]);
+    // One here is as it always was.
+    let (to, bytes) = rig.one(0, &asks((CLIENT, 1), SYN, (99, 0)));
+    assert_eq!((to, bytes), (2, tcp((CLIENT, 1), (2, 8080), SYN, (99, 0)).bytes()));
+    let all: Vec<_> = (2..4).map(|port| (port, rig.turn((CLIENT, port)))).collect();
+    assert_eq!(all.iter().map(|(_, (backend, _))| *backend).collect::<Vec<_>>(), [FAR, FARTHER]);
+    for (port, to) in all {
+        rig.go_on_with((CLIENT, port), to);
+    }
+    let shown: Vec<_> =
+        rig.switch.service_connections(rig.now, FIRST).map(|shown| shown.asked_from.is_some()).collect();
+    assert_eq!(shown.iter().filter(|is_turned| **is_turned).count(), 2);
+}
+
+#[test]
+fn the_client_is_answered_where_it_asked_from_last() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    let (backend, port) = rig.turn((CLIENT, 7));
+    // Another router brings what it sends.
+    let moved = wire((mac(61), MAC), (at(CLIENT), 7), (at(100), 80), ACK, (100, 500));
+    assert_eq!(reached(&rig.one(0, &moved).1), (backend, port));
+    let (_, bytes) = rig.one(0, &answers(backend, port, ACK, (500, 100)).payload(vec![3; 9]));
+    assert_eq!(bytes[..6], mac(61).0);
+}
+
+#[test]
+fn ipv6_udp_and_fragments_are_turned_around() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    let far: IpAddr = v6(FAR).into();
+    let (client, service): (IpAddr, IpAddr) = (v6(CLIENT).into(), v6(100).into());
+    let (_, bytes) = rig.one(0, &wire((mac(CLIENT), MAC), (client, 9), (service, 80), SYN, (99, 0)));
+    let port = reached(&bytes).1;
+    assert_eq!(bytes, wire((MAC, mac(FAR)), (service, port), (far, 8080), SYN, (99, 0)).bytes());
+    let (_, bytes) = rig.one(0, &wire((mac(FAR), MAC), (far, 8080), (service, port), SYN_ACK, (1, 100)));
+    assert_eq!(bytes, wire((MAC, mac(CLIENT)), (service, 80), (client, 9), SYN_ACK, (1, 100)).bytes());
+
+    let datagram = |macs: (Mac, Mac), from: (u8, u16), to: (u8, u16)| {
+        eth(macs.0, macs.1).ipv4(ip(from.0), ip(to.0)).udp(from.1, to.1).payload(vec![4; 64]).vlan(VLAN)
+    };
+    let (_, bytes) = rig.one(0, &datagram((mac(CLIENT), MAC), (CLIENT, 9), (100, 53)));
+    let port = reached(&bytes).1;
+    assert_eq!(bytes, datagram((MAC, mac(FAR)), (100, port), (FAR, 8080)).bytes());
+    let (_, bytes) = rig.one(0, &datagram((mac(FAR), MAC), (FAR, 8080), (100, port)));
+    assert_eq!(bytes, datagram((MAC, mac(CLIENT)), (100, 53), (CLIENT, 9)).bytes());
+
+    let part = |macs: (Mac, Mac), from: (u8, u16), to: (u8, u16), at: u16, more: bool| {
+        let whole = eth(macs.0, macs.1).ipv4(ip(from.0), ip(to.0)).id(77).vlan(VLAN);
+        match at {
+            0 => whole.udp(from.1, to.1).payload(vec![4; 64]).fragment(0, more),
+            _ => whole.protocol(17).payload(vec![4; 64]).fragment(at, more),
+        }
+    };
+    for (at, more) in [(0, true), (72, true), (136, false)] {
+        let (_, bytes) = rig.one(0, &part((mac(CLIENT), MAC), (CLIENT, 9), (100, 53), at, more));
+        let wanted = part((MAC, mac(FAR)), (100, port), (FAR, 8080), at, more).bytes();
+        assert_eq!((&bytes[..40], bytes.len()), (&wanted[..40], wanted.len()), "at {at}");
+        let (_, bytes) = rig.one(0, &part((mac(FAR), MAC), (FAR, 8080), (100, port), at, more));
+        let wanted = part((MAC, mac(CLIENT)), (100, 53), (CLIENT, 9), at, more).bytes();
+        assert_eq!((&bytes[..40], bytes.len()), (&wanted[..40], wanted.len()), "at {at}");
+    }
+}
+
+#[test]
+fn errors_reach_who_they_are_for() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    let (_, port) = rig.turn((CLIENT, 7));
+    let quote = |from: (u8, u16), to: (u8, u16)| tcp(from, to, ACK, (1, 1)).bytes()[14..42].to_vec();
+    let error = |macs: (Mac, Mac), from: u8, to: u8, quote: Vec<u8>| {
+        eth(macs.0, macs.1).ipv4(ip(from), ip(to)).icmp(3, 4, 1400).payload(quote).vlan(VLAN)
+    };
+    // A router before the client, about what the service had sent.
+    let (to, bytes) = rig.one(0, &error((mac(70), MAC), 70, 100, quote((100, 80), (CLIENT, 7))));
+    let layout = parse(&bytes).expect("sound");
+    let at = usize::from(layout.l4_offset) + 8;
+    let wanted = quote((FAR, 8080), (100, port));
+    assert_eq!((to, &bytes[..12]), (0, [mac(FAR).0, MAC.0].as_flattened()));
+    assert_eq!(bytes[at + 12..at + 24], wanted[12..24], "addresses and ports as the backend sent them");
+    // One before the backend, about what it was sent; and the backend itself.
+    for (speaker, source) in [(70, 70), (FAR, 100)] {
+        let (to, bytes) = rig.one(0, &error((mac(speaker), MAC), speaker, 100, quote((100, port), (FAR, 8080))));
+        let layout = parse(&bytes).expect("sound");
+        let at = usize::from(layout.l4_offset) + 8;
+        let l3 = usize::from(layout.l3_offset);
+        assert_eq!((to, &bytes[..12]), (0, [mac(CLIENT).0, MAC.0].as_flattened()));
+        assert_eq!(bytes[at + 12..at + 24], quote((CLIENT, 7), (100, 80))[12..24]);
+        assert_eq!(bytes[l3 + 12..l3 + 20], [ip(source).octets(), ip(CLIENT).octets()].as_flattened()[..]);
+    }
+}
+
+#[test]
+fn a_backend_that_refuses_is_replaced_wherever_both_are() {
+    for (first, second) in [(FAR, FARTHER), (FAR, 2), (2, FAR)] {
+        let to = |n: u8| backend(n, (n == 2).then_some(1));
+        let mut rig = plain(vec![to(first), to(second)]);
+        let (port, bytes) = rig.one(0, &asks((CLIENT, 7), SYN, (99, 0)));
+        let refused = match first {
+            2 => rig.one(port, &tcp((2, 8080), (CLIENT, 7), RST | ACK, (0, 100))),
+            _ => rig.one(0, &answers(first, reached(&bytes).1, RST | ACK, (0, 100))),
+        };
+        assert_eq!((refused.0, refused.1[5]), (if second == 2 { 2 } else { 0 }, second), "the client is not told");
+        let answered = match second {
+            2 => rig.one(2, &tcp((2, 8080), (CLIENT, 7), SYN_ACK, (499, 100))),
+            _ => rig.one(0, &answers(second, reached(&refused.1).1, SYN_ACK, (499, 100))),
+        };
+        assert_eq!((answered.0, answered.1[5]), (0, CLIENT));
+    }
+}
+
+#[test]
+fn without_a_director_nobody_outside_gets_a_backend_outside() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    rig.turn((CLIENT, 1));
+    let gone = Service { director: None, ..service(Policy::RoundRobin, vec![backend(FAR, None)]) };
+    rig.change_service(gone);
+    let (_, out) = rig.send_for_bytes(0, &asks((CLIENT, 2), SYN, (99, 0)));
+    let Some((0, bytes)) = out.first() else { panic!("{out:?}") };
+    assert_eq!(Tcp::of(bytes, &parse(bytes).unwrap()).map(|tcp| tcp.flags() & RST), Some(RST), "refused");
+    // An endpoint that is none, or that is not there, pays for nothing.
+    for director in [EndpointId(0), EndpointId(77)] {
+        let wrong = Service { director: Some(director), ..service(Policy::RoundRobin, vec![backend(FAR, None)]) };
+        rig.change_service(wrong);
+        assert_eq!(rig.send(0, &asks((CLIENT, 3), SYN, (99, 0))), (dropped(Reason::Unreachable), vec![]));
+    }
+}
+
+#[test]
+fn nobody_else_reaches_a_director() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    let everyone = build::arp_request(mac(1), ip(1), ip(9));
+    assert_eq!(rig.send(1, &everyone), (FORWARDED, vec![0, 2, 3, 4]));
+    assert_eq!(rig.send(0, &build::arp_request(mac(9), ip(9), ip(8)).vlan(VLAN)), (FORWARDED, vec![1, 2, 3, 4]));
+    assert_eq!(rig.switch.endpoint_stats(DIRECTOR).drops.nonzero().count(), 0);
+    // What forges an answer finds nothing.
+    let (_, port) = rig.turn((CLIENT, 7));
+    for (backend, port) in [(FARTHER, port), (FAR, port ^ 1)] {
+        let (verdict, out) = rig.send_for_bytes(0, &answers(backend, port, ACK, (500, 100)));
+        assert!(out.iter().all(|(_, bytes)| bytes[5] == backend), "{verdict:?} {out:?}");
+    }
+    // Nor from inside, where the backend's address is another's.
+    let inside = tcp((1, 8080), (100, port), ACK, (500, 100));
+    assert!(rig.send_for_bytes(1, &inside).1.iter().all(|(to, _)| *to == 1));
+}
+
+#[test]
+fn a_director_pays_in_both_directions() {
+    let mbit = |n: u64| Share { limit: Rate(n * 1_000_000), ..Share::default() };
+    let mut rig = around(Policy::RoundRobin, vec![backend(FAR, None)], mbit(80));
+    let (_, port) = rig.turn((CLIENT, 7));
+    let before = rig.switch.endpoint_stats(DIRECTOR);
+    // A second of 10 times the limit, in frames of 1000 bytes.
+    let (begin, mut sent) = (rig.now, 0u64);
+    for n in 0..100_000u64 {
+        rig.now = begin.plus_ns(n * 10_000);
+        let frame = asks((CLIENT, 7), ACK, (100, 500)).payload(vec![1; 942]).frame(&mut rig.pool).expect("a buffer");
+        let _ = rig.switch.rx(&mut rig.pool, rig.now, UPLINK, frame);
+        while let Some((to, frame)) = rig.switch.tx(&mut rig.pool, rig.now) {
+            assert_eq!((to, reached(rig.pool.bytes(&frame))), (UPLINK, (FAR, port)));
+            sent += 1;
+            rig.pool.free(frame);
+        }
+    }
+    let bits = sent * 1000 * 8;
+    assert!((70_000_000..90_000_000).contains(&bits), "{bits} bit/s for a limit of 80 Mbit/s");
+    let after = rig.switch.endpoint_stats(DIRECTOR);
+    assert!(after.ingress.traffic.frames - before.ingress.traffic.frames >= sent, "counted when it came");
+    assert!(after.egress.traffic.frames - before.egress.traffic.frames >= sent, "and when it went");
+    assert!(after.drops.nonzero().count() > 0, "the rest is its loss");
+}
+
+#[test]
+fn what_is_turned_around_is_handed_over() {
+    let all = || vec![backend(FAR, None), backend(FARTHER, None)];
+    let mut before = plain(all());
+    let open: Vec<_> = (1..=40).map(|port| (port, before.turn((CLIENT, port)))).collect();
+    let state = before.switch.export(before.now);
+    assert_eq!(state.services[0].1.turns.len(), open.len());
+    for turn in &state.services[0].1.turns {
+        assert_eq!(crate::service::TurnState::from_bytes(&turn.to_bytes()), *turn);
+    }
+    let mut after = plain(all());
+    after.now = before.now;
+    after.switch.import(after.now, 0, &state).expect("the same version");
+    assert_eq!(after.switch.export(after.now).services, state.services);
+    for &(client, (backend, port)) in &open {
+        // The backend may be the first to speak.
+        let (_, bytes) = after.one(0, &answers(backend, port, ACK, (500, 100)).payload(vec![5; 9]));
+        assert_eq!((bytes[5], reached(&bytes).1), (CLIENT, 80));
+        after.go_on_with((CLIENT, client), (backend, port));
+    }
+    // One without these: it is the same port again, once the client sends.
+    let mut bare = state.clone();
+    bare.services[0].1.turns.clear();
+    let mut other = plain(all());
+    other.now = before.now;
+    other.switch.import(other.now, 0, &bare).expect("the same version");
+    for &(client, to) in &open {
+        other.go_on_with((CLIENT, client), to);
+    }
+}
+
+#[test]
+fn a_lost_table_finds_them_again_when_the_client_sends() {
+    let all = || vec![backend(FAR, None), backend(FARTHER, None)];
+    let mut before = plain(all());
+    let open: Vec<_> = (1..=40).map(|port| (port, before.turn((CLIENT, port)))).collect();
+    let mut after = plain(all());
+    after.now = before.now;
+    after.switch.recover_services(after.now);
+    for &(client, (owner, port)) in &open {
+        // What the backend says first is for nobody that is known.
+        let early = answers(owner, port, ACK, (500, 100)).payload(vec![5; 9]);
+        assert_eq!(after.send(0, &early), (dropped(Reason::ServiceUnknown), vec![]));
+        for _ in 0..2 {
+            let (_, bytes) = after.one(0, &asks((CLIENT, client), ACK, (100, 500)).payload(vec![1; 50]));
+            let (to, asked_from) = reached(&bytes);
+            if to == owner {
+                assert_eq!(asked_from, port);
+                break;
+            }
+            let reset = answers(to, asked_from, RST, (500, 0));
+            assert_eq!(after.send(0, &reset).0, dropped(Reason::ServiceRetry), "the client is not told");
+        }
+        after.go_on_with((CLIENT, client), (owner, port));
+    }
+}
+
+#[test]
+fn one_client_leaves_ports_to_others() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    rig.set_connections(1 << 18);
+    let mut full = 0u32;
+    let mut opened = 0u32;
+    for port in 1024..61_024u16 {
+        let (verdict, out) = rig.send_for_bytes(0, &asks((CLIENT, port), SYN, (99, 0)));
+        if verdict == dropped(Reason::ServiceFull) {
+            full += 1;
+            continue;
+        }
+        let asked_from = reached(&out[0].1).1;
+        rig.send_for_bytes(0, &answers(FAR, asked_from, SYN_ACK, (499, 100)));
+        rig.send_for_bytes(0, &asks((CLIENT, port), ACK, (100, 500)));
+        opened += 1;
+    }
+    let most = u32::from(PORTS / 2 + PORTS / 2 / 64);
+    assert!(full > 0 && (most * 9 / 10..=most).contains(&opened), "{opened} of {most}");
+    // Other clients: but for one in 64, which shares its bucket.
+    let others: u32 = (70..170u8).map(|n| u32::from(rig.send(0, &asks((n, 7), SYN, (99, 0))).0 == FORWARDED)).sum();
+    assert!(others >= 90, "{others} of 100");
+    assert!(rig.switch.service_stats(FIRST).expect("it is there").full >= u64::from(full));
+}
+
+#[test]
+fn a_flood_from_made_up_addresses_leaves_ports_to_who_goes_on() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    rig.set_connections(1 << 20);
+    let open: Vec<_> = (1..=50).map(|port| (port, rig.turn((CLIENT, port)))).collect();
+    let mut failed = 0;
+    for n in 0..4 * u32::from(PORTS) {
+        rig.now = rig.now.plus_ns(1000);
+        let made_up = IpAddr::from([10, 1, (n >> 8) as u8, n as u8]);
+        let port = 1 + (n >> 16) as u16;
+        let _ = rig.send(0, &wire((mac(9), MAC), (made_up, port), (at(100), 80), SYN, (9, 0)));
+        if n % 1000 == 0 {
+            let (verdict, out) = rig.send_for_bytes(0, &asks((CLIENT, 1000 + (n / 1000) as u16), SYN, (99, 0)));
+            failed += u32::from(verdict != FORWARDED || out.len() != 1);
+        }
+    }
+    assert_eq!(failed, 0);
+    for (client, to) in open {
+        rig.go_on_with((CLIENT, client), to);
+    }
+}
