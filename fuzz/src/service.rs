@@ -1,5 +1,5 @@
-//! Any frames of a client, of backends (answers to health checks too) and from outside, in a VLAN
-//! or in a tunnel, through a switch with services, while backends come and go and the switch is
+//! Any frames of a client, of backends (answers to health checks too) and from outside, turned
+//! around there too, in a VLAN or in a tunnel, through a switch with services, while backends come and go and the switch is
 //! taken over: no panic, no frame lost, what is explained is what happens, and no more is kept than
 //! the table may have.
 
@@ -47,8 +47,12 @@ name = "red3"
 port = "tap://red3"
 mac = "02:00:00:00:00:03"
 ip = ["10.0.0.3", "fd00::3"]
+[[switch.tenant.endpoint]]
+name = "lb"
+port = "director://"
 [[switch.tenant.service]]
 name = "web"
+director = "lb"
 address = ["10.0.0.100:80", "[fd00::100]:80", "udp://10.0.0.100:53"]
 mac = "02:00:00:00:00:64"
 check = "http"
@@ -94,11 +98,15 @@ fn wrapped(mut inner: Vec<u8>) -> Vec<u8> {
 }
 
 /// `data` is a step of [`STEP`] bytes after the other: who sends what to whom, with which flags,
-/// ports and numbers, and when; or what is changed. Where a byte more is behind them, outside is in
-/// a tunnel.
+/// ports and numbers, and when; or what is changed. Of the bytes more that are behind them, outside
+/// is in a tunnel where they are an odd number, and clients outside get backends outside where they
+/// are two or three.
 pub fn run(data: &[u8]) {
     let mut plan = control::load(HOST).plan.expect("a good configuration");
-    let is_tunnelled = data.len() % STEP == 1;
+    let is_tunnelled = matches!(data.len() % STEP, 1 | 3);
+    if !matches!(data.len() % STEP, 2 | 3) {
+        plan.switches[0].program.services[0].director = None;
+    }
     if is_tunnelled {
         tunnel(&mut plan.switches[0].program);
     }
@@ -212,8 +220,9 @@ fn answer(asked: &[u8], step: &[u8; STEP]) -> Option<(u32, Build<'static>)> {
     let frame = eth(mac(0)?, mac(6)?).ipv4(ip.destination(), ip.source());
     let frame = frame.tcp(tcp.destination(), tcp.source(), sequence).ack(ack, 1000).flags(flags);
     let from = ip.destination().octets()[3];
-    let frame = if from == 50 { frame.vlan(10) } else { frame };
-    Some((if from == 50 { 0 } else { u32::from(from) }, frame.payload(says.to_vec())))
+    let is_outside = from >= 50;
+    let frame = if is_outside { frame.vlan(10) } else { frame };
+    Some((if is_outside { 0 } else { u32::from(from) }, frame.payload(says.to_vec())))
 }
 
 /// A frame comes by a port. What the switch asks a backend meanwhile is remembered.
