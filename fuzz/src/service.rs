@@ -1,7 +1,7 @@
 //! Any frames of a client, of backends (answers to health checks too) and from outside, turned
-//! around there too, in a VLAN or in a tunnel, through a switch with services, while backends come and go and the switch is
-//! taken over: no panic, no frame lost, what is explained is what happens, and no more is kept than
-//! the table may have.
+//! around there too, in a VLAN or in a tunnel, through a switch with services, while backends come
+//! and go and the switch is taken over: no panic, no frame lost, what is explained is what happens,
+//! and no more is kept than the table may have.
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::overlay::{Overlay, Peer, Vtep};

@@ -19,8 +19,8 @@ fn nic(n: u8) -> Mac {
     Mac([2, 0, 0, 0, 0xff, n])
 }
 
-/// Two hosts and what is between them. The first has the service and its backends 2 and 3; the
-/// second has client 1 at port 1, and machine 5 at port 2.
+/// Two hosts and what is between them. The first has the service, its backends 2 and 3 and a
+/// director; the second has client 1 at port 1, and machine 5 at port 2.
 struct Hosts([Rig; 2]);
 
 /// A frame that came out: at which host and port.
@@ -38,7 +38,9 @@ fn hosts(version: u8, declared: bool, service: Service) -> Hosts {
         }
     };
     let network = [Attachment::Vxlan(VNI)];
-    let one = Rig::new(&network, &[(0, 2), (0, 3)], |program| {
+    let one = Rig::new(&network, &[(0, 2), (0, 3), (0, 0)], |program| {
+        program.endpoints[2].is_director = true;
+        program.endpoints[2].max_learned = 0;
         program.services.push(service);
         program.overlay = overlay(1, &[1, 5]);
         program.ports[0].max_frame = 1584;
@@ -104,6 +106,27 @@ impl Hosts {
         assert_eq!(answered, (1, 1, wanted));
         assert_eq!(self.one(1, 1, &ask(port, ACK, (100, 500))).1, to);
         to
+    }
+}
+
+#[test]
+fn a_client_and_a_backend_on_another_host_meet_by_a_director() {
+    for version in [4, 6] {
+        let far = service(Policy::RoundRobin, vec![backend(5, None)]);
+        let mut hosts = hosts(version, true, Service { director: Some(EndpointId(2)), ..far });
+        for port in 1..=3u16 {
+            let (at, to, bytes) = hosts.one(1, 1, &ask(port, SYN, (99, 0)));
+            let from = u16::from_be_bytes([bytes[34], bytes[35]]);
+            let asked = eth(MAC, mac(5)).ipv4(ip(100), ip(5)).tcp(from, 8080, 99).flags(SYN);
+            assert_eq!((at, to, bytes), (1, 2, asked.bytes()));
+            let answer = eth(mac(5), MAC).ipv4(ip(5), ip(100)).tcp(8080, from, 499).ack(100, 1000).flags(SYN_ACK);
+            assert_eq!(hosts.one(1, 2, &answer), (1, 1, seen(port, SYN_ACK, (499, 100))));
+        }
+        // Who has an address that nobody knows is not looked for everywhere.
+        let lost = service(Policy::RoundRobin, vec![backend(7, None)]);
+        hosts.0[0].change_service(Service { director: Some(EndpointId(2)), ..lost });
+        assert_eq!(hosts.send(1, 1, &ask(9, SYN, (99, 0))), vec![]);
+        assert_eq!(hosts.0[0].drops(2), [(Reason::NoRoute, 1)]);
     }
 }
 

@@ -267,6 +267,42 @@ fn a_director_pays_in_both_directions() {
 }
 
 #[test]
+fn what_is_turned_around_takes_nothing_that_is_promised() {
+    let gbit = |n: u64| Share { guarantee: Rate(n * Rate::GBIT / 10), ..Share::default() };
+    let both = |n: u64| Both { egress: gbit(n), ingress: gbit(n) };
+    let all = [(0, 0), (1, 1)];
+    let mut rig = Rig::new(&[Attachment::Vlan(VLAN), Attachment::Vlan(20)], &all, |program| {
+        program.endpoints[0].is_director = true;
+        program.endpoints[0].max_learned = 0;
+        (program.tenants[1].share, program.endpoints[1].share) = (both(6), both(6));
+        let around = service(Policy::RoundRobin, vec![backend(FAR, None)]);
+        program.services.push(Service { director: Some(EndpointId(0)), ..around });
+    });
+    rig.turn((CLIENT, 7));
+    // All that the link can carry is turned around, and the victim sends and receives as much as it
+    // is promised.
+    let (begin, mut got, mut sent) = (rig.now, 0u64, 0u64);
+    for n in 0..100_000u64 {
+        rig.now = begin.plus_ns(n * 10_000);
+        let flood = asks((CLIENT, 7), ACK, (100, 500)).payload(vec![1; 1210]);
+        let own = udp(1, 9).payload(vec![1; 704]);
+        let frames = [(UPLINK, flood), (PortId(2), own), (UPLINK, udp(9, 1).payload(vec![1; 700]).vlan(20))];
+        for (port, frame) in frames {
+            let frame = frame.frame(&mut rig.pool).expect("a buffer");
+            let _ = rig.switch.rx(&mut rig.pool, rig.now, port, frame);
+        }
+        while let Some((to, frame)) = rig.switch.tx(&mut rig.pool, rig.now) {
+            let is_own = rig.pool.bytes(&frame).get(14..16) == Some(&[0, 20]);
+            sent += u64::from(to == UPLINK && is_own);
+            got += u64::from(to != UPLINK);
+            rig.pool.free(frame);
+        }
+    }
+    assert!(sent >= 99_000 && got >= 99_000, "{sent} sent and {got} received of 100 000");
+    assert!(rig.drops(0).iter().map(|(_, count)| count).sum::<u64>() > 30_000, "the flood is cut");
+}
+
+#[test]
 fn what_is_turned_around_is_handed_over() {
     let all = || vec![backend(FAR, None), backend(FARTHER, None)];
     let mut before = plain(all());
