@@ -46,6 +46,8 @@ ATTACKED_SERVICE, SILENT, SILENT_IP, ATTACKERS = (
     "10.2.0.99",
     "10.2.128.0/17",
 )
+#: The attacker's director, and its backend, which is nowhere outside.
+DIRECTOR, NOWHERE_MAC = "lb", "02:00:00:00:01:fd"
 #: An interface that cannot cut segments; the kernel does it, in the time of who sends.
 BARE = "bare"
 #: Who asks the victim's address from outside.
@@ -288,6 +290,17 @@ def _silent_service(switch: Attacked) -> list[str]:
     return [endpoint, _service(ATTACKED_SERVICE, name=SILENT)]
 
 
+def _directed_service(switch: Attacked) -> list[str]:
+    """A service of the attacker's, whose one backend is outside and never answers."""
+    director = toml_table("[switch.tenant.endpoint]", name=DIRECTOR, port="director://")
+    addresses = [f"{scheme}://{ATTACKED_SERVICE}:{SERVICE_PORT}" for scheme in ("tcp", "udp")]
+    head = "[switch.tenant.service]"
+    service = toml_table(head, name="web", address=addresses, mac=FIRST_MEMBER, director=DIRECTOR)
+    table = "[switch.tenant.service.backend]"
+    backend = toml_table(table, name="nowhere", ip=SILENT_IP, mac=NOWHERE_MAC)
+    return [director, service + backend]
+
+
 def _serve(switch: Attacked) -> None:
     """The victim's server, outside."""
     router = switch.guests[ROUTER]
@@ -380,6 +393,19 @@ def _syns(switch: Attacked) -> Tool:
     return _tool(switch, ATTACKER, ["syns", "--device", ATTACKER, *ends], UNBOUNDED_PER_S, None)
 
 
+def _from_outside(kind: str, per_s: float) -> Callable[[Attacked], Tool]:
+    """Frames for the attacker's service, from made-up addresses outside in its tenant's VLAN."""
+
+    def make(switch: Attacked) -> Tool:
+        red = next(t for t in switch.topology.tenants if t.name == "red")
+        ends = ["--mac", ASKER_MAC, "--ip", switch.guests[ATTACKER].address]
+        ends += ["--to-mac", FIRST_MEMBER, "--to-ip", ATTACKED_SERVICE]
+        options = [kind, "--device", UPLINK, *ends, "--vlan", str(switch.topology.vlan(red))]
+        return _tool(switch, ROUTER, options, per_s, None)
+
+    return make
+
+
 def _theft(kind: str) -> Callable[[Attacked], Tool]:
     def make(switch: Attacked) -> Tool:
         who = ["--mac", switch.mac(ATTACKER), "--router-mac", switch.mac(ROUTER)]
@@ -421,6 +447,9 @@ PAIRED, GROUPED, WAITING = 40, 100, 300
 #: Frames a second of each endpoint that fills the memory: all of it within `FILL_S`.
 BIG_PER_S, SMALL_PER_S = 20, 60
 FILL_S = 2.5
+#: Datagrams of 1400 bytes, two thirds of the link; that is turned around, and the victim has more
+#: than a third of it.
+TURNED_PER_S = 60_000
 #: Broadcasts from outside, above what the switch floods from an uplink (20 000 a second), and
 #: questions between them.
 STORM_PER_S, ASKED_PER_S = 50_000, 50
@@ -482,6 +511,16 @@ SCENES = (
         "services",
         (Attack("SYNs of many addresses", _syns, is_served=True),),
         others=_silent_service,
+        after=_serve,
+        connections=SMALL_TABLE,
+    ),
+    Scene(
+        "a director",
+        (
+            Attack("SYNs turned around", _from_outside("syns", UNBOUNDED_PER_S), is_served=True),
+            Attack("datagrams turned around", _from_outside("datagrams", TURNED_PER_S)),
+        ),
+        others=_directed_service,
         after=_serve,
         connections=SMALL_TABLE,
     ),

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import struct
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from lab import frames
@@ -44,6 +46,7 @@ NOBODY = "02:0e:0e:0e:0e:0e"
 LOCAL_ETHERTYPE = 0x88B5
 #: Different senders of SYNs, and where they ask: a switch that keeps them all has lost.
 SYN_SOURCES, SERVICE_PORT = 16_000, 80
+DATAGRAM_SOURCES = 1000
 #: Of an Ethernet frame without FCS.
 LEAST_BYTES = 60
 _L4 = 14 + 20
@@ -130,6 +133,22 @@ def syns(e: Ends) -> list[Case]:
     return [Case("SYNs of many addresses", None, sent)]
 
 
+def datagrams(e: Ends) -> list[Case]:
+    """Long datagrams to a service, each from another address and port."""
+    sent = []
+    for n in range(DATAGRAM_SOURCES):
+        source = f"{e.ip.rsplit('.', 2)[0]}.{128 + n // 250}.{1 + n % 250}"
+        packet = ipv4(source, e.to_ip, frames.UDP, udp(1024 + n, SERVICE_PORT, bytes(FULL_BYTES)))
+        sent.append(ethernet(e.to_mac, e.mac, frames.IPV4, packet))
+    return [Case("datagrams of many addresses", None, sent)]
+
+
+def tagged(case: Case, vlan: int) -> Case:
+    """The same in a VLAN; of frames that nothing is left to be done with."""
+    tag = struct.pack("!HH", frames.VLAN, vlan)
+    return replace(case, frames=[frame[:12] + tag + frame[12:] for frame in case.frames])
+
+
 KINDS: dict[str, Callable[[Ends], list[Case]]] = {
     "tiny-segments": tiny_segments,
     "full-segments": full_segments,
@@ -140,6 +159,7 @@ KINDS: dict[str, Callable[[Ends], list[Case]]] = {
     "group-small": group_small,
     "neighbours": neighbours,
     "syns": syns,
+    "datagrams": datagrams,
 }
 
 
@@ -167,13 +187,14 @@ def main() -> int:
         parser.add_argument(f"--{name.replace('_', '-')}", required=True)
     parser.add_argument("--per-s", type=float, required=True, help="frames a second, all together")
     parser.add_argument("--batch", type=int, default=BATCH, help="frames a system call")
+    parser.add_argument("--vlan", type=int, default=0, help="in which they are; 0 for no tag")
     parser.add_argument("--seconds", type=float, required=True)
     args = parser.parse_args()
     if not 0 < args.seconds <= LONGEST_S or not 0 < args.per_s <= MOST_PER_S:
         parser.error(f"at most {LONGEST_S:g} s and {MOST_PER_S} frames a second")
     ends = Ends(*(getattr(args, name) for name in Ends._fields))
     outlets = [
-        Outlet(device, cases, args.batch)
+        Outlet(device, [tagged(c, args.vlan) for c in cases] if args.vlan else cases, args.batch)
         for device, cases in ports(args.kind, args.device, ends, args.ports)
     ]
     print(json.dumps(send(outlets, args.per_s, args.seconds)), flush=True)
