@@ -820,15 +820,10 @@ impl Switch {
         self.emit(pool, port, to, payer, frame);
     }
 
-    /// The port of the endpoint that a frame is charged to; where that is gone meanwhile, or nobody
-    /// is at it, `other`.
+    /// The port of the endpoint that a frame is charged to; where that is gone meanwhile, `other`.
     #[inline]
     fn port_of(&self, payer: EndpointId, other: PortId) -> PortId {
-        self.program
-            .endpoints
-            .get(payer.0)
-            .filter(|endpoint| !endpoint.is_director)
-            .map_or(other, |endpoint| endpoint.port)
+        self.program.endpoints.get(payer.0).map_or(other, |endpoint| endpoint.port)
     }
 
     /// To a port, in the form that the port takes. Drops are counted for `endpoint`, and what it

@@ -137,6 +137,8 @@ impl Outside {
                 seats.charge(payer, sender_ns);
                 seats.charge(Backing::Device(device), receiver_ns);
             }
+            // A director's: as it was when it arrived, the uplink pays.
+            None if is_uplink => seats.charge(Backing::Device(device), sender_ns),
             None => seats.charge(Backing::Device(device), receiver_ns),
         }
     }
