@@ -123,6 +123,13 @@ pub(super) struct Endpoint {
     pub ingress: Share,
 }
 
+impl Endpoint {
+    /// What it is called first: of a director, which has none of its own, a service's.
+    pub fn address(&self) -> Option<&Mac> {
+        self.addresses.first().or_else(|| self.services.first())
+    }
+}
+
 /// What an agent knows.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {

@@ -99,7 +99,7 @@ impl Controller {
 /// told.
 fn notify(now: Instant, endpoint: u32, from: Option<Mac>, directory: &Directory, post: &mut Post) -> bool {
     let (Some(from), Some(endpoint)) = (from, directory.endpoints.get(endpoint)) else { return false };
-    let (Some(tenant), Some(&to)) = (directory.tenants.get(endpoint.tenant.0), endpoint.addresses.first()) else {
+    let (Some(tenant), Some(&to)) = (directory.tenants.get(endpoint.tenant.0), endpoint.address()) else {
         return false;
     };
     let Some(host) = directory.host_in_network_of(endpoint.tenant, from) else { return false };

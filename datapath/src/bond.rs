@@ -22,6 +22,7 @@ pub mod order;
 mod peer;
 mod saved;
 mod secret;
+mod way;
 
 pub use crate::ids::MemberId;
 pub use hash::HashPolicy;
@@ -41,6 +42,7 @@ use lacp::{Lacp, LacpSettings};
 use member::Member;
 use number::Encoding;
 use peer::Peer;
+pub use way::Way;
 
 /// Most members of a bond.
 pub const MOST_MEMBERS: usize = MemberId::MOST;
@@ -560,7 +562,10 @@ impl Bond {
     #[inline]
     fn choose(&mut self, pool: &Pool, frame: &Frame) -> Option<usize> {
         match self.settings.mode {
-            Mode::BalanceRr if may_be_membership(&pool.meta(frame).layout) && is_membership(pool, frame) => {
+            Mode::BalanceRr
+                if may_be_membership(&pool.meta(frame).layout)
+                    && is_membership(pool.bytes(frame), &pool.meta(frame).layout) =>
+            {
                 self.active_sender()
             }
             Mode::BalanceRr => self.senders.by_hash(self.turn.next(self.settings.packets_per_member)),
@@ -682,8 +687,7 @@ fn may_be_membership(layout: &Layout) -> bool {
     matches!((layout.l3, layout.l4), (L3::Ipv4, L4::Other) | (L3::Ipv6, L4::Icmpv6))
 }
 
-fn is_membership(pool: &Pool, frame: &Frame) -> bool {
-    let (bytes, layout) = (pool.bytes(frame), &pool.meta(frame).layout);
+fn is_membership(bytes: &[u8], layout: &Layout) -> bool {
     if !may_be_membership(layout) || !destination(bytes).is_group() {
         return false;
     }

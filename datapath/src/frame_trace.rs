@@ -5,13 +5,14 @@
 //! [`FrameTrace::lines`] puts them into words, with the names that the caller gives to endpoints
 //! and ports, which are numbers here.
 
+use crate::bond::Way;
 use crate::bond::number::Number;
 use crate::frame::PoolLimits;
 use crate::guard::Finding;
 use crate::offload::Gso;
 use crate::owners::Owner;
 use crate::pair;
-use crate::program::{EndpointId, PortId, Share};
+use crate::program::{EndpointId, MemberId, PortId, Share};
 use crate::sched::lane::Admission;
 use crate::sched::limits::Plane;
 use crate::service::ServiceId;
@@ -233,6 +234,9 @@ pub enum Step {
     Copies(u32),
     /// The copies that other hosts get through tunnels, which are not followed further.
     Hosts(u32),
+    /// Over which member of a bond it leaves, as it is now, and with which number; or why none can
+    /// send it.
+    Member(Result<Way, Reason>),
     /// The port.
     Emit(Emit),
 }
@@ -258,6 +262,7 @@ impl Step {
             Step::Queue(_) => "queue",
             Step::Police(..) => "police",
             Step::Emit(_) => "emit",
+            Step::Member(_) => "member",
         }
     }
 
@@ -272,6 +277,7 @@ impl Step {
             | Step::Number(Err(reason))
             | Step::Control(Err(reason))
             | Step::Open(Err(reason))
+            | Step::Member(Err(reason))
             | Step::Refuse(reason)
             | Step::Pair(_, pair::Found { admission: Admission::Refused(reason), .. })
             | Step::Queue(Queue { admission: Admission::Refused(reason), .. })
@@ -435,6 +441,7 @@ impl fmt::Display for Words<'_> {
             Step::Copies(receivers) => write!(f, "a copy for each of {receivers} neighbours"),
             Step::Hosts(hosts) => write!(f, "a copy for each of {hosts} hosts that have the tenant"),
             Step::Emit(emit) => emit_words(f, emit, names),
+            Step::Member(way) => member_words(f, *way),
         }
     }
 }
@@ -528,6 +535,20 @@ fn queue_words(f: &mut fmt::Formatter<'_>, queue: &Queue, names: &dyn Names) -> 
     }
     write!(f, "weight {weight}")?;
     wait_words(f, queue.wait_ns)
+}
+
+fn member_words(f: &mut fmt::Formatter<'_>, way: Result<Way, Reason>) -> fmt::Result {
+    match way {
+        Ok(Way::Over(MemberId(member))) => write!(f, "over member {member} of the bond"),
+        Ok(Way::Numbered(MemberId(member), number)) => {
+            write!(f, "over member {member} of the bond, which has it out first now, with number {number}")
+        }
+        Ok(Way::Copies(members, None)) => write!(f, "a copy over each of {members} members of the bond"),
+        Ok(Way::Copies(members, Some(number))) => {
+            write!(f, "a copy over each of {members} members of the bond, with number {number}")
+        }
+        Err(reason) => write!(f, "refused ({}): no member of the bond may send it", reason.name()),
+    }
 }
 
 fn emit_words(f: &mut fmt::Formatter<'_>, emit: &Emit, names: &dyn Names) -> fmt::Result {

@@ -80,7 +80,7 @@ use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub use sweep::PLACES as SWEPT_PLACES;
 use sweep::Sweep;
-use translate::{End, set_end, set_mac};
+use translate::{End, set_end, set_mac, set_packet};
 use turn::Turns;
 
 /// What a tenant has here.
@@ -180,8 +180,12 @@ impl Services {
             self.connections.reserve(most);
         }
         if self.turns.have_room() {
-            self.turns.reserve(most);
+            self.reserve_turns();
         }
+    }
+
+    fn reserve_turns(&mut self) {
+        self.turns.reserve(self.most, self.connections.places(), self.connections.owners());
     }
 
     /// Adds, changes or removes a service. A backend that stays keeps its connections; those of one
@@ -192,7 +196,7 @@ impl Services {
             self.recent.reserve();
         }
         if !self.turns.have_room() && service.as_ref().is_some_and(|service| service.director.is_some()) {
-            self.turns.reserve(self.most);
+            self.reserve_turns();
         }
         self.recent.forget();
         if service.is_none() {
@@ -429,6 +433,9 @@ impl Services {
         let Some(entry) = self.connections.get(known.id).copied() else { return false };
         let first = self.first(known, bytes, layout);
         let Some(owner) = self.to_backend(known, entry.is_hairpin(), bytes, layout, offload) else { return false };
+        if first.is_some() && self.is_turned(known) {
+            set_packet(bytes, layout, self.turns.next_packet());
+        }
         self.remember(now, (owner, known), first, bytes, layout);
         let change = self.connections.update(now, known.id, |entry| match layout.l4 {
             L4::Tcp => entry.client_sends(&segment(bytes, layout)),
@@ -598,7 +605,7 @@ impl Services {
         layout: &Layout,
     ) {
         if let (Some(key), Some(after)) = (first, ends(bytes, layout)) {
-            let change = fragments::Change::to(bytes, after, self.director(known));
+            let change = fragments::Change::to(bytes, layout, after, self.director(known));
             self.fragments.insert(now, owner, key, change);
         }
     }

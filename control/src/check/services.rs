@@ -108,6 +108,19 @@ fn check_addresses(findings: &mut Findings, switch: &Switch, place: &Place) {
             }
         }
     }
+    for (t, tenant) in switch.tenants.iter().enumerate() {
+        for (s, service) in tenant.services.iter().enumerate() {
+            for (b, backend) in service.backends.iter().enumerate() {
+                let Some((ip, other)) = backend.ips.iter().find_map(|&ip| Some((ip, macs.get(&(network(t), ip))?.1)))
+                else {
+                    continue;
+                };
+                let at = place.item(t).key("service").item(s).key("backend").item(b).key("ip");
+                let message = format!("{ip} is service \"{other}\"'s in the same network, and no machine's");
+                findings.error(at, message, format!("list the backends of service \"{other}\" here too"));
+            }
+        }
+    }
     if count > MOST_FRONTS {
         let message = format!("the services of the switch have {count} addresses");
         findings.error(place.clone(), message, format!("at most {MOST_FRONTS}"));
@@ -150,6 +163,7 @@ fn check_service(findings: &mut Findings, switch: &Switch, tenant: &Tenant, serv
 fn check_director(findings: &mut Findings, (switch, tenant): (&Switch, &Tenant), service: &Service, place: &Place) {
     let Some(name) = &service.director else { return };
     let place = place.key("director");
+    let all_are_here = || service.backends.iter().all(|backend| backend.endpoint_of(tenant).is_some());
     let directors = || tenant.endpoints.iter().filter(|endpoint| endpoint.is_director());
     match tenant.endpoints.iter().find(|endpoint| endpoint.name == *name) {
         Some(endpoint) if !endpoint.is_director() => {
@@ -168,7 +182,7 @@ fn check_director(findings: &mut Findings, (switch, tenant): (&Switch, &Tenant),
             let message = "nobody outside can be reached: the tenant has no way to the uplink";
             findings.error(place, message, "add [switch.uplink] and `vlan`, or remove `director`");
         }
-        Some(_) if service.backends.iter().all(|backend| backend.endpoint_of(tenant).is_some()) => {
+        Some(_) if !service.backends.is_empty() && all_are_here() => {
             let message = "all backends are endpoints here, so `director` says nothing";
             findings.warning(place, message, "add a backend with `ip` and `mac`, or remove `director`");
         }

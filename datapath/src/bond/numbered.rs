@@ -312,16 +312,23 @@ impl Bond {
     /// alike. What a hello takes makes no difference.
     #[inline]
     pub(super) fn soonest(&mut self, now: Instant, pool: &Pool, frame: &Frame) -> Option<usize> {
-        if may_be_membership(&pool.meta(frame).layout) && is_membership(pool, frame) {
+        let meta = pool.meta(frame);
+        if may_be_membership(&meta.layout) && is_membership(pool.bytes(frame), &meta.layout) {
             return self.active_sender();
         }
+        let (next, index) = self.find_soonest(now, meta.wire_bytes)?;
+        self.next_equal = next;
+        Some(index)
+    }
+
+    /// The same of any other frame, with whose turn it is then.
+    #[inline]
+    pub(super) fn find_soonest(&self, now: Instant, wire_bytes: u32) -> Option<(u8, usize)> {
         if self.senders.are_alike
             && let Some((place, index)) = self.next_of_alike(now)
         {
-            self.next_equal = place + 1;
-            return Some(index);
+            return Some((place + 1, index));
         }
-        let wire_bytes = pool.meta(frame).wire_bytes;
         let (mut best, mut about) = (Instant(u64::MAX), Instant::ZERO);
         for &index in self.senders.all() {
             let member = self.members.get(usize::from(index))?;
@@ -338,8 +345,7 @@ impl Bond {
             let member = self.members.get(index)?;
             place += 1;
             if member.done_at(now, wire_bytes.min(member.cut_bytes())) <= about {
-                self.next_equal = place;
-                return Some(index);
+                return Some((place, index));
             }
         }
         None

@@ -162,13 +162,13 @@ impl Services {
                 if by.is_some()
                     && let Some(known) = self.turned(network, number, (source, from_port), (destination, to_port))
                 {
-                    return self.decide_back((now, outside), known, bytes, layout);
+                    return self.decide_back(now, known, bytes, layout);
                 }
                 if let Some(by) = by {
                     let client = if to.is_some_and(|role| role.mac.is_some()) { source } else { destination };
                     if let Some(mut known) = self.answered(by, number, from_port, (client, to_port)) {
                         known.is_plain = to.is_none() && by.targets(number, from_port).nth(1).is_none();
-                        return self.decide_back((now, outside), known, bytes, layout);
+                        return self.decide_back(now, known, bytes, layout);
                     }
                     let is_tcp = layout.l4 == L4::Tcp && by.is_backend();
                     if is_tcp
@@ -234,14 +234,14 @@ impl Services {
     }
 
     /// What a backend says of a connection that is known.
-    fn decide_back(&self, (now, outside): (Instant, bool), known: Known, bytes: &[u8], layout: &Layout) -> Decision {
+    fn decide_back(&self, now: Instant, known: Known, bytes: &[u8], layout: &Layout) -> Decision {
         if let Some(reset) = Tcp::of(bytes, layout).filter(|tcp| tcp.flags() & tcp_flags::RST != 0)
             && let Some(entry) = self.connections.get(known.id)
         {
             if self.decide_denied(&known, entry) {
                 return Decision::Deny(known);
             }
-            if self.decide_refused(now, (&known, entry), reset, outside) {
+            if self.decide_refused(now, (&known, entry), reset) {
                 return Decision::Retry(known);
             }
             return Decision::Back(known);

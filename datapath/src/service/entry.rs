@@ -394,6 +394,13 @@ impl Entry {
         self.bits >> ASKED_SHIFT
     }
 
+    /// Whether a segment of the client acknowledges what it may have received by now, and not less
+    /// than it has said.
+    pub(super) fn is_acknowledged(&self, segment: &Segment) -> bool {
+        let ahead = segment.ack.wrapping_sub(self.client_ack);
+        segment.has(flags::ACK) && ahead <= self.server_end.wrapping_sub(self.client_ack)
+    }
+
     /// Of one that is sought: whether its backend was heard, and the client was not.
     #[must_use]
     pub const fn is_heard(&self) -> bool {

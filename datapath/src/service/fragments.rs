@@ -2,22 +2,20 @@
 //! those that follow (RFC 791; RFC 8200, 4.5).
 
 use super::octets;
-use super::translate::{End, set_end, set_mac};
+use super::translate::{End, identification, set_end, set_mac, set_packet};
 use crate::ids::EndpointId;
 use crate::network::Network;
 use crate::offload::Offload;
 use crate::random::Keyed;
 use crate::table::{Id, Table};
 use crate::units::Instant;
-use crate::wire::{L3, Layout, Mac, be16, be32, destination, ipv4, source};
+use crate::wire::{L3, Layout, Mac, destination, source};
 use std::net::IpAddr;
 
 /// Packets in fragments that are remembered at once, by all owners.
 const MOST: u32 = 4096;
 /// For how long, in nanoseconds: as long as Linux waits for the rest of a packet.
 const AGE_NS: u64 = 30_000_000_000;
-/// Bytes of an IPv6 fragment header, which lies before what a fragment carries.
-const FRAGMENT_HEADER: usize = 8;
 
 /// What the fragments of a packet have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,14 +29,10 @@ pub(super) struct FragmentKey {
 impl FragmentKey {
     /// That of a fragment.
     pub(super) fn of(network: Network, (from, to): (IpAddr, IpAddr), bytes: &[u8], layout: &Layout) -> FragmentKey {
+        let number = identification(bytes, layout);
         let identification = match layout.l3 {
-            L3::Ipv4 => {
-                let at = usize::from(layout.l3_offset);
-                u32::from(be16(bytes, at + ipv4::ID)) << 8 | u32::from(bytes[at + 9])
-            }
-            // The fragment header is the last before what is fragmented, unless more of the chain
-            // follows in the first fragment.
-            _ => be32(bytes, usize::from(layout.l4_offset) - FRAGMENT_HEADER + 4),
+            L3::Ipv4 => number << 8 | u32::from(bytes[usize::from(layout.l3_offset) + 9]),
+            _ => number,
         };
         FragmentKey { network: network.0, source: octets(from), destination: octets(to), identification }
     }
@@ -49,14 +43,22 @@ impl FragmentKey {
 pub(super) struct Change {
     source: (Mac, IpAddr),
     destination: (Mac, IpAddr),
+    /// The number of their packet, where that was changed.
+    packet: u32,
     /// Who pays, where they go out again.
     pub(super) director: Option<EndpointId>,
 }
 
 impl Change {
     /// What makes another fragment like the first, which was changed already.
-    pub(super) fn to(bytes: &[u8], (from, to): (IpAddr, IpAddr), director: Option<EndpointId>) -> Change {
-        Change { source: (source(bytes), from), destination: (destination(bytes), to), director }
+    pub(super) fn to(
+        bytes: &[u8],
+        layout: &Layout,
+        (from, to): (IpAddr, IpAddr),
+        director: Option<EndpointId>,
+    ) -> Change {
+        let packet = identification(bytes, layout);
+        Change { source: (source(bytes), from), destination: (destination(bytes), to), packet, director }
     }
 
     /// Does it. Ports are not shown by later fragments.
@@ -65,6 +67,7 @@ impl Change {
             set_mac(bytes, end, mac);
             set_end(bytes, layout, offload, end, (ip, 0));
         }
+        set_packet(bytes, layout, self.packet);
     }
 }
 

@@ -109,8 +109,8 @@ impl Running {
         let ignores_health = self.is_in_panic(now);
         let takes = |server: &&Server| {
             server.backend.as_ref().is_some_and(|backend| {
-                let fits = backend.ip(like).is_some_and(|ip| octets(ip) != client);
-                backend.weight > 0 && fits && !(outside && backend.endpoint.is_none())
+                let is_other = backend.ip(like).is_some_and(|ip| octets(ip) != client);
+                backend.weight > 0 && is_other && self.fits(backend, like, outside)
             }) && (ignores_health || server.is_well(now))
         };
         for server in self.servers.iter().filter(takes) {

@@ -48,6 +48,17 @@ impl Order {
     pub(super) fn get(&self, at: u8) -> Option<u8> {
         self.numbers[..self.len].get(usize::from(at)).copied()
     }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Who is asked after so many others: of a connection that is turned around again the first,
+    /// from another port.
+    fn after(&self, asked: u8, is_turned: bool) -> Option<u8> {
+        let may_repeat = is_turned && usize::from(asked) < MOST_ASKED && self.len > 0;
+        self.get(asked).or_else(|| self.get(asked % self.len.max(1) as u8).filter(|_| may_repeat))
+    }
 }
 
 /// See [`Services::candidate_hash`]: the hash of `(ip, protocol, port, client, client_port)`, as
@@ -89,7 +100,7 @@ impl Services {
         candidate_hash(&self.service_key, (octets(ip), protocol, port), (&key.client, client_port))
     }
 
-    fn order(&self, key: &Key) -> Option<Order> {
+    pub(super) fn order(&self, key: &Key) -> Option<Order> {
         let (running, front) = self.running(key.front)?;
         Some(running.order(self.candidate_hash(&front, key)))
     }
@@ -114,7 +125,9 @@ impl Services {
     pub(super) fn decide_denied(&self, known: &Known, entry: &Entry) -> bool {
         entry.state == State::Sought
             && !entry.is_heard()
-            && self.order(&known.key).is_some_and(|order| order.get(entry.asked() + 1).is_some())
+            && self
+                .order(&known.key)
+                .is_some_and(|order| order.after(entry.asked() + 1, self.is_turned(known)).is_some())
     }
 
     /// A frame of TCP from a backend, of a connection that the table does not have as its own.
@@ -213,13 +226,18 @@ impl Services {
     /// The backend does not know the connection: the next candidate is asked.
     pub fn deny(&mut self, now: Instant, known: &Known) {
         let Some(before) = self.connections.get(known.id).copied() else { return };
-        let asked = before.asked() + 1;
-        let Some(backend) = self.order(&known.key).and_then(|order| order.get(asked)) else { return };
+        let (asked, turn) = (before.asked() + 1, self.turns.get(known.id));
+        let next = self.order(&known.key).and_then(|order| order.after(asked, turn.is_some()));
+        let Some(backend) = next else { return };
         let entry = self
             .trial(&known.key, backend, |generation, is_hairpin| Entry::sought(backend, generation, is_hairpin, asked));
         if let Some(entry) = entry {
             self.turns.forget(known.id);
             self.connections.update(now, known.id, |old| *old = entry);
+            if let Some((_, client)) = turn {
+                // Where there is no port for it, it is forgotten.
+                let _ = self.turn_around(now, &Known { backend, ..*known }, client);
+            }
         }
     }
 

@@ -210,17 +210,11 @@ impl Services {
 
     /// Whether a reset is kept back, since it answers the SYN that was kept and another backend can
     /// be asked.
-    pub(super) fn decide_refused(
-        &self,
-        now: Instant,
-        (known, entry): (&Known, &Entry),
-        reset: Tcp<'_>,
-        outside: bool,
-    ) -> bool {
+    pub(super) fn decide_refused(&self, now: Instant, (known, entry): (&Known, &Entry), reset: Tcp<'_>) -> bool {
         entry.state == State::Asked
             && entry.asked() < MOST_TRIES
             && self.kept(known).is_some_and(|kept| kept.next == reset.acknowledgement())
-            && self.has_other(now, known, outside)
+            && self.has_other(now, known, self.is_turned(known))
     }
 
     /// A SYN of a connection that is known: sent again, as its backend did not answer?

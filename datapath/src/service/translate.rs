@@ -6,7 +6,7 @@
 
 use crate::checksum;
 use crate::offload::Offload;
-use crate::wire::{ETHERNET_HEADER, L3, L4, Layout, Mac, be16, ipv4, put16, transport};
+use crate::wire::{ETHERNET_HEADER, L3, L4, Layout, Mac, be16, be32, ipv4, put16, put32, transport};
 use std::net::IpAddr;
 
 /// One end of a packet.
@@ -71,6 +71,56 @@ pub fn set_end(bytes: &mut [u8], layout: &Layout, offload: &Offload, end: End, (
     };
     let of_port = if ports { replace(bytes, l4 + end.port_offset(), &port.to_be_bytes()) } else { 0 };
     correct(bytes, layout, offload, at, changed, of_port);
+}
+
+/// Bytes of an IPv6 fragment header, which lies before what a fragment carries.
+const FRAGMENT_HEADER: usize = 8;
+/// Where the time to live lies in an IPv4 header, and the hop limit in an IPv6 header.
+const TTL: usize = 8;
+const HOP_LIMIT: usize = 7;
+
+/// Where the number of a fragment's packet lies. The fragment header is the last before what is
+/// fragmented, unless more of the chain follows in the first fragment.
+fn packet_at(layout: &Layout) -> usize {
+    match layout.l3 {
+        L3::Ipv4 => usize::from(layout.l3_offset) + ipv4::ID,
+        _ => usize::from(layout.l4_offset) - FRAGMENT_HEADER + 4,
+    }
+}
+
+/// The number of a fragment's packet: its identification.
+pub(super) fn identification(bytes: &[u8], layout: &Layout) -> u32 {
+    match layout.l3 {
+        L3::Ipv4 => be16(bytes, packet_at(layout)).into(),
+        _ => be32(bytes, packet_at(layout)),
+    }
+}
+
+/// Sets it; of IPv4 its low half.
+pub(super) fn set_packet(bytes: &mut [u8], layout: &Layout, number: u32) {
+    let at = packet_at(layout);
+    match layout.l3 {
+        L3::Ipv4 => {
+            let changed = replace(bytes, at, &(number as u16).to_be_bytes());
+            let sum = usize::from(layout.l3_offset) + ipv4::CHECKSUM;
+            put16(bytes, sum, !checksum::add(!be16(bytes, sum), changed));
+        }
+        _ => put32(bytes, at, number),
+    }
+}
+
+/// One hop more: takes one off the time to live, or the hop limit. False where none is left.
+pub(crate) fn hop(bytes: &mut [u8], layout: &Layout) -> bool {
+    let l3 = usize::from(layout.l3_offset);
+    let at = l3 + if layout.l3 == L3::Ipv4 { TTL } else { HOP_LIMIT };
+    let Some(left) = bytes.get(at).and_then(|left| left.checked_sub(1)).filter(|&left| left > 0) else { return false };
+    if layout.l3 == L3::Ipv4 {
+        let changed = replace(bytes, at, &[left, bytes[at + 1]]);
+        put16(bytes, l3 + ipv4::CHECKSUM, !checksum::add(!be16(bytes, l3 + ipv4::CHECKSUM), changed));
+    } else {
+        bytes[at] = left;
+    }
+    true
 }
 
 /// Whether the checksum at `at` is partial.

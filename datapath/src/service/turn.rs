@@ -8,23 +8,28 @@
 //! To one backend's port from one address of a service there are [`PORTS`] connections. Half of the
 //! ports are for whoever comes first, and each bucket of those who open connections
 //! ([`super::connections`]) has its part of the other half: no client can use up what is there for
-//! others. Where those that are tried are taken, a connection goes that would have to go where the
-//! table has no room. Which port is tried first follows from the connection alone, so after a start
-//! without handover it is found again.
+//! others. A port that a connection had rests for a minute, as its backend may remember it
+//! (TIME-WAIT, RFC 9293, section 3.6.1). Where all that are tried are taken, the one that has
+//! rested longest is used again, or a connection goes that would have to go where the table has no
+//! room. Which ports are tried follows from the connection alone, so after a start without handover
+//! it is found again.
+//!
+//! Only a connection whose start was seen from outside is turned around, or one that is sought; what
+//! an endpoint sends for it ends that. So nobody outside can turn around what is an endpoint's.
 
 use super::connections::BUCKETS;
-use super::decide::{Decision, Known, ends};
-use super::entry::Key;
+use super::decide::{Decision, Known, ends, segment};
+use super::entry::{Entry, Key, SECOND, State};
 use super::recover::candidate_hash;
 use super::translate::{End, set_mac};
-use super::{Role, Services, octets};
+use super::{Address, Role, Services, octets};
 use crate::ids::EndpointId;
 use crate::network::Network;
 use crate::random::Keyed;
 use crate::table::{Id, Table};
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::{Layout, Mac};
+use crate::wire::{L4, Layout, Mac, source};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 
@@ -35,8 +40,12 @@ const COMMON: u16 = PORTS / 2;
 const OF_BUCKET: u16 = (PORTS - COMMON) / BUCKETS as u16;
 /// How many are tried of the common ones, and of the bucket's own.
 const TRIES: u16 = 16;
+/// For how long a port rests, in nanoseconds: Linux keeps TIME-WAIT for so long.
+const REST_NS: u64 = 60 * SECOND;
 /// No place.
 const NONE: u32 = u32::MAX;
+/// The list of ports that are in use; those that rest are in one of their owner's behind it.
+const IN_USE: u32 = 0;
 
 /// What a backend answers to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -49,13 +58,23 @@ struct Asked {
     protocol: u8,
 }
 
-/// A connection that is turned around.
+/// A connection that is turned around, or was.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     /// Its entry.
     id: Id,
+    /// Its tenant's slot.
+    owner: u32,
     /// Where its client's frames came from last.
     client: Mac,
+}
+
+/// What is at a port.
+enum Found {
+    /// A connection.
+    Used(Id),
+    /// There was one until then.
+    Rests(Instant),
 }
 
 /// Connections that are turned around, by what their backends answer to, and by their entries.
@@ -64,21 +83,26 @@ pub(super) struct Turns {
     table: Table<Asked, Turn>,
     /// By place of an entry; empty where nobody may turn around.
     of: Vec<u32>,
+    /// When a connection was turned around last.
+    now: Instant,
+    /// The number that the next packet in fragments gets.
+    packet: u32,
 }
 
 impl Turns {
     pub(super) fn new(keyed: Keyed, most: u32) -> Turns {
-        Turns { table: Table::new(keyed, most), of: Vec::new() }
+        Turns { table: Table::new(keyed, most), of: Vec::new(), now: Instant::ZERO, packet: 0 }
     }
 
-    /// Makes room for all of so many connections.
-    pub(super) fn reserve(&mut self, most: u32) {
+    /// Makes room for all of so many connections, whose entries' places are below that.
+    pub(super) fn reserve(&mut self, most: u32, places: u32, owners: u32) {
         self.table.set_most(most);
-        self.table.reserve(1);
-        self.of.resize(self.of.len().max(most as usize), NONE);
+        self.table.reserve(1 + owners as usize);
+        self.of.resize(self.of.len().max(most.max(places) as usize), NONE);
     }
 
     /// Whether any connection may be turned around.
+    #[inline]
     pub(super) fn have_room(&self) -> bool {
         !self.of.is_empty()
     }
@@ -86,12 +110,16 @@ impl Turns {
     /// Whether any connection is turned around.
     #[inline]
     pub(super) fn are_any(&self) -> bool {
-        !self.table.is_empty()
+        self.table.count(IN_USE) > 0
     }
 
-    /// The connection that is answered at this.
-    fn find(&self, asked: &Asked) -> Option<Id> {
-        Some(self.table.get(self.table.find(asked)?)?.id)
+    fn look(&self, asked: &Asked) -> Option<Found> {
+        let place = self.table.find(asked)?;
+        let turn = self.table.get(place)?;
+        Some(match self.table.list(place)? {
+            IN_USE => Found::Used(turn.id),
+            _ => Found::Rests(self.table.seen(place)?),
+        })
     }
 
     /// The port that a connection's backend is asked from, and its client's Ethernet address.
@@ -102,28 +130,50 @@ impl Turns {
         Some((asked.port, turn.client))
     }
 
-    fn see(&mut self, id: Id, client: Mac) -> bool {
+    fn see(&mut self, id: Id, client: Mac) {
         let place = self.of.get(id.0 as usize).copied().unwrap_or(NONE);
-        match self.table.get_mut(Id(place)) {
-            Some(turn) => turn.client = client,
-            None => return false,
+        if let Some(turn) = self.table.get_mut(Id(place)) {
+            turn.client = client;
         }
-        true
     }
 
-    /// False where there is no room.
+    /// False where there is no room. What rests makes room, the owner's own first.
     fn insert(&mut self, now: Instant, asked: Asked, turn: Turn) -> bool {
+        self.now = now;
         let Some(place) = self.of.get_mut(turn.id.0 as usize) else { return false };
-        let Ok(added) = self.table.insert(now, 0, asked, turn) else { return false };
+        if let Some(old) = self.table.find(&asked) {
+            self.table.remove(old);
+        }
+        let own = IN_USE + 1 + turn.owner;
+        for _ in 0..2 {
+            let Some(old) = self.table.aged(now, own, REST_NS) else { break };
+            self.table.remove(old);
+        }
+        if self.table.len() >= self.table.most() {
+            let counts = self.table.counts(IN_USE + 1..u32::MAX);
+            let longest = (IN_USE + 1..).zip(counts).max_by_key(|&(_, count)| count).map(|(list, _)| list);
+            let old = self.table.oldest(own).or_else(|| self.table.oldest(longest?));
+            old.map(|old| self.table.remove(old));
+        }
+        let Ok(added) = self.table.insert(now, IN_USE, asked, turn) else { return false };
         *place = added.0;
         true
     }
 
-    /// An entry is another connection's by now, or nobody's.
+    /// An entry is another connection's by now, or nobody's: its port rests.
     #[inline]
     pub(super) fn forget(&mut self, id: Id) {
         let Some(place) = self.of.get_mut(id.0 as usize).filter(|place| **place != NONE) else { return };
-        self.table.remove(Id(std::mem::replace(place, NONE)));
+        let place = Id(std::mem::replace(place, NONE));
+        if let Some(owner) = self.table.get(place).map(|turn| turn.owner) {
+            self.table.touch(self.now, place, IN_USE + 1 + owner);
+        }
+    }
+
+    /// The number of a packet in fragments, of all that are asked from one address.
+    pub(super) fn next_packet(&mut self) -> u32 {
+        self.packet = self.packet.wrapping_add(1);
+        self.packet
     }
 }
 
@@ -137,23 +187,65 @@ fn ports(keyed: &Keyed, hash: u64, bucket: u32) -> impl Iterator<Item = u16> {
 }
 
 impl Services {
-    /// A client outside sends to its backend: who pays for it where that is outside too. Then it is
-    /// turned around from now on; `client` is where the frame came from.
+    /// A client outside sends to its backend: who pays for it, where the connection is turned
+    /// around.
     ///
     /// # Errors
-    /// [`Reason::ServiceFull`] where there is no port for it.
+    /// [`Reason::ServiceFull`] where there is no port for it, [`Reason::Unreachable`] where nobody
+    /// pays any more.
+    pub fn turn_on(
+        &mut self,
+        now: Instant,
+        known: &Known,
+        bytes: &[u8],
+        layout: &Layout,
+    ) -> Result<Option<EndpointId>, Reason> {
+        let Some((_, client)) = self.turns.get(known.id) else {
+            // Its candidates are asked by turns, those outside and those here.
+            let is_sought = self.connections.get(known.id).is_some_and(|entry| entry.state == State::Sought);
+            return if is_sought { self.turn_around(now, known, source(bytes)) } else { Ok(None) };
+        };
+        if client != source(bytes) && self.may_move(known, bytes, layout) {
+            self.turns.see(known.id, source(bytes));
+        }
+        self.director(known).map(Some).ok_or(Reason::Unreachable)
+    }
+
+    /// Whether a frame that comes from elsewhere than those before is its client's: of TCP one that
+    /// acknowledges what the client may have by now.
+    fn may_move(&self, known: &Known, bytes: &[u8], layout: &Layout) -> bool {
+        let Some(entry) = self.connections.get(known.id) else { return false };
+        layout.l4 != L4::Tcp || entry.is_acknowledged(&segment(bytes, layout))
+    }
+
+    /// A connection of a client outside has a backend, new or sought: who pays for it where that is
+    /// outside too. `client` is where its frame came from.
+    ///
+    /// # Errors
+    /// [`Reason::ServiceFull`] where there is no port for it; then there is no connection either.
     pub fn turn_around(&mut self, now: Instant, known: &Known, client: Mac) -> Result<Option<EndpointId>, Reason> {
         let director = if self.turns.have_room() { self.would_turn(known) } else { None };
         let Some(director) = director else { return Ok(None) };
-        if self.turns.see(known.id, client) {
-            return Ok(Some(director));
-        }
-        match self.take_port(now, known) {
-            Some(asked) if self.turns.insert(now, asked, Turn { id: known.id, client }) => Ok(Some(director)),
-            _ => {
-                self.give_up(known);
-                Err(Reason::ServiceFull)
+        self.turns.forget(known.id);
+        let owner = self.running(known.key.front).map_or(0, |(running, _)| running.service.tenant.0);
+        let round = self.connections.get(known.id).and_then(|entry| self.round(known, entry));
+        if let Some((asked, other)) = self.find_port(now, known, self.connections.bucket(known.id), round) {
+            if let Some(other) = other {
+                self.evict(other);
             }
+            if self.turns.insert(now, asked, Turn { id: known.id, owner, client }) {
+                return Ok(Some(director));
+            }
+        }
+        self.give_up(known);
+        Err(Reason::ServiceFull)
+    }
+
+    /// An endpoint sends for a connection: it is its own.
+    #[inline]
+    pub fn turn_off(&mut self, known: &Known) {
+        if self.turns.are_any() {
+            self.turns.forget(known.id);
         }
     }
 
@@ -166,6 +258,45 @@ impl Services {
         backend.endpoint.is_none().then_some(director)
     }
 
+    /// The same of a new connection, with what [`Services::turn_around`] would say.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn would_turn_around(
+        &self,
+        now: Instant,
+        known: &Known,
+        is_sought: bool,
+    ) -> Result<Option<EndpointId>, Reason> {
+        let Some(director) = self.would_turn(known) else { return Ok(None) };
+        let (bucket, round) = match self.connections.get_of(known.id, &known.key) {
+            Some(entry) => (Some(self.connections.bucket(known.id)), self.round(known, entry)),
+            None => (self.opener(&known.key, None).map(|opener| opener.bucket), is_sought.then_some(0)),
+        };
+        let port = bucket.and_then(|bucket| self.find_port(now, known, bucket, round));
+        port.map(|_| Some(director)).ok_or(Reason::ServiceFull)
+    }
+
+    /// The same of one that is known, with what [`Services::turn_on`] would say.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn would_turn_on(&self, now: Instant, known: &Known) -> Result<Option<EndpointId>, Reason> {
+        let is_sought = self.connections.get(known.id).is_some_and(|entry| entry.state == State::Sought);
+        match self.turns.get(known.id) {
+            Some(_) => self.director(known).map(Some).ok_or(Reason::Unreachable),
+            None if is_sought => self.would_turn_around(now, known, true),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a connection is turned around.
+    #[must_use]
+    #[inline]
+    pub fn is_turned(&self, known: &Known) -> bool {
+        self.turns.get(known.id).is_some()
+    }
+
     /// Who pays for what belongs to a connection that is turned around.
     #[must_use]
     #[inline]
@@ -175,12 +306,16 @@ impl Services {
     }
 
     /// Who pays for what is done with a frame that is no client's, where it goes out again.
-    #[must_use]
-    pub fn director_of(&self, decision: &Decision) -> Option<EndpointId> {
+    ///
+    /// # Errors
+    /// [`Reason::Unreachable`] where nobody does any more.
+    pub fn director_of(&self, decision: &Decision) -> Result<Option<EndpointId>, Reason> {
         match decision {
-            Decision::Back(known) | Decision::Error(known, _) | Decision::Cut(known, _) => self.director(known),
-            Decision::Fragment(id) => self.fragments.get(*id)?.director,
-            _ => None,
+            Decision::Back(known) | Decision::Error(known, _) | Decision::Cut(known, _) if self.is_turned(known) => {
+                self.director(known).map(Some).ok_or(Reason::Unreachable)
+            }
+            Decision::Fragment(id) => Ok(self.fragments.get(*id).and_then(|change| change.director)),
+            _ => Ok(None),
         }
     }
 
@@ -205,7 +340,7 @@ impl Services {
         }
         let (service, backend) = (octets(service), octets(backend));
         let asked = Asked { network: network.0, service, backend, backend_port, port, protocol: number };
-        let id = self.turns.find(&asked)?;
+        let Some(Found::Used(id)) = self.turns.look(&asked) else { return None };
         let (_, key, entry) = self.connections.at(id)?;
         self.server(key, entry)?;
         Some(Known { id, key: *key, backend: entry.backend, is_plain: false })
@@ -220,35 +355,59 @@ impl Services {
             && by.is_some_and(|role| role.targets(number, from).next().is_some())
     }
 
-    /// What the backend of a connection is to answer to: the first port that is free, or that of a
-    /// connection which may go for it.
-    fn take_port(&mut self, now: Instant, known: &Known) -> Option<Asked> {
+    /// What the backend of a connection is asked from and answers to.
+    fn asked_from(&self, known: &Known, port: u16) -> Option<Asked> {
         let (running, front) = self.running(known.key.front)?;
-        let (service, number) = (front.address.ip, front.address.protocol);
-        let (network, (backend, backend_port)) = (running.network, self.reached(&known.key, known.backend)?);
-        let asked = |port| Asked {
-            network: network.0,
-            service: octets(service),
+        let (backend, backend_port) = self.reached(&known.key, known.backend)?;
+        Some(Asked {
+            network: running.network.0,
+            service: octets(front.address.ip),
             backend: octets(backend),
             backend_port,
             port,
-            protocol: number,
-        };
-        let role = self.fronts.role(network, service)?;
-        let is_front = |port: &u16| role.front(number, *port).is_some();
-        let hash = turn_hash(&self.service_key, (service, number, front.address.port), &known.key);
-        let mut least = None;
-        for port in ports(&self.service_key, hash, self.connections.bucket(known.id)) {
-            if is_front(&port) {
-                continue;
-            }
-            let Some(other) = self.turns.find(&asked(port)) else { return Some(asked(port)) };
-            let worth = self.connections.worth(now, other).map(|worth| (worth, other, port));
-            least = [least, worth].into_iter().flatten().min();
+            protocol: front.address.protocol,
+        })
+    }
+
+    /// A port for a connection whose opener is in a bucket: the first that is free; else one that
+    /// rests, or that of a connection which goes for it. Of one that is sought, the one of this
+    /// round.
+    fn find_port(&self, now: Instant, known: &Known, bucket: u32, round: Option<usize>) -> Option<(Asked, Option<Id>)> {
+        let (running, front) = self.running(known.key.front)?;
+        let Address { ip, protocol, port } = front.address;
+        let role = self.fronts.role(running.network, ip)?;
+        let is_free = |asked: &Asked| role.front(protocol, asked.port).is_none();
+        let hash = candidate_hash(&self.service_key, (octets(ip), protocol, port), (&known.key.client, known.key.port));
+        let mut all = ports(&self.service_key, hash, bucket).filter_map(|port| self.asked_from(known, port));
+        if let Some(round) = round {
+            let asked = all.nth(round).filter(is_free)?;
+            return match self.turns.look(&asked) {
+                Some(Found::Used(other)) if other != known.id => None,
+                _ => Some((asked, None)),
+            };
         }
-        let (_, other, port) = least?;
-        self.evict(other);
-        Some(asked(port))
+        let mut least: Option<((u32, Instant), Asked, Option<Id>)> = None;
+        for asked in all.filter(is_free) {
+            let (worth, other) = match self.turns.look(&asked) {
+                None => return Some((asked, None)),
+                Some(Found::Rests(since)) if now.since(since) >= REST_NS => return Some((asked, None)),
+                Some(Found::Rests(since)) => ((0, since), None),
+                Some(Found::Used(other)) => match self.connections.worth(now, other) {
+                    Some((worth, seen)) => ((1 + worth, seen), Some(other)),
+                    None => continue,
+                },
+            };
+            if least.is_none_or(|(least, ..)| worth < least) {
+                least = Some((worth, asked, other));
+            }
+        }
+        least.map(|(_, asked, other)| (asked, other))
+    }
+
+    /// Of a connection that is sought, how often each candidate was asked before.
+    fn round(&self, known: &Known, entry: &Entry) -> Option<usize> {
+        let candidates = self.order(&known.key).map_or(1, |order| order.len()).max(1);
+        (entry.state == State::Sought).then(|| usize::from(entry.asked()) / candidates)
     }
 
     /// A connection goes for another.
@@ -270,32 +429,16 @@ impl Services {
         }
     }
 
-    /// One that was handed over, at the port that it had. Without that it gets one when its client
-    /// sends.
+    /// One that was handed over, at the port that it had.
     pub(super) fn import_turn(&mut self, now: Instant, key: &Key, (port, client): (u16, Mac)) {
         let Some((id, entry)) = self.find(key) else { return };
         let known = Known { id, key: *key, backend: entry.backend, is_plain: false };
         let is_a_port = (FIRST_PORT..FIRST_PORT + PORTS).contains(&port);
-        let Some((running, front)) = self.running(key.front).filter(|_| is_a_port) else { return };
-        let Some((backend, backend_port)) = self.reached(key, known.backend) else { return };
-        if self.would_turn(&known).is_none() || self.turns.get(id).is_some() {
-            return;
-        }
-        let asked = Asked {
-            network: running.network.0,
-            service: octets(front.address.ip),
-            backend: octets(backend),
-            backend_port,
-            port,
-            protocol: front.address.protocol,
-        };
-        if self.turns.find(&asked).is_none() {
-            self.turns.insert(now, asked, Turn { id, client });
+        let Some(asked) = self.asked_from(&known, port).filter(|_| is_a_port) else { return };
+        let owner = self.running(key.front).map_or(0, |(running, _)| running.service.tenant.0);
+        let is_new = self.would_turn(&known).is_some() && !self.is_turned(&known);
+        if is_new && self.turns.look(&asked).is_none() {
+            self.turns.insert(now, asked, Turn { id, owner, client });
         }
     }
-}
-
-/// What a connection's ports are drawn by.
-fn turn_hash(keyed: &Keyed, (ip, number, port): (IpAddr, u8, u16), key: &Key) -> u64 {
-    candidate_hash(keyed, (octets(ip), number, port), (&key.client, key.port))
 }

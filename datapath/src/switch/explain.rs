@@ -9,6 +9,7 @@ use super::route::{Away, Flood, Inside, Route, Seen};
 use super::source::{Refused, learned_by, unlearned};
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch, destination, source};
+use crate::bond::Way;
 use crate::encap::vxlan;
 use crate::forward::Target;
 use crate::frame::{Class, Frame, HEADROOM, Owner, Pool, PoolLimits};
@@ -22,6 +23,7 @@ use crate::sched::Scheduler;
 use crate::sched::lane::{Admission, Offer};
 use crate::sched::limits::Plane;
 use crate::segment;
+use crate::service::translate;
 use crate::units::{Direction, Instant};
 use crate::verdict::{Reason, Verdict};
 use crate::wire::{self, Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Tcp, Udp, vlan};
@@ -199,6 +201,19 @@ impl Switch {
             }
             return self.explain_out(now, director, seen, steps);
         }
+        self.explain_sent(now, from, served.may_return, seen, steps)
+    }
+
+    /// From an endpoint, behind the services' stage.
+    fn explain_sent(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        may_return: bool,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        let network = self.forward.network(from);
         let (vlan, mac) = (seen.layout.vlan.unwrap_or(0), destination(seen.bytes));
         let mut target = self.target(now, from, seen.seen());
         let learns = self.program.endpoints.get(from.0).is_some_and(|e| e.identity.macs.is_empty());
@@ -208,7 +223,7 @@ impl Switch {
         }
         steps.push(Step::Forward(mac, self.found(now, network, vlan, mac, target, Some(from))));
         let route = match target {
-            Target::Endpoint(to) if to == from && served.may_return => Route::Neighbour(to),
+            Target::Endpoint(to) if to == from && may_return => Route::Neighbour(to),
             target => self.route(now, from, target, seen.seen()),
         };
         self.explain_route(now, from, route, seen, steps)
@@ -318,6 +333,9 @@ impl Switch {
         if served.is_answered {
             return Ok(());
         }
+        if let Some(sender) = served.sender {
+            return self.explain_sent(now, sender, served.may_return, seen, steps);
+        }
         match served.director {
             Some(director) if self.is_director(network, director) => {
                 self.explain_arrival(now, director, Plane::Wire, seen, steps);
@@ -417,10 +435,30 @@ impl Switch {
         let wire_bytes = if tag.is_some() { seen.tagged_wire_bytes() } else { seen.wire_bytes };
         let Enqueued { is_told, displaced } =
             self.explain_enqueue(now, from, &Traveller { wire_bytes, ..*seen }, steps)?;
-        if is_told && let Some(uplink) = &self.program.uplink {
-            self.explain_emit(uplink.port(), seen, tag, None, steps);
+        if is_told && self.program.uplink.is_some() {
+            let mut bytes = seen.bytes.to_vec();
+            if let Some(tag) = tag {
+                bytes.splice(vlan::TAG_AT..vlan::TAG_AT, [[0x81, 0], tag.to_be_bytes()].concat());
+            }
+            if let Some(port) = self.explain_member(now, &bytes, wire_bytes, steps) {
+                self.explain_emit(port, seen, tag, None, steps);
+            }
         }
         Ok(displaced)
+    }
+
+    /// Of a bond, the member that would send these bytes: the port of an uplink that a frame leaves
+    /// by, if it does.
+    fn explain_member(&self, now: Instant, bytes: &[u8], wire_bytes: u32, steps: &mut Vec<Step>) -> Option<PortId> {
+        let uplink = self.program.uplink.as_ref()?;
+        let Some(bond) = &self.bond else { return Some(uplink.port()) };
+        let layout = wire::parse(bytes).ok()?;
+        let way = bond.explain_send(now, bytes, &layout, wire_bytes);
+        steps.push(Step::Member(way));
+        match way.ok()? {
+            Way::Over(member) | Way::Numbered(member, _) => Some(uplink.port_of(member)),
+            Way::Copies(..) => None,
+        }
     }
 
     /// The limits toward its destination, then the sender's lane.
@@ -527,6 +565,9 @@ impl Switch {
             offload.csum_start = offload.csum_start.saturating_sub(vlan::TAG as u16);
         }
         let layout = wire::parse(&bytes)?;
+        if !translate::hop(&mut bytes, &layout) {
+            return refuse(steps, Reason::Loop);
+        }
         let wire_bytes = segment::wire_bytes(bytes.len(), &layout, &offload);
         let seen = &Traveller { bytes: &bytes, layout, offload, wire_bytes, ..*seen };
         steps.push(Step::Turned(director));

@@ -12,6 +12,7 @@ use crate::offload::Offload;
 use crate::program::{Attachment, ChangeError, EndpointId, PortId, Slots, Uplink};
 use crate::service::ahead::Glance;
 use crate::service::answer::{self, Answer};
+use crate::service::translate;
 use crate::service::{
     Again, BackendStats, Checked, Decision, Key, Known, Probe, Released, Service, ServiceId, ServiceStats, Shown,
     WhenDown, Words, segment,
@@ -101,8 +102,12 @@ impl Switch {
         let decision = self.services.decide(now, network, from, pool.bytes(&frame), layout);
         let own = source(pool.bytes(&frame));
         let turned = match &decision {
-            Decision::Forward(known) => self.turn_around(now, from, known, own),
-            other => Ok(self.services.director_of(other)),
+            Decision::Forward(known) if from.is_some() => {
+                self.services.turn_off(known);
+                Ok(None)
+            }
+            Decision::Forward(known) => self.services.turn_on(now, known, pool.bytes(&frame), layout),
+            other => self.services.director_of(other),
         };
         let mut director = match turned {
             Ok(director) => director,
@@ -151,7 +156,7 @@ impl Switch {
                 self.services.speak_directly(now, &known);
                 false
             }
-            Decision::Retry(known) => return self.retry(pool, now, &known, from, frame),
+            Decision::Retry(known) => return self.retry(pool, now, &known, (network, from), frame),
             Decision::Deny(known) => {
                 self.services.deny(now, &known);
                 return dropped(pool, frame, Reason::ServiceRetry);
@@ -176,6 +181,10 @@ impl Switch {
             }
             Decision::Drop(reason) => return dropped(pool, frame, reason),
         };
+        if from.is_some() && director.take().is_some() {
+            // Who is here pays for itself.
+            self.services.set_own_mac(network, pool.bytes_mut(&frame), layout);
+        }
         self.keep_own(pool, now, from, &frame, own);
         Ok(Served::to(frame, may_return, director))
     }
@@ -202,6 +211,9 @@ impl Switch {
         frame: Frame,
     ) -> Result<(), Reason> {
         let (bytes, meta) = pool.parts_mut(&frame);
+        if !translate::hop(bytes, &meta.layout) {
+            return drop_for(pool, frame, Reason::Loop);
+        }
         self.services.set_own_mac(self.forward.network(director), bytes, &meta.layout);
         match self.route_out(now, director, Seen::of(pool, &frame)) {
             // As it would from outside.
@@ -331,23 +343,24 @@ impl Switch {
         pool: &mut Pool,
         now: Instant,
         known: &Known,
-        from: Option<EndpointId>,
+        (network, from): (Network, Option<EndpointId>),
         frame: Frame,
     ) -> Result<Served, Reason> {
         let Meta { layout, offload, .. } = *pool.meta(&frame);
-        let Some(syn) = self.services.syn(known, pool.bytes(&frame), &layout) else {
+        let asker = self.client(now, network, known, pool.bytes(&frame));
+        let sender = asker.filter(|_| from.is_none());
+        let Some(syn) = self.services.syn(known, pool.bytes(&frame), &untagged_for(sender, &layout)) else {
             return dropped(pool, frame, Reason::ServiceRetry);
         };
         let tries = self.services.tries(known);
         let again = Again { avoid: known.backend, is_refused: true, tries };
         // One outside may get no backend that is outside too.
-        let asker = self.asker(now, from, pool.bytes(&frame), &layout);
         let chosen = match self.services.choose(now, known.key, asker, true, Some(again)) {
             Ok(chosen) => chosen,
             // None that its client may have.
             Err(Reason::ServiceDown) => {
                 let own = source(pool.bytes(&frame));
-                let director = self.services.director(known);
+                let director = self.services.director(known).filter(|_| from.is_none());
                 let may_return = self.services.back(now, known, pool.bytes_mut(&frame), &layout, &offload);
                 self.keep_own(pool, now, from, &frame, own);
                 return Ok(Served::to(frame, may_return, director));
@@ -370,7 +383,19 @@ impl Switch {
         };
         self.services.keep(&chosen, syn.bytes(), &layout, &syn.offload);
         self.services.forward(now, &chosen, pool.bytes_mut(&frame), &layout, &syn.offload);
-        Ok(Served::to(frame, true, director))
+        match sender {
+            // It is its SYN, which goes from where it is.
+            Some(sender) => self.go_on(pool, now, sender, frame, true).map(|()| Served::Taken),
+            None => Ok(Served::to(frame, true, director)),
+        }
+    }
+
+    /// The client of a connection whose backend sends this, where it is here.
+    pub(super) fn client(&self, now: Instant, network: Network, known: &Known, bytes: &[u8]) -> Option<EndpointId> {
+        if self.services.is_turned(known) {
+            return None;
+        }
+        self.fdb.find(now, network, 0, destination(bytes))
     }
 
     /// The client that a backend answers, where it is here.
@@ -433,7 +458,8 @@ impl Switch {
         }
         let meta = *pool.meta(&frame);
         self.services.cut_bytes(known, is_client, pool.bytes_mut(&frame), &meta.layout, &meta.offload);
-        let (may_return, director) = (self.services.is_hairpin(known), self.services.director(known));
+        let (may_return, director) =
+            (self.services.is_hairpin(known), self.services.director(known).filter(|_| from.is_none()));
         self.services.end(now, known);
         let Some(len) = answer::cut(pool.bytes_mut(&frame), &meta.layout) else {
             return dropped(pool, frame, Reason::ServiceUnknown);
@@ -651,6 +677,11 @@ impl Switch {
     pub fn report_load(&mut self, now: Instant, service: ServiceId, backend: usize, load: u64) {
         self.services.report(now, service, backend, load);
     }
+}
+
+/// The layout of a frame as an endpoint would send it, where one is its sender.
+pub(super) fn untagged_for(sender: Option<EndpointId>, layout: &Layout) -> Layout {
+    Layout { vlan: layout.vlan.filter(|_| sender.is_none()), ..*layout }
 }
 
 /// What has a tag from inside is another network's.

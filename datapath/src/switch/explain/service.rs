@@ -8,7 +8,7 @@ use crate::program::EndpointId;
 use crate::service::answer::{self, Answer};
 use crate::service::{Again, Decision, Known, ServiceId};
 use crate::switch::Switch;
-use crate::switch::serve::is_behind_trunk;
+use crate::switch::serve::{is_behind_trunk, untagged_for};
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout, parse};
@@ -22,6 +22,8 @@ pub(super) struct Served {
     pub may_return: bool,
     /// It goes no further.
     pub is_answered: bool,
+    /// It came from outside, and is this endpoint's own from now on.
+    pub sender: Option<EndpointId>,
     /// It goes out again, as a frame of this endpoint.
     pub director: Option<EndpointId>,
     /// It became another one: where its headers are, and its offload.
@@ -56,9 +58,18 @@ impl Switch {
         let (layout, offload) = (&seen.layout, &seen.offload);
         let reached = |known: &Known| self.services.reached(&known.key, known.backend);
         let mut say = |what| steps.push(Step::Service(concerned, what));
-        let director = self.services.director_of(&decision);
+        let is_outside = from.is_none();
+        // Who is here pays for itself.
+        let director = match self.services.director_of(&decision) {
+            Ok(director) => director.filter(|_| is_outside),
+            Err(reason) => return refuse(steps, reason).map(|()| Served::default()),
+        };
         let mut served = Served { is_translated: true, director, ..Served::default() };
-        let turned = |known: &Known| self.services.would_turn(known).filter(|_| from.is_none());
+        let is_sought = matches!(decision, Decision::Seek(_));
+        let turns = |known: &Known| match is_outside {
+            true => self.services.would_turn_around(now, known, is_sought),
+            false => Ok(None),
+        };
         bytes.extend_from_slice(seen.bytes);
         match decision {
             Decision::Pass => return Ok(Served::default()),
@@ -66,7 +77,13 @@ impl Switch {
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Known(ip, port));
                 }
-                served.director = turned(&known);
+                served.director = match is_outside {
+                    true => match self.services.would_turn_on(now, &known) {
+                        Ok(director) => director,
+                        Err(reason) => return refuse(steps, reason).map(|()| served),
+                    },
+                    false => None,
+                };
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
             }
@@ -97,7 +114,10 @@ impl Switch {
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::New(ip, port));
                 }
-                served.director = turned(&known);
+                served.director = match turns(&known) {
+                    Ok(director) => director,
+                    Err(reason) => return refuse(steps, reason).map(|()| served),
+                };
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
             }
@@ -113,7 +133,10 @@ impl Switch {
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Sought(ip, port));
                 }
-                served.director = turned(&known);
+                served.director = match turns(&known) {
+                    Ok(director) => director,
+                    Err(reason) => return refuse(steps, reason).map(|()| served),
+                };
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
             }
@@ -132,9 +155,10 @@ impl Switch {
             }
             Decision::Retry(known) => {
                 let again = Again { avoid: known.backend, is_refused: true, tries: 0 };
-                let asker = self.asker(now, from, seen.bytes, layout);
+                let asker = self.client(now, network, &known, seen.bytes);
                 let chosen = self.services.would_choose(now, &known.key, asker, Some(again));
-                let Some(syn) = self.services.syn(&known, seen.bytes, layout) else {
+                let sender = asker.filter(|_| is_outside);
+                let Some(syn) = self.services.syn(&known, seen.bytes, &untagged_for(sender, layout)) else {
                     return refuse(steps, Reason::ServiceRetry).map(|()| served);
                 };
                 let Some(backend) = chosen else {
@@ -142,7 +166,7 @@ impl Switch {
                         say(frame_trace::Served::Back(ip, port));
                     }
                     served.may_return = self.services.is_hairpin(&known);
-                    served.director = self.services.director(&known);
+                    served.director = self.services.director(&known).filter(|_| is_outside);
                     self.services.to_client(&known, served.may_return, bytes, layout, offload);
                     return Ok(served);
                 };
@@ -150,11 +174,17 @@ impl Switch {
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Retry(ip, port));
                 }
-                served.director = self.services.would_turn(&known).filter(|_| asker.is_none());
+                if asker.is_none() {
+                    served.director = match self.services.would_turn_around(now, &known, false) {
+                        Ok(director) => director,
+                        Err(reason) => return refuse(steps, reason).map(|()| served),
+                    };
+                }
                 bytes.clear();
                 bytes.extend_from_slice(syn.bytes());
                 let Ok(layout) = parse(bytes) else { return refuse(steps, Reason::Malformed).map(|()| served) };
                 served.becomes = Some((layout, syn.offload));
+                served.sender = sender;
                 self.services.to_backend(&known, false, bytes, &layout, &syn.offload);
                 served.may_return = true;
             }

@@ -1,7 +1,7 @@
 //! What the switch would do with a frame that goes into a tunnel or comes out of one.
 
 use super::{Memory, Switch, Traveller, headers, refuse};
-use crate::encap::vxlan;
+use crate::encap::vxlan::{self, Tunnel};
 use crate::frame::{Frame, HEADROOM, Pool};
 use crate::frame_trace::{Emit, Step};
 use crate::guard;
@@ -14,6 +14,12 @@ use crate::switch::tunnel::tenant_of;
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire;
+
+/// A datagram of a tunnel, by whose headers a bond chooses.
+fn outer_of(tunnel: &Tunnel, source_port: u16) -> Vec<u8> {
+    let [(from, own), (to, next_hop)] = [tunnel.from, tunnel.to];
+    wire::build::eth(own, next_hop).ip(from, to).udp(source_port, vxlan::PORT).payload(vec![0; 8]).bytes()
+}
 
 impl Switch {
     /// Copies for neighbours, and one for each host.
@@ -73,8 +79,14 @@ impl Switch {
             return Ok(());
         };
         let Some(features) = self.program.uplink_features() else { return Ok(()) };
+        let source_port = self.tunnels.source_port(seen.bytes, &seen.layout);
+        let port = match self.bond {
+            Some(_) => self.explain_member(now, &outer_of(&tunnel, source_port), wire_bytes, steps),
+            None => Some(uplink.port()),
+        };
+        let Some(port) = port else { return Ok(()) };
         steps.push(Step::Emit(Emit {
-            port: uplink.port(),
+            port,
             tag: None,
             untag: None,
             tunnel: Some((tunnel.vni, tunnel.to.0)),

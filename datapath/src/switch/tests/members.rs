@@ -1,7 +1,8 @@
 //! An uplink of several ports.
 
 use super::*;
-use crate::bond::{BondSettings, Duplex, MemberState, Mode, Negotiated};
+use crate::bond::{BondSettings, Duplex, HashPolicy, MemberState, Mode, Negotiated, Way};
+use crate::frame_trace::Step;
 use crate::program::{Change, ChangeError, Member};
 
 const GBIT: Rate = Rate(Rate::GBIT);
@@ -48,6 +49,46 @@ fn frames_leave_by_the_members_in_turn_and_come_by_any() {
     }
     let carried: Vec<_> = rig.switch.members().map(|m| m.counts.traffic).collect();
     assert!(carried.iter().all(|traffic| (traffic.egress.frames, traffic.ingress.frames) == (2, 1)), "{carried:?}");
+}
+
+/// What a trace says of the way behind the queue.
+fn way(rig: &mut Rig, port: u32, frame: &build::Build<'_>) -> Option<Result<Way, Reason>> {
+    let frame = frame.frame(&mut rig.pool).expect("a buffer");
+    let trace = rig.switch.explain(&rig.pool, rig.now, PortId(port), &frame);
+    rig.pool.free(frame);
+    trace.steps.iter().find_map(|step| if let Step::Member(way) = step { Some(*way) } else { None })
+}
+
+#[test]
+fn a_trace_names_the_member_that_carries_a_frame() {
+    let of = |mode, hash, packets_per_member| {
+        let mut uplink = uplink(mode, &PORTS);
+        uplink.bond = uplink.bond.map(|bond| BondSettings { hash, packets_per_member, ..bond });
+        uplink
+    };
+    let layers = [HashPolicy::Layer2, HashPolicy::Layer23, HashPolicy::Layer34, HashPolicy::VlanSrcmac];
+    let by_hash = layers.map(|hash| of(Mode::BalanceXor, hash, 1));
+    let usual = HashPolicy::default();
+    let others = [(Mode::BalanceRr, 1), (Mode::BalanceRr, 3), (Mode::BalanceRr, 0), (Mode::ActiveBackup, 1)];
+    for uplink in by_hash.into_iter().chain(others.map(|(mode, packets)| of(mode, usual, packets))) {
+        let mut rig = rig(Mode::BalanceRr, &PORTS);
+        rig.change(Change::Uplink(Some(uplink.clone()))).expect("it fits");
+        let mut rig = rig.all_up();
+        rig.switch.set_active_member(&mut rig.pool, rig.now, Some(MemberId(1)));
+        let mut used = std::collections::BTreeSet::new();
+        for n in 0..60u8 {
+            let frame = eth(mac(1), mac(100 + n)).ipv4(ip(1), ip(100 + n)).udp(n.into(), 2000).payload(vec![7; 100]);
+            let Some(Ok(Way::Over(member))) = way(&mut rig, 1, &frame) else { panic!("{uplink:?}") };
+            assert_eq!(rig.send(1, &frame), (FORWARDED, vec![PORTS[usize::from(member.0)]]), "{uplink:?}");
+            used.insert(member);
+        }
+        let alone = uplink.bond.is_some_and(|bond| bond.mode == Mode::ActiveBackup || bond.hash == layers[3]);
+        assert!(if alone { used.len() == 1 } else { used.len() > 1 });
+    }
+    let mut rig = rig(Mode::Broadcast, &PORTS).all_up();
+    assert_eq!(way(&mut rig, 1, &udp(1, 9)), Some(Ok(Way::Copies(3, None))));
+    (0..3).for_each(|member| rig.set_member(member, MemberState::Down));
+    assert_eq!(way(&mut rig, 1, &udp(1, 9)), Some(Err(Reason::PortDown)));
 }
 
 #[test]

@@ -4,8 +4,9 @@
 use super::*;
 use crate::bond::hello::{Challenge, HELLO_BYTES, Hello, HelloKey, KEYED_BYTES, is_hello};
 use crate::bond::lacp::LacpSettings;
-use crate::bond::number::Encoding;
-use crate::bond::{BondSettings, Duplex, MemberState, Mode, Negotiated, Plain};
+use crate::bond::number::{self, Encoding};
+use crate::bond::{BondSettings, Duplex, MemberState, Mode, Negotiated, Plain, Way};
+use crate::frame_trace::Step;
 use crate::program::{Change, Member};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -275,6 +276,34 @@ fn idle_links_carry_in_turn() {
     assert_eq!(pair.finish(), (0..300).collect::<Vec<_>>());
     let sent: Vec<u64> = pair.switches[0].members().map(|view| view.counts.traffic.egress.segments).collect();
     assert_eq!(sent, [100; 3]);
+}
+
+#[test]
+fn a_trace_names_the_number_and_its_member() {
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT, GBIT / 2, GBIT], 17).agreed();
+    let mut used = BTreeSet::new();
+    for n in 0..60u16 {
+        let frame = eth(mac(1), mac(2)).ipv4(ip(1), ip(2)).udp(n, 2000).payload(vec![0; 700]);
+        let frame = frame.frame(&mut pair.pool).expect("a buffer");
+        let trace = pair.switches[0].explain(&pair.pool, pair.now, GUEST, &frame);
+        let step = trace.steps.iter().find_map(|step| if let Step::Member(way) = step { Some(*way) } else { None });
+        let Some(Ok(Way::Numbered(member, number))) = step else { panic!("{trace}") };
+        pair.switches[0].rx(&mut pair.pool, pair.now, GUEST, frame);
+        // Hellos have none.
+        let (port, is) = loop {
+            let (port, out) = pair.switches[0].tx(&mut pair.pool, pair.now).expect("it leaves at once");
+            let is = number::read(pair.pool.bytes(&out)).map(|number| number.value);
+            pair.pool.free(out);
+            if is.is_some() {
+                break (port, is);
+            }
+        };
+        assert_eq!((pair.switches[0].program().uplink.as_ref().unwrap().port_of(member), Some(number)), (port, is));
+        used.insert(member);
+        pair.now = pair.now.plus_ns(100_000);
+    }
+    assert!(used.len() > 1);
+    pair.clear();
 }
 
 #[test]

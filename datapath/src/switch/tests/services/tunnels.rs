@@ -117,10 +117,11 @@ fn a_client_and_a_backend_on_another_host_meet_by_a_director() {
         for port in 1..=3u16 {
             let (at, to, bytes) = hosts.one(1, 1, &ask(port, SYN, (99, 0)));
             let from = u16::from_be_bytes([bytes[34], bytes[35]]);
-            let asked = eth(MAC, mac(5)).ipv4(ip(100), ip(5)).tcp(from, 8080, 99).flags(SYN);
+            let asked = eth(MAC, mac(5)).ipv4(ip(100), ip(5)).ttl(63).tcp(from, 8080, 99).flags(SYN);
             assert_eq!((at, to, bytes), (1, 2, asked.bytes()));
             let answer = eth(mac(5), MAC).ipv4(ip(5), ip(100)).tcp(8080, from, 499).ack(100, 1000).flags(SYN_ACK);
-            assert_eq!(hosts.one(1, 2, &answer), (1, 1, seen(port, SYN_ACK, (499, 100))));
+            let seen = tcp((100, 80), (1, port), SYN_ACK, (499, 100)).ttl(63);
+            assert_eq!(hosts.one(1, 2, &answer), (1, 1, seen.bytes()));
         }
         // Who has an address that nobody knows is not looked for everywhere.
         let lost = service(Policy::RoundRobin, vec![backend(7, None)]);

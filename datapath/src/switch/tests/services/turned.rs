@@ -30,7 +30,8 @@ fn plain(backends: Vec<Backend>) -> Rig {
     around(Policy::RoundRobin, backends, Share::default())
 }
 
-/// As it goes over the uplink between Ethernet addresses.
+/// As it goes over the uplink between Ethernet addresses. What is the switch's own has one hop more
+/// behind it.
 fn wire(
     macs: (Mac, Mac),
     from: (IpAddr, u16),
@@ -38,9 +39,13 @@ fn wire(
     flags: u8,
     numbers: (u32, u32),
 ) -> build::Build<'static> {
-    let frame = eth(macs.0, macs.1).ip(from.0, to.0).tcp(from.1, to.1, numbers.0);
+    let frame = eth(macs.0, macs.1).ip(from.0, to.0).ttl(left(macs.0)).tcp(from.1, to.1, numbers.0);
     let frame = if flags & ACK == 0 { frame.flags(flags) } else { frame.ack(numbers.1, 1000).flags(flags) };
     frame.vlan(VLAN)
+}
+
+fn left(sender: Mac) -> u8 {
+    if sender == MAC { 63 } else { 64 }
 }
 
 fn at(n: u8) -> IpAddr {
@@ -134,7 +139,8 @@ fn ipv6_udp_and_fragments_are_turned_around() {
     assert_eq!(bytes, wire((MAC, mac(CLIENT)), (service, 80), (client, 9), SYN_ACK, (1, 100)).bytes());
 
     let datagram = |macs: (Mac, Mac), from: (u8, u16), to: (u8, u16)| {
-        eth(macs.0, macs.1).ipv4(ip(from.0), ip(to.0)).udp(from.1, to.1).payload(vec![4; 64]).vlan(VLAN)
+        let frame = eth(macs.0, macs.1).ipv4(ip(from.0), ip(to.0)).ttl(left(macs.0));
+        frame.udp(from.1, to.1).payload(vec![4; 64]).vlan(VLAN)
     };
     let (_, bytes) = rig.one(0, &datagram((mac(CLIENT), MAC), (CLIENT, 9), (100, 53)));
     let port = reached(&bytes).1;
@@ -143,7 +149,8 @@ fn ipv6_udp_and_fragments_are_turned_around() {
     assert_eq!(bytes, datagram((MAC, mac(CLIENT)), (100, 53), (CLIENT, 9)).bytes());
 
     let part = |macs: (Mac, Mac), from: (u8, u16), to: (u8, u16), at: u16, more: bool| {
-        let whole = eth(macs.0, macs.1).ipv4(ip(from.0), ip(to.0)).id(77).vlan(VLAN);
+        let id = if from.0 == 100 && to.0 == FAR { 1 } else { 77 };
+        let whole = eth(macs.0, macs.1).ipv4(ip(from.0), ip(to.0)).ttl(left(macs.0)).id(id).vlan(VLAN);
         match at {
             0 => whole.udp(from.1, to.1).payload(vec![4; 64]).fragment(0, more),
             _ => whole.protocol(17).payload(vec![4; 64]).fragment(at, more),
@@ -211,6 +218,7 @@ fn without_a_director_nobody_outside_gets_a_backend_outside() {
     rig.turn((CLIENT, 1));
     let gone = Service { director: None, ..service(Policy::RoundRobin, vec![backend(FAR, None)]) };
     rig.change_service(gone);
+    assert_eq!(rig.send(0, &asks((CLIENT, 1), ACK, (100, 500))), (dropped(Reason::Unreachable), vec![]));
     let (_, out) = rig.send_for_bytes(0, &asks((CLIENT, 2), SYN, (99, 0)));
     let Some((0, bytes)) = out.first() else { panic!("{out:?}") };
     assert_eq!(Tcp::of(bytes, &parse(bytes).unwrap()).map(|tcp| tcp.flags() & RST), Some(RST), "refused");
@@ -322,15 +330,6 @@ fn what_is_turned_around_is_handed_over() {
         assert_eq!((bytes[5], reached(&bytes).1), (CLIENT, 80));
         after.go_on_with((CLIENT, client), (backend, port));
     }
-    // One without these: it is the same port again, once the client sends.
-    let mut bare = state.clone();
-    bare.services[0].1.turns.clear();
-    let mut other = plain(all());
-    other.now = before.now;
-    other.switch.import(other.now, 0, &bare).expect("the same version");
-    for &(client, to) in &open {
-        other.go_on_with((CLIENT, client), to);
-    }
 }
 
 #[test]
@@ -404,4 +403,123 @@ fn a_flood_from_made_up_addresses_leaves_ports_to_who_goes_on() {
     for (client, to) in open {
         rig.go_on_with((CLIENT, client), to);
     }
+}
+
+#[test]
+fn nobody_outside_turns_around_what_is_an_endpoints() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    let own = |flags, numbers| tcp((1, 7), (100, 80), flags, numbers);
+    let (_, bytes) = rig.one(1, &own(SYN, (99, 0)));
+    assert_eq!(bytes, tcp((1, 7), (FAR, 8080), SYN, (99, 0)).vlan(VLAN).bytes(), "its own address");
+    let answer = tcp((FAR, 8080), (1, 7), SYN_ACK, (499, 100)).vlan(VLAN);
+    assert_eq!(rig.one(0, &answer), (1, seen(7, SYN_ACK, (499, 100))));
+    // Somebody outside speaks as if it was the client.
+    for flags in [ACK, FIN_ACK, SYN] {
+        let forged = wire((mac(66), MAC), (at(1), 7), (at(100), 80), flags, (100, 500));
+        let _ = rig.send_for_bytes(0, &forged);
+    }
+    let (_, bytes) = rig.one(1, &own(ACK, (100, 500)).payload(vec![1; 9]));
+    assert_eq!(bytes, tcp((1, 7), (FAR, 8080), ACK, (100, 500)).payload(vec![1; 9]).vlan(VLAN).bytes());
+    let more = tcp((FAR, 8080), (1, 7), ACK, (500, 109)).payload(vec![2; 9]).vlan(VLAN);
+    assert_eq!(rig.one(0, &more).0, 1, "and is answered");
+}
+
+#[test]
+fn who_speaks_from_elsewhere_has_to_know_the_connection() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    let (backend, port) = rig.turn((CLIENT, 7));
+    let answered = |rig: &mut Rig| {
+        let (_, bytes) = rig.one(0, &answers(backend, port, ACK, (500, 100)));
+        bytes[5]
+    };
+    let from = |n: u8, ack: u32| wire((mac(n), MAC), (at(CLIENT), 7), (at(100), 80), ACK, (100, ack));
+    rig.one(0, &from(66, 12_345));
+    assert_eq!(answered(&mut rig), CLIENT, "a guess");
+    rig.one(0, &from(66, 500));
+    assert_eq!(answered(&mut rig), 66, "another router");
+}
+
+#[test]
+fn an_endpoint_pays_itself_for_what_it_sends_for_a_service() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    rig.turn((CLIENT, 7));
+    let paid = |rig: &Rig, id: u32| rig.switch.endpoint_stats(EndpointId(id)).egress.traffic.frames;
+    let before = (paid(&rig, 0), paid(&rig, DIRECTOR.0));
+    let quote = tcp((100, 80), (CLIENT, 7), ACK, (1, 1)).bytes()[14..42].to_vec();
+    let error = eth(mac(1), MAC).ipv4(ip(1), ip(100)).icmp(3, 4, 1400).payload(quote);
+    assert_eq!(rig.one(1, &error).0, 0);
+    assert_eq!((paid(&rig, 0), paid(&rig, DIRECTOR.0)), (before.0 + 1, before.1));
+}
+
+#[test]
+fn an_endpoints_connection_keeps_its_address_where_a_backend_refuses() {
+    let mut rig = plain(vec![backend(FAR, None), backend(FARTHER, None)]);
+    let (_, bytes) = rig.one(1, &tcp((1, 7), (100, 80), SYN, (99, 0)));
+    let (first, second) = (bytes[5], FAR + FARTHER - bytes[5]);
+    let (_, bytes) = rig.one(0, &tcp((first, 8080), (1, 7), RST | ACK, (0, 100)).vlan(VLAN));
+    assert_eq!(bytes, tcp((1, 7), (second, 8080), SYN, (99, 0)).vlan(VLAN).bytes());
+}
+
+#[test]
+fn clients_outside_wait_for_a_place_outside() {
+    let all = vec![Backend { max_connections: Some(1), ..backend(2, Some(1)) }, backend(FAR, None)];
+    let mut rig = plain(all.clone());
+    let mut limited = service(Policy::RoundRobin, all);
+    (limited.director, limited.hold_ns) = (Some(DIRECTOR), 3_000_000_000);
+    rig.change_service(limited.clone());
+    for port in 1..=4 {
+        let (to, bytes) = rig.one(0, &asks((CLIENT, port), SYN, (99, 0)));
+        assert_eq!((to, bytes[5]), if port == 1 { (2, 2) } else { (0, FAR) }, "the one outside is not full");
+    }
+    limited.backends[1].max_connections = Some(3);
+    rig.change_service(limited);
+    let frame = asks((CLIENT, 9), SYN, (99, 0)).frame(&mut rig.pool).expect("a buffer");
+    let _ = rig.switch.rx(&mut rig.pool, rig.now, UPLINK, frame);
+    assert!(rig.switch.tx(&mut rig.pool, rig.now).is_none());
+    assert_eq!(rig.switch.service_stats(FIRST).map(|stats| (stats.held, stats.refused)), Some((1, 0)));
+}
+
+#[test]
+fn a_port_rests_before_it_is_used_again() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    let mut last: std::collections::HashMap<u16, Instant> = std::collections::HashMap::new();
+    let mut soon = 0;
+    // A hundred connections a second for three minutes, each of which ends at once.
+    for n in 0..18_000u32 {
+        rig.now = Instant(NOW.0 + u64::from(n) * 10_000_000);
+        let client = (60 + (n % 40) as u8, 1024 + (n / 40) as u16);
+        let Some((_, port)) = rig.send_for_bytes(0, &asks(client, SYN, (99, 0))).1.first().map(|(_, b)| reached(b))
+        else {
+            panic!("{n} found none")
+        };
+        let _ = rig.send_for_bytes(0, &answers(FAR, port, RST | ACK, (0, 100)));
+        let began = Instant(NOW.0 + u64::from(n) * 10_000_000);
+        soon += u32::from(last.insert(port, began).is_some_and(|before| began.since(before) < 60_000_000_000));
+    }
+    assert_eq!(soon, 0);
+}
+
+#[test]
+fn a_table_that_was_made_smaller_has_room_for_all() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    rig.change_service(service(Policy::RoundRobin, vec![backend(2, Some(1))]));
+    rig.set_connections(4096);
+    for port in 1..3000u16 {
+        let _ = rig.send(0, &asks((CLIENT, port), SYN, (99, 0)));
+    }
+    rig.set_connections(1024);
+    rig.now = rig.now.plus_ns(60_000_000_000);
+    rig.change_service(Service { director: Some(DIRECTOR), ..service(Policy::RoundRobin, vec![backend(FAR, None)]) });
+    while rig.switch.sweep() > 0 {}
+    for port in 1..200 {
+        rig.turn((CLIENT, port));
+    }
+}
+
+#[test]
+fn a_frame_that_goes_round_ends() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    let last = eth(mac(CLIENT), MAC).ipv4(ip(CLIENT), ip(100)).ttl(1).udp(9, 53).payload(vec![4; 64]).vlan(VLAN);
+    assert_eq!(rig.send_for_bytes(0, &last), (FORWARDED, vec![]));
+    assert_eq!(rig.drops(DIRECTOR.0), [(Reason::Loop, 1)]);
 }
