@@ -14,8 +14,8 @@
 //! room. Which ports are tried follows from the connection alone, so after a start without handover
 //! it is found again.
 //!
-//! Only a connection whose start was seen from outside is turned around, or one that is sought; what
-//! an endpoint sends for it ends that. So nobody outside can turn around what is an endpoint's.
+//! Only a connection whose start was seen from outside is turned around, or one that is sought;
+//! what an endpoint sends for it ends that. So nobody outside can turn around an endpoint's own.
 
 use super::connections::BUCKETS;
 use super::decide::{Decision, Known, ends, segment};
