@@ -50,6 +50,9 @@ pub const MOST_MEMBERS: usize = MemberId::MOST;
 /// by in modes that balance by hash, without a queue that delays others by more than the egress
 /// queues' own target.
 pub const MOST_WAIT_NS: u64 = 5_000_000;
+/// A frame that will wait for longer at a member is marked, if its sender heeds that (ECN): a hash
+/// may give one member more than it carries, which no queue before the bond shows.
+pub const MARKED_WAIT_NS: u64 = 1_000_000;
 /// How long numbered frames are kept to be sent again, in nanoseconds: the peer notices a
 /// silent member within 12.5 ms, and says what it has received each 5 ms.
 pub const REPLAY_KEPT_NS: u64 = 20_000_000;
@@ -513,6 +516,7 @@ impl Bond {
             member.pass(pool, now, &frame);
             return Ok(Some((MemberId(index as u8), frame)));
         }
+        member.mark(pool, now, &frame);
         let pushed = member.push(pool, now, frame);
         self.waits_from(index);
         pushed.map(|()| None).map_err(|frame| {

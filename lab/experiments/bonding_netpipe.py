@@ -11,7 +11,7 @@ A *dip* is a message size whose rate, the median of the repetitions, is more tha
 both sizes beside it. One over two links counts unless one link alone has a dip at that size in the
 same place. With one repetition, as in a quick run, dips are shown and not judged.
 
-A full run takes an hour and a quarter. Curves are kept in `curves.jsonl` beside the report: a run
+A full run takes 47 minutes. Curves are kept in `curves.jsonl` beside the report: a run
 that was interrupted goes on where it was.
 """
 

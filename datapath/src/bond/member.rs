@@ -4,9 +4,10 @@
 //! rate. A frame leaves when its turn on that wire has come, up to [`BURST_NS`] early, so that a
 //! worker that is late loses no rate.
 
-use super::MOST_WAIT_NS;
 use super::kept::Kept;
 use super::negotiated::Negotiated;
+use super::{MARKED_WAIT_NS, MOST_WAIT_NS};
+use crate::aqm;
 use crate::frame::{Fifo, FlowIndex, Frame, Owner, Pool};
 use crate::offload::PortFeatures;
 use crate::segment::segments;
@@ -63,6 +64,8 @@ pub struct MemberCounts {
     pub traffic: Both<Traffic>,
     /// Frames that it was to send and had no room for.
     pub full: u64,
+    /// Segments marked (CE), as they were to wait for long.
+    pub marks: u64,
     /// How often it ceased to distribute.
     pub failures: u32,
     /// Frames that went over a member that failed, and that this one sent again.
@@ -252,6 +255,14 @@ impl Member {
         self.free_at = self.done_at(now, wire_bytes);
         self.counts.traffic.egress.add(1, len, wire_bytes);
         self.free_at
+    }
+
+    /// Marks a frame that will wait for long, unless there is no room for it.
+    #[inline]
+    pub fn mark(&mut self, pool: &mut Pool, now: Instant, frame: &Frame) {
+        if self.free_at.since(now) > MARKED_WAIT_NS && !self.is_full(now) {
+            self.counts.marks += u64::from(aqm::mark(pool, frame));
+        }
     }
 
     /// Lets a frame wait for its turn; gives it back where that would be too long.

@@ -284,6 +284,9 @@ impl Bond {
             pool.free(frame);
             return Err(Reason::MemberFull);
         }
+        if !is_broadcast {
+            member.mark(pool, now, &frame);
+        }
         let Meta { layout, offload, .. } = pool.meta(&frame);
         let is_cut =
             offload.gso != Gso::None && segments(layout, offload) > 1 && (peer.are_cut() || !member.takes(offload));

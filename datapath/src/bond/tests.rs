@@ -128,6 +128,36 @@ fn hash_modes_send_by_the_hash_modulo_those_that_may_send() {
 }
 
 #[test]
+fn what_will_wait_for_long_at_a_member_is_marked() {
+    for (ecn, marked) in [(2u8, 3u8), (1, 3), (0, 0)] {
+        let mut w = world(mode(Mode::ActiveBackup), &[GBIT; 2]);
+        // A frame has 8.2 us of the wire: some 120 wait for less than 1 ms, and 610 for 5 ms.
+        let mut full = 0;
+        for _ in 0..700 {
+            let frame = w.frame(&udp(7).tos(ecn));
+            match w.bond.send(&mut w.pool, w.now, frame) {
+                Ok(passed) => w.passed.extend(passed),
+                Err(reason) => full += u32::from(reason == Reason::MemberFull),
+            }
+        }
+        let mut seen = Vec::new();
+        while !w.passed.is_empty() || w.bond.waiting() > 0 {
+            match w.poll() {
+                Some((_, frame)) => {
+                    seen.push(w.pool.bytes(&frame)[15]);
+                    w.pool.free(frame);
+                }
+                None => w.now = w.bond.poll_timeout().expect("something waits"),
+            }
+        }
+        let first = seen.iter().position(|&tos| tos == 3).unwrap_or(seen.len());
+        assert!(seen[first..].iter().all(|&tos| tos == marked) && seen[..first].iter().all(|&tos| tos == ecn));
+        assert_eq!(w.bond.counts(MemberId(0)).marks, (seen.len() - first) as u64);
+        assert!(full > 0 && (marked == 0 || (115..140).contains(&first)), "{first} of {}", seen.len());
+    }
+}
+
+#[test]
 fn a_backup_neither_sends_nor_receives() {
     let mut w = world(mode(Mode::ActiveBackup), &[GBIT; 2]);
     w.send(1).expect("room");
