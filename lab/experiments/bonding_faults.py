@@ -50,6 +50,7 @@ PLAYED = (
     ("broadcast", (PULLED, SILENT, FLAPPING)),
     ("active-backup", (PULLED,)),
     ("balance-xor", (PULLED,)),
+    ("802.3ad", (PULLED,)),
 )
 
 

@@ -92,7 +92,7 @@ UNEQUAL = Part(
         Links((FAST_BPS // 10,)),
         Links((FAST_BPS, FAST_BPS // 10)),
     ),
-    (1,),
+    CONNECTIONS,
     True,
     TCP_S,
     (5, 15),
@@ -269,9 +269,16 @@ def _links_claims(tcp: Sequence[Tcp], udp: Sequence[Udp]) -> list[Claim]:
 
 def _unequal_claims(tcp: Sequence[Tcp], udp: Sequence[Udp]) -> list[Claim]:
     fast, slow, both = UNEQUAL.links
-    part = percent(tcp, both, [fast, slow])
-    name = f"one TCP over {both.name()}, of the sum of each alone"
-    return [at_least(name, part, "%", UNEQUAL_PERCENT), *_udp_claims(udp)]
+    claims = [
+        at_least(
+            f"{n} TCP over {both.name()}, of the sum of each alone",
+            percent(tcp, both, [fast, slow], n),
+            "%",
+            UNEQUAL_PERCENT,
+        )
+        for n in UNEQUAL.connections
+    ]
+    return [*claims, *_udp_claims(udp)]
 
 
 def _loss_claims(tcp: Sequence[Tcp], udp: Sequence[Udp]) -> list[Claim]:

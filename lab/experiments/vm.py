@@ -10,7 +10,8 @@ Then, with a connection between the guests: the daemon is killed (SIGKILL) and s
 replaced by one that takes over. The longest time in which the receiver got nothing is the gap; how
 long after the new daemon is ready it has passed on data again, its counters tell. In another
 takeover numbered datagrams go from guest to guest, and those that do not come are counted. Last, a
-guest reboots, and a QEMU is killed and started again; both must be reached afterwards.
+guest reboots, and a QEMU is killed and started again; both must be reached afterwards. FS-VDE's
+tables follow, with machines at the host that shares its link out (`vm_tables.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import guest, machine, wire
+from lab.experiments import vm_tables
 from lab.guest import Machine, iperf_report
 from lab.machine import cpu_use, sample_cpu
 from lab.net import Lab
@@ -138,6 +140,7 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
     report.tables = [cells_table(cells), restarts_table(restarts)]
     report.claims = claims(cells, drops) + restart_claims(restarts, back)
     report.claims.append(at_most("datagrams lost in a takeover", lost if sent else None, "", 0))
+    vm_tables.play(lab, image, quick, report)
     return report
 
 

@@ -442,3 +442,29 @@ impl Services {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::connections::DEFAULT_CONNECTIONS;
+    use super::*;
+
+    #[test]
+    fn one_that_is_turned_around_takes_116_bytes_more() {
+        let place = size_of::<u32>() as u64;
+        assert_eq!(Table::<Asked, Turn>::bytes_of(1 << 20) / (1 << 20) + place, 116);
+        assert!(Table::<Asked, Turn>::bytes_of(DEFAULT_CONNECTIONS) / u64::from(DEFAULT_CONNECTIONS) + place <= 116);
+    }
+
+    #[test]
+    fn each_bucket_has_ports_of_its_own() {
+        let keyed = Keyed::new(7);
+        for bucket in 0..BUCKETS {
+            let tried: Vec<u16> = ports(&keyed, u64::from(bucket) << 40 | 99, bucket).collect();
+            let (common, own) = tried.split_at(usize::from(TRIES));
+            assert!(common.iter().all(|port| (FIRST_PORT..FIRST_PORT + COMMON).contains(port)));
+            let first = FIRST_PORT + COMMON + bucket as u16 * OF_BUCKET;
+            assert!(own.iter().all(|port| (first..first + OF_BUCKET).contains(port)));
+        }
+        assert!(FIRST_PORT + PORTS <= 32_768, "below those of checks");
+    }
+}
