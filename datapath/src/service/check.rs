@@ -23,7 +23,7 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 
 /// The ports that probes come from.
-const FIRST_PORT: u16 = 32_768;
+pub(super) const FIRST_PORT: u16 = 32_768;
 const PORTS: u16 = 28_000;
 /// The part of an interval by which one differs from the other, at most, in either direction: so
 /// that the checks of many backends do not stay together.
