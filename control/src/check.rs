@@ -118,6 +118,13 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
             );
         }
     }
+    if endpoint.trunk && endpoint.vcc.is_some() {
+        findings.error(
+            place.key("vcc"),
+            "behind a trunk are many guests: nothing is done for their TCP",
+            "remove `vcc`, or trunk",
+        );
+    }
     if endpoint.is_director() {
         check_director(findings, tenant, endpoint, place);
     } else if switch.shares(tenant) {
@@ -151,6 +158,7 @@ fn check_director(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint,
         ("ip", !identity.any_ip()),
         ("allow", identity.allow != datapath::guard::Allow::default()),
         ("trunk", endpoint.trunk),
+        ("vcc", endpoint.vcc.is_some()),
         ("flood_per_second", endpoint.flood_per_second.is_some()),
         ("flood_rate", endpoint.flood_rate.is_some()),
         ("max_learned", endpoint.max_learned.is_some()),

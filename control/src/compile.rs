@@ -148,6 +148,7 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
             }
             endpoints[place as usize].agent_traffic = agent_traffic;
             endpoints[place as usize].aqm = discipline(switch, one, e);
+            endpoints[place as usize].vcc = e.vcc.map(|mode| one.vcc.with_mode(mode));
         }
     }
     SwitchPlan {
@@ -356,6 +357,7 @@ fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::End
         max_learned: if endpoint.is_director() { 0 } else { endpoint.max_learned.unwrap_or(learned) },
         agent_traffic: None,
         aqm: None,
+        vcc: None,
     }
 }
 
@@ -364,7 +366,7 @@ fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::End
 fn discipline(switch: &Switch, tenant: &Tenant, endpoint: &Endpoint) -> Option<Discipline> {
     let uplink = switch.uplink.as_ref().filter(|_| tenant.attachment != Attachment::Isolated);
     // Where the switch speaks ECN for guests, a queue that marks tells them most.
-    let default = tenant.vcc.mode.translates().then_some(Discipline::Auto);
+    let default = endpoint.vcc.unwrap_or(tenant.vcc.mode).translates().then_some(Discipline::Auto);
     let aqm = endpoint.aqm.or(tenant.aqm).or(uplink.and_then(|uplink| uplink.aqm)).or(default);
     // CoDel is what a lane does by itself.
     aqm.filter(|&aqm| aqm != Discipline::Codel)
@@ -508,7 +510,9 @@ fn longest_offload(mtu: u32, uplink: &config::Uplink) -> Option<u32> {
 mod tests {
     use crate::compile;
     use crate::plan::{Plan, PortKind};
+    use datapath::aqm::Discipline;
     use datapath::program::Change;
+    use datapath::vcc::{Mode, Settings};
 
     fn host(endpoints: &[&str]) -> String {
         let endpoint =
@@ -549,6 +553,22 @@ mod tests {
         assert_eq!((allowed(&alone), allowed(&beside)), ([true; 2], [false; 2]));
         let permitted = beside.replace("[\"learned-addresses\"]", "[\"learned-addresses\", \"router\"]");
         assert_eq!(allowed(&permitted), [true, false]);
+    }
+
+    #[test]
+    fn an_endpoint_has_a_vcc_of_its_own_or_its_tenants() {
+        let text =
+            host(&["a", "b"]).replacen("[[switch.tenant.end", "vcc = \"dctcp\"\npolice = true\n[[switch.tenant.end", 1);
+        let text = text.replacen("tap://a\"\n", "tap://a\"\nvcc = \"count\"\n", 1);
+        let plan = plan(&text, None);
+        let program = &plan.switches[0].program;
+        let of = |id: usize| (program.vcc(&program.endpoints[id]), program.endpoints[id].aqm);
+        let dctcp = Settings { mode: Mode::Dctcp, polices: true, holds: false };
+        // What marks is the default where the switch translates.
+        assert_eq!([of(0), of(1)], [(Mode::Count.into(), None), (dctcp, Some(Discipline::Auto))]);
+        let none = text.replacen("vcc = \"count\"", "vcc = \"off\"", 1).replacen("dctcp", "echo", 1);
+        assert!(super::tests::plan(&none, None).switches[0].program.has_vcc());
+        assert!(!super::tests::plan(&host(&["a"]), None).switches[0].program.has_vcc());
     }
 
     #[test]

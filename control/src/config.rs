@@ -345,6 +345,8 @@ pub struct Endpoint {
     pub queue_bytes: u64,
     /// What its queues do before they are full; `None` for its tenant's.
     pub aqm: Option<Discipline>,
+    /// What the switch does for its TCP; `None` for its tenant's.
+    pub vcc: Option<vcc::Mode>,
     /// Flooded frames a second; `None` for the default.
     pub flood_per_second: Option<u32>,
     /// Copies of what it floods; `None` for the default.
@@ -363,6 +365,7 @@ impl Default for Endpoint {
             knobs: Knobs::default(),
             queue_bytes: DEFAULT_QUEUE_BYTES,
             aqm: None,
+            vcc: None,
             flood_per_second: None,
             flood_rate: None,
             max_learned: None,

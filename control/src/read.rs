@@ -299,6 +299,7 @@ fn endpoint(r: &mut Reader, mut t: Table<'_>) -> Endpoint {
         knobs: knobs(r, &mut t),
         queue_bytes: r.get(&mut t, "queue", values::queue).unwrap_or(default.queue_bytes),
         aqm: aqm::aqm(r, &mut t),
+        vcc: r.get(&mut t, "vcc", values::vcc),
         flood_per_second: r.get(&mut t, "flood_per_second", values::count),
         flood_rate: r.get(&mut t, "flood_rate", values::rate),
         max_learned: r.get(&mut t, "max_learned", values::count),

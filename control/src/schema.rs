@@ -246,6 +246,7 @@ const ENDPOINT: &[Key] = &[
     ("trunk", Form::Flag, false, "a bridge port: VLAN tags pass, no guard"),
     ("queue", Form::Text(SIZE), false, "bound of its queue in each direction"),
     ("aqm", Form::Table(AQM), false, "what its queues do before they are full"),
+    ("vcc", Form::Vcc, false, "congestion control that the switch runs for its TCP; its tenant's where absent"),
     ("flood_per_second", Form::Number(0, 1_000_000), false, "broadcast, multicast and unknown destinations a second"),
     ("flood_rate", Form::Text(RATE), false, "copies of these, all together"),
     ("max_learned", Form::Number(0, 1_000_000), false, "addresses learned from it where `mac` is absent"),

@@ -58,7 +58,7 @@ impl fmt::Display for Hindrance {
             Hindrance::Addresses => "it has more than 16 addresses",
             Hindrance::Undeclared => "it may use any IP address but those of others: declare `ip`",
             Hindrance::Service => "its network has services",
-            Hindrance::Vcc => "its tenant has `vcc`",
+            Hindrance::Vcc => "it has `vcc`",
             Hindrance::Limit => "it has a limit",
             Hindrance::TenantLimit => "its tenant has a limit",
             Hindrance::Alone => "no neighbour has one",
@@ -174,7 +174,7 @@ fn alike(plan: &SwitchPlan, endpoint: &Endpoint, is_exclusive: bool) -> Result<(
         (endpoint.trunk, Hindrance::Trunk),
         (identity.macs.is_empty(), Hindrance::Learned),
         (most > MOST_ADDRESSES, Hindrance::Addresses),
-        (plan.program.tenants.get(endpoint.tenant.0).is_some_and(|t| t.vcc.mode != Mode::Off), Hindrance::Vcc),
+        (plan.program.vcc(endpoint).mode != Mode::Off, Hindrance::Vcc),
     ];
     hindrances.into_iter().find(|(holds, _)| *holds).map_or(Ok(()), |(_, hindrance)| Err(hindrance))
 }
@@ -265,6 +265,8 @@ mod tests {
         assert_eq!(of("", "", &[A, ""])[1], both(Hindrance::Learned));
         assert_eq!(of("", "", &[A, "trunk = true"])[1], both(Hindrance::Trunk));
         assert_eq!(of("", "vcc = \"count\"", &[A, B]), [both(Hindrance::Vcc); 2]);
+        let itself = format!("{B}\nvcc = \"echo\"");
+        assert_eq!(of("", "", &[A, &itself])[1], both(Hindrance::Vcc));
         let many: Vec<String> = (0..17).map(|i| format!("\"10.0.0.{i}\"")).collect();
         let many = format!("{B}\nip = [{}]", many.join(", "));
         assert_eq!(of("", "", &[A, &many])[1], both(Hindrance::Addresses));

@@ -338,6 +338,7 @@ pub fn endpoint(endpoint: &Endpoint) -> Keys {
     knobs(&mut w, &endpoint.knobs);
     w.put_unless_default("queue", &endpoint.queue_bytes, &default.queue_bytes, |&v| write_size(v).into());
     w.put_some("aqm", endpoint.aqm.as_ref(), aqm);
+    w.put_some("vcc", endpoint.vcc, |mode| mode.name().into());
     w.put_some("flood_per_second", endpoint.flood_per_second, Into::into);
     w.put_some("flood_rate", endpoint.flood_rate, rate);
     w.put_some("max_learned", endpoint.max_learned, Into::into);

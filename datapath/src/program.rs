@@ -145,6 +145,8 @@ pub struct Endpoint {
     pub max_learned: u32,
     /// What of its traffic over the uplink is the agents'.
     pub agent_traffic: Option<AgentTraffic>,
+    /// What the switch does for its TCP; `None` for its tenant's.
+    pub vcc: Option<vcc::Settings>,
 }
 
 impl Endpoint {
@@ -166,7 +168,20 @@ impl Endpoint {
             flood_rate: Rate::UNLIMITED,
             max_learned: 0,
             agent_traffic: None,
+            vcc: None,
         }
+    }
+
+    /// Whether one guest is at it. Behind a trunk are many, in networks of their own.
+    #[must_use]
+    pub fn is_guest(&self) -> bool {
+        !self.trunk && !self.is_director
+    }
+
+    /// What the switch does for the TCP of its guest, where its tenant's have `of_tenant`.
+    #[must_use]
+    pub fn vcc(&self, of_tenant: vcc::Settings) -> vcc::Settings {
+        if self.is_guest() { self.vcc.unwrap_or(of_tenant) } else { vcc::Settings::default() }
     }
 }
 
@@ -289,6 +304,19 @@ pub struct Program {
 }
 
 impl Program {
+    /// What the switch does for the TCP of an endpoint.
+    #[must_use]
+    pub fn vcc(&self, endpoint: &Endpoint) -> vcc::Settings {
+        endpoint.vcc(self.tenants.get(endpoint.tenant.0).map(|tenant| tenant.vcc).unwrap_or_default())
+    }
+
+    /// Whether the switch does anything for any endpoint's TCP.
+    #[must_use]
+    pub fn has_vcc(&self) -> bool {
+        let has_any = |endpoint: &Endpoint| self.vcc(endpoint).mode != vcc::Mode::Off;
+        self.endpoints.values().any(has_any)
+    }
+
     /// What all ports of the uplink take of what is in a tunnel. With a bond's number before the
     /// tunnel's headers, nothing goes whole.
     #[must_use]

@@ -22,7 +22,7 @@ const SENT_MOST: usize = 64;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
     /// A step to another program. Where it does not fit any more, what it is about is gone.
-    Change(Change),
+    Change(Box<Change>),
     /// A limit on what an endpoint sends over the uplink.
     Limit {
         /// The sender.
@@ -122,7 +122,7 @@ pub fn obey(protocol: &mut dyn Protocol, pool: &mut Pool, now: Instant, switch: 
         has_done = true;
         match command {
             // Refused where what it concerns is gone, and then there is nothing to do.
-            Command::Change(change) => drop(switch.change(pool, now, change)),
+            Command::Change(change) => drop(switch.change(pool, now, *change)),
             Command::Limit { from, to, rate, phase } => {
                 // Where there is no room for more, whoever asked for it sees that nothing came of
                 // it.

@@ -99,6 +99,13 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The same with another mode, as far as that has what is asked for beside.
+    #[must_use]
+    pub fn with_mode(self, mode: Mode) -> Settings {
+        let polices = self.polices && matches!(mode, Mode::Echo | Mode::Dctcp);
+        Settings { mode, polices, holds: self.holds && mode == Mode::Dctcp }
+    }
+
     /// What holds for an endpoint that asks for this.
     fn policy(self) -> Policy {
         let Settings { mode, polices, holds } = self;

@@ -34,7 +34,6 @@ use crate::vde_server::VdeServer;
 use crate::vde_server::papers::Papers;
 use crate::worker::{Lent, Request, Waker};
 use control::plan::SwitchPlan;
-use datapath::vcc::Mode;
 use datapath::vcc::early::Part;
 use message::{Message, receive, send};
 use ports::Inherited;
@@ -290,8 +289,7 @@ impl TakeoverServer {
         (number, switch): (usize, &SwitchPlan),
         most: usize,
     ) -> io::Result<Vec<Part>> {
-        let has_any = switch.program.tenants.iter().any(|(_, tenant)| tenant.vcc.mode != Mode::Off);
-        let (mut all, mut left, mut from) = (Vec::new(), most, has_any.then_some(0));
+        let (mut all, mut left, mut from) = (Vec::new(), most, switch.program.has_vcc().then_some(0));
         while let Some(place) = from {
             let part = Box::new(Part::new(place));
             let mut part = *self.ask(|reply| Request::Early { switch: number, part, reply })?;

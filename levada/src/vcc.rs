@@ -23,7 +23,7 @@ pub struct VccReply {
 pub struct EndpointReport {
     /// `SWITCH/TENANT/ENDPOINT`.
     pub path: String,
-    /// `vcc` of its tenant.
+    /// `vcc` of the endpoint, or of its tenant where it says nothing.
     pub mode: String,
     /// Connections that are open.
     pub open: u32,
@@ -200,7 +200,7 @@ pub fn text(reply: &VccReply) -> String {
             let _ = writeln!(out, "  {guest} > {peer}  {wire}; {window}; {flight_bytes} in flight, {round_trip_us} us");
         }
     }
-    if out.is_empty() { "no tenant has vcc\n".into() } else { out }
+    if out.is_empty() { "nobody has vcc\n".into() } else { out }
 }
 
 #[cfg(test)]

@@ -201,8 +201,9 @@ impl Switch {
         self.set_tenant_flood(id, before.is_none(), tenant.flood_rate);
         self.memory.change_tenant(id, self.program.tenants.get(id.0), Some(&tenant));
         if self.program.tenants.get(id.0).is_some_and(|before| before.vcc != tenant.vcc) {
-            let is_its = |(_, endpoint): &(u32, &Endpoint)| endpoint.tenant == id && is_guest(endpoint);
-            for (endpoint, _) in self.program.endpoints.iter().filter(is_its) {
+            // One that says otherwise itself goes on as it is.
+            let follows = |(_, one): &(u32, &Endpoint)| one.tenant == id && one.is_guest() && one.vcc.is_none();
+            for (endpoint, _) in self.program.endpoints.iter().filter(follows) {
                 self.vcc.set(vcc::Owner { tenant: id, endpoint: EndpointId(endpoint) }, tenant.vcc);
             }
         }
@@ -316,9 +317,8 @@ impl Switch {
         }
         self.memory.change_endpoint(id, self.program.endpoints.get(id.0), Some(&endpoint));
         let tenant = endpoint.tenant;
-        if self.program.endpoints.get(id.0).is_none_or(|before| is_guest(before) != is_guest(&endpoint)) {
-            let of_tenant = self.program.tenants.get(tenant.0).filter(|_| is_guest(&endpoint));
-            let settings = of_tenant.map(|tenant| tenant.vcc).unwrap_or_default();
+        let settings = self.program.vcc(&endpoint);
+        if self.program.endpoints.get(id.0).is_none_or(|before| self.program.vcc(before) != settings) {
             self.vcc.set(vcc::Owner { tenant, endpoint: id }, settings);
         }
         self.program.endpoints.set(id.0, Some(endpoint));
@@ -493,11 +493,6 @@ impl Gone {
     pub(super) fn had(self, queued: Instant) -> bool {
         self.0.is_some_and(|gone| queued <= gone)
     }
-}
-
-/// Whether one guest is at it. Behind a trunk are many, in networks of their own.
-fn is_guest(endpoint: &Endpoint) -> bool {
-    !endpoint.trunk && !endpoint.is_director
 }
 
 fn floods(endpoint: &Endpoint) -> FloodLimits {

@@ -4,7 +4,6 @@ use super::{Fault, Handler, PATIENCE};
 use crate::api::VERSION;
 use crate::vcc::{VccReply, of_switch};
 use crate::worker::{ENDPOINT_CONNECTIONS, Request, VccPart};
-use datapath::vcc::Mode;
 use std::sync::mpsc::sync_channel;
 
 impl Handler {
@@ -29,7 +28,7 @@ impl Handler {
         let mut endpoints = Vec::new();
         for (switch, plan) in facts.plan.switches.iter() {
             // Who has none is not asked.
-            if plan.program.tenants.values().all(|tenant| tenant.vcc.mode == Mode::Off) {
+            if !plan.program.has_vcc() {
                 continue;
             }
             let mut next = Some(0);

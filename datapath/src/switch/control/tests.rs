@@ -42,7 +42,7 @@ impl Protocol for Answers {
         let rate = (!is_up).then_some(Rate(MBIT));
         self.commands.push(Command::Limit { from: EndpointId(0), to: Toward::Everyone, rate, phase: None });
         // An endpoint that is not there: the switch refuses, and nothing else happens.
-        self.commands.push(Command::Change(Change::Endpoint(EndpointId(9), None)));
+        self.commands.push(Command::Change(Box::new(Change::Endpoint(EndpointId(9), None))));
     }
 
     fn advance(&mut self, now: Instant, _switch: &mut Switch) {

@@ -12,6 +12,8 @@ use crate::vcc::{Counters, Mode, Settings};
 use crate::wire::{protocol, tcp_flags};
 use core::net::IpAddr;
 
+mod settings;
+
 const SYN: u8 = tcp_flags::SYN;
 const ACK: u8 = tcp_flags::ACK;
 const MS: u64 = 1_000_000;

@@ -1,0 +1,95 @@
+//! Who has it: a tenant's endpoints, and one that says otherwise; changed while connections are
+//! open.
+
+use super::*;
+use crate::program::Change;
+
+impl Rig {
+    fn set_tenant(&mut self, vcc: Settings) {
+        let tenant = Tenant { vcc, ..self.switch.program().tenants[0].clone() };
+        self.switch.change(&mut self.pool, self.now, Change::Tenant(TenantId(0), Some(tenant))).expect("it fits");
+    }
+
+    fn set_endpoint(&mut self, id: u32, edit: impl FnOnce(&mut Endpoint)) {
+        let mut endpoint = self.switch.program().endpoints[id as usize].clone();
+        edit(&mut endpoint);
+        self.switch
+            .change(&mut self.pool, self.now, Change::Endpoint(EndpointId(id), Some(endpoint)))
+            .expect("it fits");
+    }
+
+    fn modes(&self) -> [Mode; 2] {
+        [0, 1].map(|endpoint| self.switch.vcc().mode(EndpointId(endpoint)))
+    }
+
+    fn count_open(&self, endpoint: u32) -> u32 {
+        self.switch.vcc().connections().count(EndpointId(endpoint), Class::Open)
+    }
+}
+
+#[test]
+fn an_endpoint_says_otherwise_than_its_tenant() {
+    let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2)], |program| {
+        program.endpoints[0].vcc = Some(Mode::Echo.into());
+    });
+    assert_eq!(rig.modes(), [Mode::Echo, Mode::Off]);
+    let (_, _, syn) = rig.explained(1, &tcp((1, 7), (2, 80), SYN, (99, 0)));
+    assert_eq!(shown(&syn), (codes::ASK_ACCURATE, ecn::ECT0), "it is asked for");
+    let (_, _, answer) = rig.explained(2, &tcp((2, 80), (1, 7), SYN | ACK, (499, 100)));
+    assert_eq!(shown(&answer), (codes::NONE, ecn::NOT), "nobody speaks for the other");
+    assert!(rig.switch.vcc().counters(EndpointId(1)).is_none());
+
+    let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2)], |program| {
+        program.tenants[0].vcc = Mode::Echo.into();
+        program.endpoints[1].vcc = Some(Mode::Off.into());
+    });
+    assert_eq!(rig.modes(), [Mode::Echo, Mode::Off]);
+    let (_, _, syn) = rig.explained(2, &tcp((2, 7), (1, 80), SYN, (99, 0)));
+    assert_eq!(shown(&syn), (codes::NONE, ecn::NOT), "its own SYN is left alone");
+}
+
+#[test]
+fn a_change_of_either_holds_at_once_and_one_that_says_otherwise_does_not_follow() {
+    let mut rig = neighbours(Mode::Echo);
+    rig.shake();
+    assert_eq!([0, 1].map(|endpoint| rig.count_open(endpoint)), [1, 1]);
+    rig.set_endpoint(0, |one| one.vcc = Some(Settings { polices: true, ..Mode::Dctcp.into() }));
+    assert_eq!(rig.modes(), [Mode::Dctcp, Mode::Echo]);
+    rig.set_tenant(Mode::EchoPublished.into());
+    assert_eq!(rig.modes(), [Mode::Dctcp, Mode::EchoPublished]);
+    assert_eq!([0, 1].map(|endpoint| rig.count_open(endpoint)), [1, 1], "connections stay");
+
+    rig.set_tenant(Mode::Off.into());
+    assert_eq!(
+        (rig.modes(), rig.count_open(0), rig.count_open(1)),
+        ([Mode::Dctcp, Mode::Off], 1, 0),
+        "those of one are forgotten"
+    );
+    rig.set_tenant(Mode::Count.into());
+    assert_eq!(rig.modes(), [Mode::Dctcp, Mode::Count]);
+    // What has nothing to do with it changes nothing of it.
+    rig.set_endpoint(0, |one| one.queue_bytes /= 2);
+    assert_eq!((rig.modes(), rig.count_open(0)), ([Mode::Dctcp, Mode::Count], 1));
+    rig.set_endpoint(0, |one| one.vcc = Some(Mode::Off.into()));
+    assert_eq!((rig.modes(), rig.count_open(0)), ([Mode::Off, Mode::Count], 0));
+    rig.set_endpoint(0, |one| one.vcc = None);
+    assert_eq!(rig.modes(), [Mode::Count; 2], "from now on it follows its tenant");
+    rig.set_tenant(Mode::Echo.into());
+    assert_eq!(rig.modes(), [Mode::Echo; 2]);
+    rig.set_endpoint(0, |one| {
+        one.trunk = true;
+        one.identity = Identity::default();
+    });
+    assert_eq!(rig.modes(), [Mode::Off, Mode::Echo]);
+}
+
+#[test]
+fn what_another_mode_does_not_know_is_not_asked_of_it() {
+    let all = Settings { mode: Mode::Dctcp, polices: true, holds: true };
+    let of = |mode: Mode| {
+        let Settings { polices, holds, .. } = all.with_mode(mode);
+        (polices, holds)
+    };
+    let known = [(false, false), (false, false), (true, false), (false, false), (true, true)];
+    assert_eq!(Mode::ALL.map(of), known);
+}
