@@ -166,6 +166,7 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
             elsewhere,
             services,
             connections: switch.connections,
+            flows: switch.flows,
         },
         tenants: tenant_names,
         endpoints: names,

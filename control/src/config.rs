@@ -128,6 +128,8 @@ pub struct Switch {
     pub fdb_age_ns: u64,
     /// Connections to services that are kept at most; `None` for the default.
     pub connections: Option<u32>,
+    /// Connections of virtual congestion control that are kept at most; `None` for the default.
+    pub flows: Option<u32>,
     /// Whether the kernel may take frames straight to a neighbour, past the switch, where nothing
     /// could hold them back.
     pub shortcut: bool,
@@ -146,6 +148,7 @@ impl Default for Switch {
             headroom_ppm: None,
             fdb_age_ns: DEFAULT_FDB_AGE_NS,
             connections: None,
+            flows: None,
             shortcut: true,
             uplink: None,
             tenants: Vec::new(),

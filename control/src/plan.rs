@@ -75,7 +75,8 @@ impl Plan {
                 | Change::Overlay(_)
                 | Change::Elsewhere(..)
                 | Change::Service(..)
-                | Change::Connections(_) => {}
+                | Change::Connections(_)
+                | Change::Flows(_) => {}
             }
         }
         program

@@ -120,6 +120,7 @@ fn switch(r: &mut Reader, mut t: Table<'_>) -> Switch {
         headroom_ppm: r.get(&mut t, "headroom", values::headroom),
         fdb_age_ns: r.get(&mut t, "fdb_age", values::age).unwrap_or(default.fdb_age_ns),
         connections: r.get(&mut t, "connections", values::connections),
+        flows: r.table(&mut t, "vcc").and_then(|u| flows(r, u)),
         shortcut: r.get(&mut t, "shortcut", values::flag).unwrap_or(default.shortcut),
         uplink: r.table(&mut t, "uplink").map(|u| uplink(r, u)),
         tenants: r.tables(&mut t, "tenant").into_iter().map(|u| tenant(r, u)).collect(),
@@ -250,6 +251,12 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
     };
     r.close(t);
     tenant
+}
+
+fn flows(r: &mut Reader, mut t: Table<'_>) -> Option<u32> {
+    let flows = r.get(&mut t, "flows", values::flows);
+    r.close(t);
+    flows
 }
 
 fn vcc(r: &mut Reader, t: &mut Table<'_>) -> Settings {

@@ -15,7 +15,7 @@ use datapath::bond::lacp::{MOST_USER_KEY, Select};
 use datapath::bond::{self, HashPolicy, MOST_MEMBERS};
 use datapath::encap::vxlan::MOST as MAX_VNI;
 use datapath::service::connections::{LEAST_CONNECTIONS, MOST_CONNECTIONS};
-use datapath::vcc::Mode;
+use datapath::vcc::{LEAST_FLOWS, MOST_FLOWS, Mode};
 use serde_json::{Map, Value, json};
 
 /// What a value looks like.
@@ -121,6 +121,7 @@ const SWITCH: &[Key] = &[
         false,
         "connections to services that are kept at most",
     ),
+    ("vcc", Form::Table(VCC), false, "what virtual congestion control keeps"),
     (
         "shortcut",
         Form::Flag,
@@ -128,6 +129,7 @@ const SWITCH: &[Key] = &[
         "the kernel moves frames between packet:// endpoints past the switch where no rule needs the switch",
     ),
 ];
+const VCC: &[Key] = &[("flows", Form::Number(LEAST_FLOWS, MOST_FLOWS), false, "connections that are kept at most")];
 const DEVICE: &[Key] = &[
     ("port", Form::Text(PORT), true, "its locator, such as tap://red1"),
     ("netns", Form::Text(ANY), false, "network namespace of the device: a name below /run/netns or a path"),

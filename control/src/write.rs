@@ -225,6 +225,11 @@ pub fn switch(switch: &Switch) -> Keys {
     w.put_some("headroom", switch.headroom_ppm, |v| show_percent(v).into());
     w.put_unless_default("fdb_age", &switch.fdb_age_ns, &default.fdb_age_ns, |&v| show_time(v).into());
     w.put_some("connections", switch.connections, Into::into);
+    w.put_some("vcc", switch.flows, |flows| {
+        let mut w = Writer::default();
+        w.put("flows", flows);
+        w.0.into()
+    });
     w.put_unless_default("shortcut", &switch.shortcut, &default.shortcut, |&v| v.into());
     w.0
 }

@@ -301,6 +301,9 @@ pub struct Program {
     pub services: Slots<Service>,
     /// Connections to services that are kept at most; `None` for [`DEFAULT_CONNECTIONS`].
     pub connections: Option<u32>,
+    /// Connections of virtual congestion control that are kept at most; `None` for
+    /// [`vcc::DEFAULT_FLOWS`].
+    pub flows: Option<u32>,
 }
 
 impl Program {
@@ -382,6 +385,10 @@ impl Program {
             })
         };
         let mut changes = Vec::new();
+        // First, so that the table is made once.
+        if self.flows != from.flows {
+            changes.push(Change::Flows(self.flows.unwrap_or(vcc::DEFAULT_FLOWS)));
+        }
         let serves = |id: u32, old: &Service| {
             self.services.get(id).is_some_and(|new| new.tenant == old.tenant && !reattached(old.tenant))
         };
@@ -458,4 +465,6 @@ pub enum Change {
     Service(ServiceId, Option<Service>),
     /// How many connections to services are kept.
     Connections(u32),
+    /// How many connections of virtual congestion control are kept.
+    Flows(u32),
 }

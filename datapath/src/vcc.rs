@@ -212,13 +212,19 @@ impl Counters {
     }
 }
 
-/// Connections of a switch at most.
-pub const FLOWS: u32 = 65_536;
+/// Connections of a switch where nothing is said.
+pub const DEFAULT_FLOWS: u32 = 65_536;
+/// Connections of a switch at least: each endpoint is to have some.
+pub const LEAST_FLOWS: u32 = 1024;
+/// Connections of a switch at most: 800 MB.
+pub const MOST_FLOWS: u32 = 1 << 22;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Vcc {
     connections: Connections,
+    /// Connections that are kept at most.
+    flows: u32,
     /// By endpoint: whose it is, and what is done for it.
     endpoints: Vec<Place>,
     /// Where an endpoint wants it: acknowledgements that wait.
@@ -271,7 +277,17 @@ impl Vcc {
     /// Without connections, and without room for any.
     #[must_use]
     pub fn new(seed: u64) -> Vcc {
-        Vcc { connections: Connections::new(seed, 0), endpoints: Vec::new(), holds: None, early: None }
+        let connections = Connections::new(seed, 0);
+        Vcc { connections, flows: DEFAULT_FLOWS, endpoints: Vec::new(), holds: None, early: None }
+    }
+
+    /// How many connections are kept at most. Those beyond stay until they end; where none are
+    /// kept yet, memory is taken when some are to be.
+    pub fn set_flows(&mut self, flows: u32) {
+        self.flows = flows.min(MOST_FLOWS);
+        if self.connections.has_room_for_any() {
+            self.connections.reserve(self.flows, self.endpoints.len(), 0);
+        }
     }
 
     /// Makes room for endpoints 0..`endpoints`.
@@ -299,7 +315,7 @@ impl Vcc {
         if settings.mode == Mode::Off {
             self.connections.clear(owner.tenant, owner.endpoint);
         } else {
-            self.connections.reserve(FLOWS, at + 1, owner.tenant.0 as usize + 1);
+            self.connections.reserve(self.flows, at + 1, owner.tenant.0 as usize + 1);
         }
         if settings.holds {
             self.holds.get_or_insert_with(|| Box::new(Holds::new())).expect(owner);

@@ -20,7 +20,7 @@ use datapath::service::choose::Policy;
 use datapath::service::connections::{LEAST_CONNECTIONS, MOST_CONNECTIONS};
 use datapath::service::{OnFailure, WhenDown};
 use datapath::units::Rate;
-use datapath::vcc::Mode;
+use datapath::vcc::{LEAST_FLOWS, MOST_FLOWS, Mode};
 use datapath::wire::Mac;
 use std::net::{IpAddr, SocketAddr};
 use toml::de::DeValue;
@@ -316,6 +316,11 @@ pub(super) fn cores(value: &DeValue<'_>) -> Result<u32, Wrong> {
 /// Connections that a switch keeps.
 pub(super) fn connections(value: &DeValue<'_>) -> Result<u32, Wrong> {
     integer(value, LEAST_CONNECTIONS, MOST_CONNECTIONS)
+}
+
+/// Connections of virtual congestion control that a switch keeps.
+pub(super) fn flows(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, LEAST_FLOWS, MOST_FLOWS)
 }
 
 /// The address of one backend.

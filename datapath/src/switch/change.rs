@@ -56,6 +56,11 @@ impl Switch {
                 self.services.set_most(most);
                 Ok(())
             }
+            Change::Flows(most) => {
+                self.program.flows = Some(most);
+                self.vcc.set_flows(most);
+                Ok(())
+            }
             Change::FdbAge(age_ns) => {
                 self.program.fdb_age_ns = age_ns;
                 self.fdb.set_age(age_ns);

@@ -146,6 +146,17 @@ impl Connections {
         }
     }
 
+    /// Whether memory was taken.
+    pub(super) fn has_room_for_any(&self) -> bool {
+        self.table.most() > 0
+    }
+
+    /// How many entries there may be.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        self.table.most()
+    }
+
     /// How many entries there are.
     #[must_use]
     pub fn len(&self) -> u32 {

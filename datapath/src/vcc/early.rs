@@ -11,7 +11,7 @@
 use super::connection::Connection;
 use super::connections::Key;
 use super::saved::{BYTES, Record, read, us, write};
-use super::{FLOWS, Vcc};
+use super::{MOST_FLOWS, Vcc};
 use crate::table::Id;
 use crate::units::Instant;
 
@@ -169,8 +169,8 @@ impl Vcc {
     pub fn import_early(&mut self, now: Instant, age_ns: u64, records: &[u8]) {
         let at_us = us(now).wrapping_sub((age_ns / 1000) as u32);
         let mut early = self.early.take().unwrap_or_default();
-        // A switch has no more.
-        let room = (FLOWS as usize).saturating_sub(early.ids.len());
+        // A switch has no more, though it may have had more than it has now.
+        let room = (MOST_FLOWS as usize).saturating_sub(early.ids.len());
         for record in records.as_chunks::<BYTES>().0.iter().take(room) {
             let one = read(record, at_us);
             let new = one.filter(|(key, _)| self.connections.find(key).is_none());

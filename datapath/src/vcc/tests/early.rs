@@ -151,7 +151,7 @@ fn a_connection_that_is_written_twice_is_the_last_one() {
 #[test]
 fn who_finds_no_room_early_finds_that_of_others_later() {
     // One endpoint has as many as it leaves free twice.
-    let most = (FLOWS / 3) as u16 + 1;
+    let most = (DEFAULT_FLOWS / 3) as u16 + 1;
     let mut old = with(0..most);
     let mut parts = parts(&mut old, Instant(5_000_000), |_, _| {});
     // Of another switch, whose connections count on.

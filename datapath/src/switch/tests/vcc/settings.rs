@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::program::Change;
+use crate::vcc::connection::Why;
 
 impl Rig {
     fn set_tenant(&mut self, vcc: Settings) {
@@ -92,4 +93,37 @@ fn what_another_mode_does_not_know_is_not_asked_of_it() {
     };
     let known = [(false, false), (false, false), (true, false), (false, false), (true, true)];
     assert_eq!(Mode::ALL.map(of), known);
+}
+
+#[test]
+fn the_table_grows_and_shrinks_and_no_connection_that_is_open_goes() {
+    const LEAST: u32 = crate::vcc::LEAST_FLOWS;
+    let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2)], |program| {
+        program.flows = Some(LEAST);
+        program.endpoints[0].vcc = Some(Mode::Echo.into());
+    });
+    assert_eq!(rig.switch.vcc().connections().most(), LEAST);
+    let connect = |rig: &mut Rig, ports: std::ops::Range<u16>| {
+        for port in ports {
+            rig.send(1, &tcp((1, port), (2, 80), SYN, (99, 0)));
+            rig.send(2, &tcp((2, 80), (1, port), SYN | ACK | tcp_flags::ECE, (499, 100)));
+        }
+        (rig.count_open(0), rig.counted(0).untouched[Why::Full as usize])
+    };
+    // One endpoint has as many as it leaves free twice.
+    assert_eq!(connect(&mut rig, 1000..1400), (LEAST / 3 + 1, 400 - u64::from(LEAST / 3 + 1)));
+    let full = 400 - u64::from(LEAST / 3 + 1);
+    let set = |rig: &mut Rig, most| rig.switch.change(&mut rig.pool, rig.now, Change::Flows(most)).expect("it fits");
+    set(&mut rig, 4 * LEAST);
+    assert_eq!(connect(&mut rig, 2000..2400), (LEAST / 3 + 1 + 400, full));
+    set(&mut rig, LEAST);
+    assert_eq!(connect(&mut rig, 3000..3010), (LEAST / 3 + 1 + 400, full + 10), "nobody goes, and nobody comes");
+    // Each that was there is found.
+    for port in (1000..1000 + LEAST as u16 / 3).chain(2000..2400) {
+        let (said, _, bytes) = rig.explained(1, &tcp((1, port), (2, 80), ACK, (100, 500)).payload(vec![1; 10]));
+        assert_eq!(shown(&bytes).1, ecn::ECT0, "{port}: {said}");
+    }
+    let before = rig.switch.program().clone();
+    let after = Program { flows: None, ..before.clone() };
+    assert_eq!(after.changes_from(&before), Some(vec![Change::Flows(crate::vcc::DEFAULT_FLOWS)]));
 }
