@@ -23,7 +23,7 @@ use crate::table::Id;
 use crate::units::{Direction, Instant};
 use crate::verdict::Reason;
 use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, protocol, tcp_flags};
-use connection::{Asked, Connection, Treatment, Why, before, bit};
+use connection::{Asked, Connection, Kind, Treatment, Why, before, bit};
 use connections::{Class, Connections, Key};
 use hold::Holds;
 use segment::{Edit, Segment, options_in, options_of};
@@ -191,6 +191,13 @@ pub struct Counters {
     pub deaf: u64,
     /// Acknowledgements that waited, the later ones that took the place of such included.
     pub held: u64,
+    /// Connections that were translated, and are plain since: the peer gave no sign of ECN any more
+    /// ([`Treatment::Plain`]), or had a SYN-ACK that agreed to nothing.
+    pub lapsed: u64,
+    /// Handshakes in which the guest spoke for itself, by [`Kind`].
+    pub guests: [u64; Kind::ALL.len()],
+    /// The same of peers.
+    pub peers: [u64; Kind::ALL.len()],
 }
 
 impl Counters {
@@ -206,9 +213,12 @@ impl Counters {
             (&mut self.policed, before.policed),
             (&mut self.deaf, before.deaf),
             (&mut self.held, before.held),
+            (&mut self.lapsed, before.lapsed),
         ] {
             *n = n.saturating_add(m);
         }
+        let kinds = self.guests.iter_mut().zip(before.guests);
+        kinds.chain(self.peers.iter_mut().zip(before.peers)).for_each(|(n, m)| *n = n.saturating_add(m));
     }
 }
 
@@ -704,7 +714,15 @@ impl Vcc {
             self.leave(endpoint, Why::Unknown);
             return Edit::NONE;
         } else {
-            handshake::answer(connection, &call.policy, segment, &options())
+            let edit = handshake::answer(connection, &call.policy, segment, &options());
+            if was == Treatment::Opening {
+                // A SYN says what its sender is; it counts once it is answered.
+                let peer = Kind::of_syn(connection.asked.code(), connection.asked.met());
+                let guest = Kind::of_answer(segment.codes, segment.ecn);
+                let place = self.endpoints.get_mut(endpoint.0 as usize);
+                count_kinds(place.and_then(|place| place.counters.as_deref_mut()), [guest, peer]);
+            }
+            edit
         };
         let (is, class) = (connection.treatment, class_of(connection, segment));
         self.connections.touch(call.now, id, endpoint, class);
@@ -733,10 +751,13 @@ impl Vcc {
         if !connection.is(bit::ACTIVE) || !fits {
             return Edit::NONE;
         }
-        let was = connection.treatment;
+        let (was, is_first) = (connection.treatment, connection.una == connection.first[0]);
         let edit = handshake::answered(connection, &call.policy, segment, &options());
         let (is, class) = (connection.treatment, class_of(connection, segment));
         self.connections.touch(now, id, key.endpoint, class);
+        if is_first && !matches!(was, Treatment::Untouched(_)) {
+            count_kinds(self.counters_mut(key.endpoint), [None, Kind::of_answer(segment.codes, segment.ecn)]);
+        }
         self.opened(key.endpoint, was, is);
         edit
     }
@@ -765,6 +786,9 @@ impl Vcc {
             }
         }
         let (connection, edit) = handshake::ask(&call.policy, syn, options);
+        if connection.treatment == Treatment::Native {
+            count_kinds(self.counters_mut(key.endpoint), [Kind::of_syn(syn.codes, syn.ecn), None]);
+        }
         self.insert(call, key, connection, edit)
     }
 
@@ -824,6 +848,7 @@ impl Vcc {
         match treatment {
             Treatment::Translated => counters.opened[0] += 1,
             Treatment::Native => counters.opened[1] += 1,
+            Treatment::Plain if before == Treatment::Translated => counters.lapsed += 1,
             Treatment::Plain => counters.opened[2] += 1,
             Treatment::Untouched(why) => counters.untouched[why as usize] += 1,
             Treatment::Opening => {}
@@ -835,6 +860,13 @@ impl Vcc {
             counters.untouched[why as usize] += 1;
         }
     }
+}
+
+/// Counts what a guest and its peer have said of themselves.
+fn count_kinds(counters: Option<&mut Counters>, [guest, peer]: [Option<Kind>; 2]) {
+    let Some(counters) = counters else { return };
+    guest.into_iter().for_each(|kind| counters.guests[kind as usize] += 1);
+    peer.into_iter().for_each(|kind| counters.peers[kind as usize] += 1);
 }
 
 /// A frame that is as most are: see [`usual`].

@@ -156,6 +156,10 @@ pub struct Show {
     /// Of connections: of this client's address only
     #[arg(requires = "service")]
     pub client: Option<String>,
+    /// Of vcc: connections with this address, or address and port, only; with two ends, those
+    /// between them
+    #[arg(long, value_name = "END", num_args = 1..=2, requires = "what")]
+    pub flow: Vec<String>,
     #[command(flatten)]
     pub instance: Instance,
     /// Print JSON (version 1: keys may be added, none changes its meaning)

@@ -22,7 +22,7 @@ use crate::report::{
 };
 use crate::services::{ConnectionsReply, ConnectionsRequest, ServicesReply};
 use crate::tables::TablesReply;
-use crate::vcc::{self, VccReply};
+use crate::vcc::{self, VccReply, VccRequest};
 use crate::whereabouts::{DeviceReport, find_processes};
 use crate::{Failure, print};
 use control::config::DEFAULT_QUEUE_BYTES;
@@ -60,7 +60,13 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
         return if show.json { json(show, &tables) } else { Ok(columns(&part::table_rows(&tables))) };
     }
     if show.what == What::Vcc {
-        let vcc: VccReply = client.get("/v1/vcc")?;
+        let vcc: VccReply = match &show.flow[..] {
+            [] => client.get("/v1/vcc")?,
+            ends => client.post("/v1/vcc/connections", &VccRequest { ends: ends.to_vec() })?,
+        };
+        if vcc.endpoints.is_empty() && !show.flow.is_empty() && !show.json {
+            return Ok("nobody has such a connection\n".to_owned());
+        }
         return if show.json { json(show, &vcc) } else { Ok(vcc::text(&vcc)) };
     }
     if show.what == What::Cluster {

@@ -226,12 +226,15 @@ struct Vcc {
     policed: u64,
     deaf: u64,
     held: u64,
+    lapsed: u64,
+    guests: [u64; 3],
+    peers: [u64; 3],
 }
 
 impl From<&Counters> for Vcc {
     fn from(counters: &Counters) -> Vcc {
         let &Counters { opened: [translated, native, plain], acked_bytes, marked_bytes, hidden_marks, .. } = counters;
-        let &Counters { lowered, reductions, policed, deaf, held, .. } = counters;
+        let &Counters { lowered, reductions, policed, deaf, held, lapsed, guests, peers, .. } = counters;
         let untouched = Why::ALL.iter().map(|&why| (why.name().to_owned(), counters.untouched[why as usize]));
         let untouched = untouched.filter(|&(_, count)| count > 0).collect();
         Vcc {
@@ -247,6 +250,9 @@ impl From<&Counters> for Vcc {
             policed,
             deaf,
             held,
+            lapsed,
+            guests,
+            peers,
         }
     }
 }
@@ -263,6 +269,9 @@ impl From<&Vcc> for Counters {
             policed: vcc.policed,
             deaf: vcc.deaf,
             held: vcc.held,
+            lapsed: vcc.lapsed,
+            guests: vcc.guests,
+            peers: vcc.peers,
             ..Counters::default()
         };
         for &why in Why::ALL {

@@ -2,12 +2,15 @@
 
 use crate::worker::VccPart;
 use control::plan::SwitchPlan;
-use datapath::vcc::connection::{Connection, Treatment, Why, Wire, bit};
+use datapath::vcc::connection::{Connection, Kind, Treatment, Why, Wire, bit};
 use datapath::vcc::connections::Key;
+use datapath::vcc::{Counters, Mode};
+use datapath::wire::FlowKey;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 
 /// `GET /v1/vcc`.
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Default)]
@@ -16,6 +19,59 @@ pub struct VccReply {
     pub version: u32,
     /// The endpoints for which anything is done.
     pub endpoints: Vec<EndpointReport>,
+}
+
+/// `POST /v1/vcc/connections`.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct VccRequest {
+    /// One end of the connections, or both: each an IP address, perhaps with a port, as
+    /// `10.0.0.1:80` or `[2001:db8::1]:80`. Where both have a port it is one connection.
+    pub ends: Vec<String>,
+}
+
+/// Ends of connections: which are wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wanted(Vec<(IpAddr, Option<u16>)>);
+
+impl Wanted {
+    /// Of one end or two, by their texts.
+    ///
+    /// # Errors
+    /// In words: these are no such.
+    pub fn new(ends: &[String]) -> Result<Wanted, String> {
+        let end = |text: &String| match (text.parse::<IpAddr>(), text.parse::<SocketAddr>()) {
+            (Ok(ip), _) => Ok((ip, None)),
+            (_, Ok(end)) => Ok((end.ip(), Some(end.port()))),
+            _ => Err(format!("\"{text}\" is no IP address, nor one with a port")),
+        };
+        if !(1..=2).contains(&ends.len()) {
+            return Err("a connection has two ends: name one of them or both".to_owned());
+        }
+        ends.iter().map(end).collect::<Result<_, _>>().map(Wanted)
+    }
+
+    /// The one connection that is meant, in either direction, where both ends are whole.
+    #[must_use]
+    pub fn flows(&self) -> Option<[FlowKey; 2]> {
+        let &[(a, Some(a_port)), (b, Some(b_port))] = &self.0[..] else { return None };
+        let flow = FlowKey::of_tcp([SocketAddr::new(a, a_port), SocketAddr::new(b, b_port)])?;
+        Some([flow, flow.reversed()])
+    }
+
+    /// Whether a connection is one of these.
+    #[must_use]
+    pub fn is(&self, flow: &FlowKey) -> bool {
+        let ends = flow.ends();
+        let at = |(ip, port): (IpAddr, Option<u16>), end: (IpAddr, u16)| {
+            ip == end.0 && port.is_none_or(|port| port == end.1)
+        };
+        match self.0[..] {
+            [one] => ends.into_iter().any(|end| at(one, end)),
+            [one, other] => [[0, 1], [1, 0]].into_iter().any(|[a, b]| at(one, ends[a]) && at(other, ends[b])),
+            _ => false,
+        }
+    }
 }
 
 /// One endpoint.
@@ -56,7 +112,21 @@ pub struct EndpointReport {
     /// Acknowledgements that waited, as the window was below two segments.
     #[serde(default)]
     pub held: u64,
-    /// The open connections used last, at most 64.
+    /// Connections that were translated and are plain since, as the peer gave no sign of ECN any
+    /// more.
+    #[serde(default)]
+    pub lapsed: u64,
+    /// Handshakes in which the guest spoke ECN for itself: `classic` (RFC 3168), `dctcp` (the same
+    /// on ECN-capable SYNs, as Linux's DCTCP) and `accecn`.
+    #[serde(default)]
+    pub guests: BTreeMap<String, u64>,
+    /// The same of peers; one that is `accecn` may be a switch that speaks for its guest.
+    #[serde(default)]
+    pub peers: BTreeMap<String, u64>,
+    /// What does not fit the mode, in words.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// The open connections used last, at most 64; of those that were asked for, at most 1000.
     pub connections: Vec<ConnectionReport>,
 }
 
@@ -114,10 +184,37 @@ pub fn of_switch(plan: &SwitchPlan, part: &VccPart) -> Vec<EndpointReport> {
             policed: counters.policed,
             deaf: counters.deaf,
             held: counters.held,
+            lapsed: counters.lapsed,
+            guests: kinds(counters.guests),
+            peers: kinds(counters.peers),
+            warnings: warning(told.mode, counters).into_iter().collect(),
             connections: told.connections.iter().map(|(key, connection)| connection_report(key, connection)).collect(),
         })
     };
     part.endpoints.iter().filter_map(report).collect()
+}
+
+/// Counts by kind, those that are none left out.
+fn kinds(counts: [u64; Kind::ALL.len()]) -> BTreeMap<String, u64> {
+    let all = Kind::ALL.iter().zip(counts).filter(|&(_, count)| count > 0);
+    all.map(|(kind, count)| (kind.name().to_owned(), count)).collect()
+}
+
+/// Whether natives of another kind share the queues than the mode reacts like. How one reacts whose
+/// flags are AccECN's is not known.
+fn warning(mode: Mode, counters: &Counters) -> Option<String> {
+    let [classic, dctcp, _] = std::array::from_fn(|kind| counters.guests[kind] + counters.peers[kind]);
+    match mode {
+        Mode::Dctcp if classic > 0 => Some(format!(
+            "{classic} handshakes were of hosts with RFC 3168, which reduce by more than DCTCP at a mark and get less \
+             beside it; where most are such, set vcc = \"echo\""
+        )),
+        Mode::Echo | Mode::EchoPublished if dctcp > 0 => Some(format!(
+            "{dctcp} handshakes were of hosts with DCTCP, which reduces by less at a mark and gets more; where most \
+             are such, set vcc = \"dctcp\""
+        )),
+        _ => None,
+    }
 }
 
 fn connection_report(key: &Key, connection: &Connection) -> ConnectionReport {
@@ -183,6 +280,20 @@ pub fn text(reply: &VccReply) -> String {
             let _ =
                 writeln!(out, "  native, and deaf to marks: {} connections; their windows are lowered", endpoint.deaf);
         }
+        if endpoint.lapsed > 0 {
+            let _ = writeln!(out, "  became plain after they were translated: {} connections", endpoint.lapsed);
+        }
+        let by_kind = |counts: &BTreeMap<String, u64>| -> String {
+            counts.iter().map(|(kind, count)| format!(" {count} {kind}")).collect::<Vec<_>>().join(",")
+        };
+        for (whose, counts) in [("guests", &endpoint.guests), ("peers", &endpoint.peers)] {
+            if !counts.is_empty() {
+                let _ = writeln!(out, "  {whose} that spoke ECN:{}", by_kind(counts));
+            }
+        }
+        for warning in &endpoint.warnings {
+            let _ = writeln!(out, "  warning: {warning}");
+        }
         let untouched: Vec<String> = endpoint.untouched.iter().map(|(why, count)| format!("{why} {count}")).collect();
         if !untouched.is_empty() {
             let _ = writeln!(out, "  untouched: {}", untouched.join(", "));
@@ -196,8 +307,13 @@ pub fn text(reply: &VccReply) -> String {
                     connection.marked_ppm / 1000 % 10
                 ),
             };
-            let ConnectionReport { guest, peer, wire, flight_bytes, round_trip_us, .. } = connection;
-            let _ = writeln!(out, "  {guest} > {peer}  {wire}; {window}; {flight_bytes} in flight, {round_trip_us} us");
+            let ConnectionReport { guest, peer, wire, state, flight_bytes, round_trip_us, .. } = connection;
+            // Of most that are not translated both are the same word.
+            let state = if state == wire { String::new() } else { format!(", {state}") };
+            let _ = writeln!(
+                out,
+                "  {guest} > {peer}  {wire}{state}; {window}; {flight_bytes} in flight, {round_trip_us} us"
+            );
         }
     }
     if out.is_empty() { "nobody has vcc\n".into() } else { out }
@@ -208,7 +324,7 @@ mod tests {
     use super::*;
     use crate::worker::EndpointVcc;
     use datapath::program::EndpointId;
-    use datapath::vcc::{Counters, Mode};
+    use datapath::vcc::segment::Options;
 
     const FILE: &str = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[[switch.tenant]]\nname = \"red\"\n\
         vcc = \"dctcp\"\n[[switch.tenant.endpoint]]\nname = \"a\"\nport = \"tap://a\"\n";
@@ -235,5 +351,99 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("marked 12.0 %") && text.contains("untouched: unknown 7"), "{text}");
+        assert!(!text.contains("spoke ECN") && !text.contains("became plain"), "{text}");
+    }
+
+    #[test]
+    fn natives_are_told_by_kind_and_what_does_not_fit_the_mode_is_a_warning() {
+        let plan = control::load(FILE).plan.unwrap();
+        let of = |mode, [guests, peers]: [[u64; 3]; 2]| {
+            let counters = Counters { guests, peers, lapsed: 5, ..Counters::default() };
+            let (endpoint, connections) = (EndpointId(0), Vec::new());
+            let told = EndpointVcc { endpoint, mode, counters, open: 0, half_open: 0, connections };
+            let part = VccPart { endpoints: vec![told], next: None };
+            let reply = VccReply { version: 1, endpoints: of_switch(&plan.switches[0], &part) };
+            (reply.endpoints[0].warnings.len(), text(&reply))
+        };
+        let (count, said) = of(Mode::Dctcp, [[1, 0, 0], [2, 3, 4]]);
+        for words in [
+            "guests that spoke ECN: 1 classic\n",
+            "peers that spoke ECN: 4 accecn, 2 classic, 3 dctcp\n",
+            "warning: 3 handshakes were of hosts with RFC 3168, ",
+            "became plain after they were translated: 5 connections\n",
+        ] {
+            assert!(said.contains(words), "{said}");
+        }
+        assert_eq!(count, 1);
+        let (count, said) = of(Mode::Echo, [[1, 0, 0], [2, 3, 4]]);
+        assert!(count == 1 && said.contains("warning: 3 handshakes were of hosts with DCTCP, "), "{said}");
+        for (mode, counts) in [
+            (Mode::Dctcp, [[0, 1, 1]; 2]),
+            (Mode::Echo, [[1, 0, 1]; 2]),
+            (Mode::EchoPublished, [[0; 3]; 2]),
+            (Mode::Count, [[1; 3]; 2]),
+        ] {
+            assert_eq!(of(mode, counts).0, 0, "{mode:?}");
+        }
+        assert_eq!(of(Mode::EchoPublished, [[0, 1, 0], [0; 3]]).0, 1);
+    }
+
+    #[test]
+    fn a_connections_state_is_told_beside_its_wire() {
+        let mut connection = Connection::new(&Options::default());
+        let ends = ["10.0.0.1:7", "10.0.0.2:80"].map(|end| end.parse().unwrap());
+        let key = Key { endpoint: EndpointId(0), flow: FlowKey::of_tcp(ends).unwrap() };
+        let line = |connection: &Connection| {
+            let endpoint = serde_json::json!({"path": "p", "mode": "dctcp", "open": 1, "half_open": 0,
+                "translated": 1, "native": 0, "plain": 0, "untouched": {}, "acked_bytes": 0, "marked_bytes": 0,
+                "hidden_marks": 0, "lowered": 0, "reductions": 0, "connections": []});
+            let mut endpoint: EndpointReport = serde_json::from_value(endpoint).unwrap();
+            endpoint.connections.push(connection_report(&key, connection));
+            let said = text(&VccReply { version: 1, endpoints: vec![endpoint] });
+            said.lines().last().unwrap().to_owned()
+        };
+        (connection.treatment, connection.wire) = (Treatment::Translated, Wire::Accurate);
+        assert!(line(&connection).starts_with("  10.0.0.1:7 > 10.0.0.2:80  accecn, passive; not lowered; "));
+        connection.set(bit::ENGAGED, true);
+        assert!(line(&connection).contains("accecn, engaged; window "), "{}", line(&connection));
+        connection.treatment = Treatment::Native;
+        assert!(line(&connection).contains("  native; "), "{}", line(&connection));
+        connection.set(bit::DEAF, true);
+        assert!(line(&connection).contains("  native, deaf; window "), "{}", line(&connection));
+        connection.treatment = Treatment::Untouched(Why::Signed);
+        assert!(line(&connection).contains("  untouched; "), "{}", line(&connection));
+    }
+
+    #[test]
+    fn connections_are_asked_for_by_one_end_or_both() {
+        let flow = |one: &str, other: &str| FlowKey::of_tcp([one.parse().unwrap(), other.parse().unwrap()]).unwrap();
+        let ends = |ends: &[&str]| Wanted::new(&ends.iter().map(|&end| end.to_owned()).collect::<Vec<_>>());
+        let (v4, v6) = (flow("10.0.0.1:7", "10.0.0.2:80"), flow("[fd00::1]:7", "[fd00::2]:80"));
+        let text = |flow: &FlowKey| flow.ends().map(|(ip, port)| SocketAddr::new(ip, port).to_string());
+        assert_eq!(text(&v6), ["[fd00::1]:7", "[fd00::2]:80"]);
+        for (asked, of_v4, of_v6) in [
+            (&["10.0.0.1"][..], true, false),
+            (&["10.0.0.2"], true, false),
+            (&["10.0.0.2:80"], true, false),
+            (&["10.0.0.2:81"], false, false),
+            (&["fd00::2"], false, true),
+            (&["[fd00::1]:7", "fd00::2"], false, true),
+            (&["10.0.0.2", "10.0.0.1"], true, false),
+            (&["10.0.0.1:7", "10.0.0.2:80"], true, false),
+            (&["10.0.0.2:80", "10.0.0.1:7"], true, false),
+            (&["10.0.0.1:80", "10.0.0.2:7"], false, false),
+            (&["10.0.0.1", "10.0.0.1"], false, false),
+        ] {
+            let wanted = ends(asked).unwrap();
+            assert_eq!((wanted.is(&v4), wanted.is(&v6)), (of_v4, of_v6), "{asked:?}");
+            if let Some(flows) = wanted.flows() {
+                assert_eq!((flows.contains(&v4), flows.contains(&v6)), (of_v4, of_v6), "{asked:?}");
+            }
+        }
+        assert!(ends(&["10.0.0.1:7", "10.0.0.2:80"]).unwrap().flows().is_some());
+        assert!(ends(&["10.0.0.1:7", "[fd00::2]:80"]).unwrap().flows().is_none());
+        for wrong in [&[][..], &["host"], &["10.0.0.1:99999"], &["10.0.0.1", "10.0.0.2", "10.0.0.3"]] {
+            assert!(ends(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

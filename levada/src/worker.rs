@@ -67,7 +67,7 @@ pub use tables::LearnedPart;
 pub use task::Task;
 use trace::Armed;
 pub use trace::Trace;
-pub use vcc::{ENDPOINT_CONNECTIONS, EndpointVcc, VccPart};
+pub use vcc::{ENDPOINT_CONNECTIONS, EndpointVcc, VccPart, WANTED_CONNECTIONS};
 pub use wake::{Clock, Wake, Waker};
 
 /// Most frames read at a turn: beyond it a system call saved is nothing beside the frames.

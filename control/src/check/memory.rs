@@ -41,8 +41,8 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
     );
 }
 
-/// Tables of connections that take more than the memory for frames, and than one of a million takes,
-/// are perhaps a digit too many.
+/// Tables of connections that take more than the memory for frames, and than one of a million
+/// takes, are perhaps a digit too many.
 fn check_flows(findings: &mut Findings, config: &Config) {
     let whole = |bytes: u64| bytes.next_multiple_of(1 << 20);
     let (mut all, memory) = (0, config.daemon.memory_bytes);

@@ -2,7 +2,7 @@
 //!
 //! Sequence numbers are compared by difference (RFC 9293, section 3.4), so that they may wrap.
 
-use super::segment::{Options, Segment};
+use super::segment::{Options, Segment, codes, ecn};
 use super::{hold, option};
 
 /// What was negotiated toward the network.
@@ -15,6 +15,57 @@ pub enum Wire {
     Classic,
     /// AccECN (RFC 9768).
     Accurate,
+}
+
+/// What somebody who speaks ECN says of himself in a handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// RFC 3168, whose SYN and SYN-ACK are not ECN-capable (section 6.1.1).
+    Classic,
+    /// RFC 3168's flags on a SYN or SYN-ACK that is ECN-capable: so does Linux where its congestion
+    /// control needs ECN, as DCTCP does.
+    Dctcp,
+    /// AccECN, whatever the congestion control is; or a switch that speaks for its guest.
+    Accurate,
+}
+
+impl Kind {
+    /// Every kind, in the order of the counters.
+    pub const ALL: [Kind; 3] = [Kind::Classic, Kind::Dctcp, Kind::Accurate];
+
+    /// The name by which counters call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Classic => "classic",
+            Kind::Dctcp => "dctcp",
+            Kind::Accurate => "accecn",
+        }
+    }
+
+    const fn classic(met: u8) -> Kind {
+        if met == ecn::NOT { Kind::Classic } else { Kind::Dctcp }
+    }
+
+    /// That of a SYN, by its flags and its ECN field.
+    #[must_use]
+    pub const fn of_syn(says: u8, met: u8) -> Option<Kind> {
+        match says {
+            codes::ASK_CLASSIC => Some(Kind::classic(met)),
+            codes::ASK_ACCURATE => Some(Kind::Accurate),
+            _ => None,
+        }
+    }
+
+    /// That of a SYN-ACK.
+    #[must_use]
+    pub const fn of_answer(says: u8, met: u8) -> Option<Kind> {
+        match says {
+            codes::CLASSIC | codes::CLASSIC_NONCE => Some(Kind::classic(met)),
+            _ if codes::said_of(says).is_some() => Some(Kind::Accurate),
+            _ => None,
+        }
+    }
 }
 
 /// How the switch treats a connection.

@@ -150,7 +150,7 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
 /// The SYN-ACK for a guest, which answers the guest's SYN.
 pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
     if matches!(connection.treatment, Treatment::Native | Treatment::Untouched(_)) {
-        if connection.treatment == Treatment::Native && policy.translates() && connection.una == connection.first[0] {
+        if connection.treatment == Treatment::Native && connection.una == connection.first[0] {
             connection.heed_answer(options);
             settle_scale(connection, options.scale, PEER);
             connection.una = answer.ack;
@@ -166,6 +166,7 @@ pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, 
     if !policy.translates() {
         if connection.treatment == Treatment::Opening {
             connection.heed_answer(options);
+            connection.una = answer.ack;
         }
         connection.treatment = Treatment::Plain;
         return Edit::NONE;

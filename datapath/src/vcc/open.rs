@@ -152,6 +152,7 @@ pub(super) fn receive_open(
     if is_translated {
         if has_forgotten(connection, segment) {
             connection.treatment = Treatment::Plain;
+            counters.lapsed += 1;
             return Edit::NONE;
         }
         count_marks(connection, segment, counters);

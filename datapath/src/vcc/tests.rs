@@ -12,6 +12,7 @@ use proptest::prelude::*;
 
 mod early;
 mod fast_open;
+mod kinds;
 mod natives;
 mod options;
 mod saved;

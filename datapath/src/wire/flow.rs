@@ -8,7 +8,7 @@
 
 use super::{Icmp, L3, L4, Layout, be16, be32, header, ipv4, ipv6, protocol, transport};
 use crate::random::dice;
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::hash::{BuildHasher, Hash, Hasher};
 
 /// ICMP echo, and the answer to it.
@@ -126,6 +126,21 @@ impl FlowKey {
             return None;
         }
         Some(FlowKey { first, last, ends: [kind(bytes[36], is_ipv6), be32(bytes, 32)] })
+    }
+
+    /// That of a TCP connection, in the direction from the first end to the second; `None` where
+    /// these are of two kinds.
+    #[must_use]
+    pub fn of_tcp(ends: [SocketAddr; 2]) -> Option<FlowKey> {
+        let is_ipv6 = ends[0].is_ipv6();
+        let words = ends.map(|end| match end.ip() {
+            IpAddr::V4(ip) => [MAPPED[0], MAPPED[1], MAPPED[2], ip.to_bits()],
+            IpAddr::V6(ip) => [96, 64, 32, 0].map(|shift| (ip.to_bits() >> shift) as u32),
+        });
+        let first = words.map(|[a, b, c, _]| [a, b, c]);
+        let ports = u32::from(ends[0].port()) << 16 | u32::from(ends[1].port());
+        let key = FlowKey { first, last: [words[1][3], words[0][3]], ends: [kind(protocol::TCP, is_ipv6), ports] };
+        (is_ipv6 == ends[1].is_ipv6()).then_some(key)
     }
 
     /// Its hash under a secret key, since strangers choose addresses and ports.

@@ -2,8 +2,8 @@
 
 use super::{Fault, Handler, PATIENCE};
 use crate::api::VERSION;
-use crate::vcc::{VccReply, of_switch};
-use crate::worker::{ENDPOINT_CONNECTIONS, Request, VccPart};
+use crate::vcc::{VccReply, VccRequest, Wanted, of_switch};
+use crate::worker::{ENDPOINT_CONNECTIONS, Request, VccPart, WANTED_CONNECTIONS};
 use std::sync::mpsc::sync_channel;
 
 impl Handler {
@@ -12,7 +12,7 @@ impl Handler {
     /// # Errors
     /// The worker does not answer.
     pub fn vcc(&self) -> Result<VccReply, Fault> {
-        self.vcc_with(ENDPOINT_CONNECTIONS)
+        self.vcc_with(ENDPOINT_CONNECTIONS, None)
     }
 
     /// The same without connections.
@@ -20,10 +20,21 @@ impl Handler {
     /// # Errors
     /// The worker does not answer.
     pub fn vcc_counts(&self) -> Result<VccReply, Fault> {
-        self.vcc_with(0)
+        self.vcc_with(0, None)
     }
 
-    fn vcc_with(&self, most: usize) -> Result<VccReply, Fault> {
+    /// Some connections, with the endpoints that have any.
+    ///
+    /// # Errors
+    /// Nothing is named that a connection could end at, or the worker does not answer.
+    pub fn vcc_connections(&self, request: &VccRequest) -> Result<VccReply, Fault> {
+        let wanted = Wanted::new(&request.ends).map_err(Fault::Wrong)?;
+        let mut reply = self.vcc_with(WANTED_CONNECTIONS, Some(&wanted))?;
+        reply.endpoints.retain(|endpoint| !endpoint.connections.is_empty());
+        Ok(reply)
+    }
+
+    fn vcc_with(&self, most: usize, wanted: Option<&Wanted>) -> Result<VccReply, Fault> {
         let facts = self.facts();
         let mut endpoints = Vec::new();
         for (switch, plan) in facts.plan.switches.iter() {
@@ -33,7 +44,7 @@ impl Handler {
             }
             let mut next = Some(0);
             while let Some(from) = next {
-                let part = self.vcc_part(switch as usize, from, most)?;
+                let part = self.vcc_part(switch as usize, from, most, wanted)?;
                 next = part.next;
                 endpoints.extend(of_switch(plan, &part));
             }
@@ -41,9 +52,10 @@ impl Handler {
         Ok(VccReply { version: VERSION, endpoints })
     }
 
-    fn vcc_part(&self, switch: usize, from: u32, most: usize) -> Result<VccPart, Fault> {
+    fn vcc_part(&self, switch: usize, from: u32, most: usize, wanted: Option<&Wanted>) -> Result<VccPart, Fault> {
         let (reply, answer) = sync_channel(1);
-        self.request(Request::Vcc { switch, from, most, reply })?;
+        let wanted = wanted.cloned().map(Box::new);
+        self.request(Request::Vcc { switch, from, most, wanted, reply })?;
         answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))
     }
 }

@@ -12,7 +12,7 @@ use crate::report::bond::BondsReply;
 use crate::services::{ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply};
 use crate::tables::TablesReply;
 use crate::trace::{TraceReply, TraceRequest};
-use crate::vcc::VccReply;
+use crate::vcc::{VccReply, VccRequest};
 use control::action::Kind;
 use control::schema;
 use schemars::SchemaGenerator;
@@ -32,6 +32,7 @@ pub fn document() -> Value {
     let bonds = generator.subschema_for::<BondsReply>();
     let tunnels = generator.subschema_for::<TunnelsReply>();
     let vcc = generator.subschema_for::<VccReply>();
+    let flows = [generator.subschema_for::<VccRequest>(), vcc.clone()];
     let config = generator.subschema_for::<ConfigReply>();
     let change = generator.subschema_for::<ChangeReply>();
     let trace = [generator.subschema_for::<TraceRequest>(), generator.subschema_for::<TraceReply>()];
@@ -120,6 +121,7 @@ pub fn document() -> Value {
             "/v1/services": get("services", "The services: what their backends have in flight, what was refused", json!(services)),
             "/v1/connections": asked("connections", "The connections of one service", &connections),
             "/v1/load": asked("load", "Tells the load average of a service's backend", &load),
+            "/v1/vcc/connections": asked("vcc_connections", "Connections that virtual congestion control knows, by their ends", &flows),
             "/v1/vcc": get("vcc", "What virtual congestion control does, by endpoint and connection", json!(vcc)),
             "/v1/metrics": {"get": {
                 "operationId": "metrics",

@@ -10,6 +10,7 @@ use crate::os::Behind;
 use crate::report::bond::BondsReply;
 use crate::services::{ConnectionsRequest, LoadRequest};
 use crate::trace::TraceRequest;
+use crate::vcc::VccRequest;
 use control::problem::MOST_SHOWN;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
@@ -35,7 +36,7 @@ pub const MOST_ACTIONS: usize = 200_000;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// All paths, and the one method of each.
-pub const ROUTES: [(&str, Method); 16] = [
+pub const ROUTES: [(&str, Method); 17] = [
     ("/v1/report", Method::GET),
     ("/v1/tables", Method::GET),
     ("/v1/cluster", Method::GET),
@@ -51,6 +52,7 @@ pub const ROUTES: [(&str, Method); 16] = [
     ("/v1/actions", Method::POST),
     ("/v1/trace", Method::POST),
     ("/v1/connections", Method::POST),
+    ("/v1/vcc/connections", Method::POST),
     ("/v1/load", Method::POST),
 ];
 
@@ -83,6 +85,15 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
             Ok(read) => {
                 with_handler(house, &house.reports, move |house| {
                     house.handler.connections(&understood::<ConnectionsRequest>(&read.body)?)
+                })
+                .await
+            }
+            Err(answer) => answer,
+        },
+        "/v1/vcc/connections" => match read(house, rights, request, TRACE_BYTES).await {
+            Ok(read) => {
+                with_handler(house, &house.reports, move |house| {
+                    house.handler.vcc_connections(&understood::<VccRequest>(&read.body)?)
                 })
                 .await
             }

@@ -36,6 +36,15 @@ pub(super) fn families(all: &mut Families, endpoint: &EndpointReport) {
     all.counter("levada_endpoint_vcc_policed_segments", policed, &to, endpoint.policed);
     let held = "Acknowledgements that waited, as the window was below two segments.";
     all.counter("levada_endpoint_vcc_held_acknowledgements", held, &to, endpoint.held);
+    let lapsed = "Connections that were translated, and are plain since.";
+    all.counter("levada_endpoint_vcc_lapsed_connections", lapsed, &to, endpoint.lapsed);
+    for (who, counts) in [("guest", &endpoint.guests), ("peer", &endpoint.peers)] {
+        for (kind, &count) in counts {
+            let help = "Handshakes in which a guest or its peer spoke ECN for itself.";
+            let to = labels(&[of[0], of[1], of[2], ("who", who), ("kind", kind)]);
+            all.counter("levada_endpoint_vcc_ecn_handshakes", help, &to, count);
+        }
+    }
     let deaf = "Native connections that did not heed marks, and have the switch's window since.";
     all.counter("levada_endpoint_vcc_deaf_connections", deaf, &to, endpoint.deaf);
 }

@@ -12,6 +12,7 @@ use super::trace::{Armed, Trace};
 use super::vcc::VccPart;
 use super::{AnyPort, Backing, Lent, Task, Worker};
 use crate::peers::Voice;
+use crate::vcc::Wanted;
 use control::bond::LinkState;
 use datapath::frame_trace::FrameTrace;
 use datapath::offload::Offload;
@@ -82,6 +83,8 @@ pub enum Request {
         from: u32,
         /// Connections of each at most.
         most: usize,
+        /// Only these, where it is about some.
+        wanted: Option<Box<Wanted>>,
         /// Where to send the answer. Has room for one.
         reply: SyncSender<VccPart>,
     },
@@ -245,8 +248,8 @@ impl Worker {
                 let _ = reply.try_send(self.connections(switch, service, client));
             }
             Request::Load { switch, service, backend, load } => self.take_load(switch, service, &backend, load),
-            Request::Vcc { switch, from, most, reply } => {
-                let _ = reply.try_send(self.vcc(switch, from, most));
+            Request::Vcc { switch, from, most, wanted, reply } => {
+                let _ = reply.try_send(self.vcc(switch, from, most, wanted.as_deref()));
             }
             Request::Drops { device, frames } => self.count_drops(device, frames),
             Request::Passed(all) => self.count_past(&all),

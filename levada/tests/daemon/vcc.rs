@@ -153,7 +153,7 @@ fn exchange(socket: &mut TcpStream, sends: [bool; 2]) {
 }
 
 /// Packets marked as having met congestion that a guest's kernel has seen.
-fn marks_seen(bed: &Bed, name: &str) -> u64 {
+pub fn marks_seen(bed: &Bed, name: &str) -> u64 {
     let text = bed.space(name).run(|| std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap()).unwrap();
     let mut lines = text.lines().filter(|line| line.starts_with("IpExt:"));
     let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
@@ -162,7 +162,7 @@ fn marks_seen(bed: &Bed, name: &str) -> u64 {
 }
 
 /// What `levada show vcc` says of an endpoint.
-fn shown(daemon: &Daemon, path: &str) -> Value {
+pub fn shown(daemon: &Daemon, path: &str) -> Value {
     let reply = daemon.show_part("vcc");
     let endpoints = reply["endpoints"].as_array().unwrap();
     endpoints.iter().find(|endpoint| endpoint["path"] == path).unwrap_or_else(|| panic!("{reply}")).clone()
@@ -371,4 +371,44 @@ fn after_a_kill_connections_go_on_by_themselves_and_are_counted() {
     assert_eq!(shown(&daemon, "host1/old/one")["translated"], 1);
     assert!(daemon.end(Signal::TERM).success());
     bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
+}
+
+#[test]
+fn an_endpoint_says_otherwise_and_its_connections_and_peers_are_shown() {
+    let Some(_turn) = turn("an_endpoint_says_otherwise_and_its_connections_and_peers_are_shown") else { return };
+    // The second guest's kernel speaks RFC 3168.
+    let bed = guests(["0", "1"]);
+    let text = hosts("off", "off").replacen("mac =", "vcc = \"dctcp\"\nmac =", 1);
+    let mut daemon = bed.start(&text);
+    let run = |arguments: &[&str]| {
+        let output = bed.run(&[arguments, &["--name", bed.name("").trim_end_matches('-')]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let transfer = going(&bed);
+    transfer.goes_on();
+    let one = shown(&daemon, "host1/old/one");
+    assert_eq!((&one["mode"], &one["peers"]), (&"dctcp".into(), &serde_json::json!({"classic": 1})), "{one}");
+    assert_eq!(one["warnings"].as_array().map(Vec::len), Some(1), "{one}");
+    assert_eq!(daemon.show_part("vcc")["endpoints"].as_array().map(Vec::len), Some(1), "the other has none");
+    let connection = &one["connections"][0];
+    let [guest, peer] = ["guest", "peer"].map(|end| connection[end].as_str().unwrap());
+    for ends in [&["10.7.0.1"][..], &[peer], &["10.7.0.2", "10.7.0.1"], &[peer, guest]] {
+        let said = run(&[&["show", "vcc", "--flow"], ends].concat());
+        assert!(said.contains(&format!("  {guest} > {peer}  classic, ")), "{ends:?}: {said}");
+    }
+    for ends in [&["10.7.0.3"][..], &[peer, "10.7.0.1:1"]] {
+        assert_eq!(run(&[&["show", "vcc", "--flow"], ends].concat()), "nobody has such a connection\n");
+    }
+    // Changed while the connection is open; then its tenant's, which has none.
+    run(&["set", "switch", "host1", r#"vcc={"flows":2048}"#]);
+    run(&["set", "endpoint", "host1/old/one", "vcc=echo"]);
+    transfer.goes_on();
+    let one = shown(&daemon, "host1/old/one");
+    assert_eq!((&one["mode"], &one["open"], &one["translated"]), (&"echo".into(), &1.into(), &1.into()), "{one}");
+    run(&["set", "endpoint", "host1/old/one", "vcc="]);
+    transfer.goes_on();
+    assert_eq!(run(&["show", "vcc"]), "nobody has vcc\n");
+    transfer.end();
+    assert!(daemon.end(Signal::TERM).success());
 }
