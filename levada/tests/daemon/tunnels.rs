@@ -4,6 +4,7 @@
 use crate::restart::Transfer;
 use crate::services::ask;
 use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::vcc::{marks_seen, shown};
 use serde_json::Value;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -180,6 +181,36 @@ fn tenants_of_two_hosts_are_joined_and_kept_apart() {
     assert!(text.contains("192.0.2.1 over packet://eth0 (up") && text.contains("host2"), "{text}");
     // The host itself is where it was.
     one.space("host").run(|| ping("192.0.2.2")).unwrap();
+}
+
+/// Guests without ECN. The uplink's own queue marks what then goes into the tunnel.
+#[test]
+fn old_guests_speak_accecn_through_a_tunnel_and_see_no_mark() {
+    let Some(_turn) = turn("old_guests_speak_accecn_through_a_tunnel_and_see_no_mark") else { return };
+    let beds = hosts();
+    for bed in &beds {
+        let set = || std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "0");
+        bed.space("red").run(set).unwrap().unwrap();
+    }
+    let [one, two] = beds;
+    let with_vcc =
+        |text: String| text.replace("vni = 5001", "vni = 5001\nvcc = \"dctcp\"").replace("1 Gbit/s", "50 Mbit/s");
+    let first = one.start(&with_vcc(host("1", "2")));
+    let second = two.start(&with_vcc(host("2", "1")));
+    soon("both know the way", || knows_the_way(&one) && knows_the_way(&two));
+    let transfer = Transfer::over((&one, "red"), (&two, "red"), TWO);
+    let counted = |daemon: &Daemon, key: &str| shown(daemon, "s1/red/red1")[key].as_u64().unwrap();
+    soon("marks are hidden from one guest and told to the other's host", || {
+        counted(&second, "hidden_marks") > 0 && counted(&first, "marked_bytes") > 0 && counted(&first, "lowered") > 0
+    });
+    for daemon in [&first, &second] {
+        let endpoint = shown(daemon, "s1/red/red1");
+        assert_eq!((&endpoint["translated"], &endpoint["lapsed"]), (&1.into(), &0.into()), "{endpoint}");
+        assert_eq!(endpoint["connections"][0]["wire"], "accecn", "{endpoint}");
+    }
+    transfer.goes_on();
+    transfer.end();
+    assert_eq!([&one, &two].map(|bed| marks_seen(bed, "red")), [0, 0]);
 }
 
 /// Where the interface cuts nothing, the kernel does.

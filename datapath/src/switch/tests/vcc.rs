@@ -13,6 +13,7 @@ use crate::wire::{protocol, tcp_flags};
 use core::net::IpAddr;
 
 mod settings;
+mod tunnels;
 
 const SYN: u8 = tcp_flags::SYN;
 const ACK: u8 = tcp_flags::ACK;
