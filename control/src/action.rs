@@ -1,8 +1,8 @@
 //! Actions: the whole management surface. The command line, HTTP and the file only translate into
 //! them.
 //!
-//! An action adds, sets or deletes one *thing*: the daemon's settings, a switch, its uplink, a
-//! tenant, an endpoint, a service, its backend, a link, the cluster or a member of it. Its keys are
+//! An action adds, sets or deletes one *thing*: the daemon's settings, a switch, its uplink, the
+//! uplink's bond or a member of that, a tenant, an endpoint, a service, its backend, a link, the cluster or a member of it. Its keys are
 //! those of the file (`docs/reference/configuration.md`), read by the same reader. [`apply`] does a
 //! list of actions to a configuration, all or none of them; [`between`] is the list that turns one
 //! configuration into another, so that a file is the list from nothing to what it says.
@@ -25,8 +25,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 mod between;
+mod bond;
 mod draft;
 pub use between::between;
+pub use bond::ACTIVE;
 use draft::{Draft, Named, Things, missing};
 
 /// What kind of thing an action is about.
@@ -39,6 +41,10 @@ pub enum Kind {
     Switch,
     /// The uplink of the switch `SWITCH`.
     Uplink,
+    /// The bond that the uplink of the switch `SWITCH` is.
+    Bond,
+    /// `SWITCH/MEMBER`: one of its ports.
+    BondMember,
     /// `SWITCH/TENANT`.
     Tenant,
     /// `SWITCH/TENANT/ENDPOINT`.
@@ -57,11 +63,13 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, containers before what they contain.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Daemon,
         Kind::Link,
         Kind::Switch,
         Kind::Uplink,
+        Kind::Bond,
+        Kind::BondMember,
         Kind::Tenant,
         Kind::Endpoint,
         Kind::Service,
@@ -77,6 +85,8 @@ impl Kind {
             Kind::Daemon => "daemon",
             Kind::Switch => "switch",
             Kind::Uplink => "uplink",
+            Kind::Bond => "bond",
+            Kind::BondMember => "bond-member",
             Kind::Tenant => "tenant",
             Kind::Endpoint => "endpoint",
             Kind::Service => "service",
@@ -92,7 +102,8 @@ impl Kind {
     pub fn path_form(self) -> &'static str {
         match self {
             Kind::Daemon | Kind::Cluster => "",
-            Kind::Switch | Kind::Uplink => "SWITCH",
+            Kind::Switch | Kind::Uplink | Kind::Bond => "SWITCH",
+            Kind::BondMember => "SWITCH/MEMBER",
             Kind::Tenant => "SWITCH/TENANT",
             Kind::Endpoint => "SWITCH/TENANT/ENDPOINT",
             Kind::Service => "SWITCH/TENANT/SERVICE",
@@ -180,6 +191,8 @@ pub struct Changed {
     pub config: Config,
     /// What in it has no effect or cannot be kept.
     pub warnings: Vec<Problem>,
+    /// Members that are to be active from now on, with their switches: no configuration has that.
+    pub active: Vec<(String, String)>,
 }
 
 /// Does `actions` to `config`, in order, and checks what comes out as a whole.
@@ -191,10 +204,10 @@ pub fn apply(config: &Config, actions: &[Action]) -> Result<Changed, Vec<Problem
     for action in actions {
         do_one(&mut draft, action)?;
     }
-    let config = draft.finish();
+    let (config, active) = draft.finish();
     let (errors, warnings): (Vec<_>, Vec<_>) =
         crate::problems(&config).into_iter().partition(|p| p.severity == Severity::Error);
-    if errors.is_empty() { Ok(Changed { config, warnings }) } else { Err(errors) }
+    if errors.is_empty() { Ok(Changed { config, warnings, active }) } else { Err(errors) }
 }
 
 /// Why an action cannot be done, before it is known whose it is.
@@ -250,7 +263,9 @@ fn names_in(kind: Kind, path: &str) -> Result<Vec<&str>, Refused> {
         };
         return Err(Refused::new(message, remedy));
     }
-    for name in &names {
+    // A member is called as its device, whose name may have other characters.
+    let checked = if kind == Kind::BondMember { 1 } else { names.len() };
+    for name in &names[..checked] {
         names::name(name).map_err(|wrong| Refused::new(wrong.message, wrong.remedy))?;
     }
     Ok(names)
@@ -291,6 +306,11 @@ fn add(draft: &mut Draft, kind: Kind, names: &[&str], keys: &Keys) -> Result<(),
             switch.uplink = Some(thing::uplink(keys).map_err(Fault::Keys)?);
             Ok(())
         }
+        (Kind::BondMember, [switch, name]) => bond::add(draft, switch, name, keys),
+        (Kind::Bond, _) => Err(Fault::Refused(Refused::new(
+            "a bond comes with its uplink",
+            "give the uplink one: bond='{\"mode\": \"balance-rr\", \"member\": [...]}'",
+        ))),
         (Kind::Cluster, _) if draft.cluster().is_ok() => Err(exists()),
         (Kind::Cluster, _) => {
             draft.set_cluster(Some(thing::cluster(keys).map_err(Fault::Keys)?));
@@ -324,6 +344,8 @@ fn set(draft: &mut Draft, kind: Kind, names: &[&str], keys: &Keys) -> Result<(),
             let uplink = switches.get(switch)?.uplink.as_mut().ok_or_else(|| missing(Kind::Uplink, "", None))?;
             *uplink = thing::uplink(&merged(write::uplink(uplink))).map_err(Fault::Keys)?;
         }
+        (Kind::Bond, [switch]) => bond::set(draft, switch, keys, merged)?,
+        (Kind::BondMember, [switch, name]) => bond::set_member(draft, switch, name, merged)?,
         (Kind::Tenant, [switch, name]) => {
             let mut tenants = draft.tenants(switch)?;
             let old = tenants.get(name)?;
@@ -379,6 +401,8 @@ fn delete(draft: &mut Draft, kind: Kind, names: &[&str]) -> Result<(), Refused> 
         (Kind::Endpoint, [switch, tenant, name]) => draft.endpoints(switch, tenant)?.delete(name),
         (Kind::Service, [switch, tenant, name]) => draft.services(switch, tenant)?.delete(name),
         (Kind::Backend, [switch, tenant, service, name]) => draft.backends(switch, tenant, service)?.delete(name),
+        (Kind::BondMember, [switch, name]) => bond::delete(draft, switch, name),
+        (Kind::Bond, _) => Err(Refused::new("an uplink has ports", "give it another: bond= port=... rate=...")),
         (Kind::Uplink, [switch]) => {
             let uplink = draft.switches().get(switch)?.uplink.take();
             uplink.map(drop).ok_or_else(|| missing(Kind::Uplink, "", None))

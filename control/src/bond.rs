@@ -5,7 +5,8 @@
 //! `Documentation/networking/bonding.rst`. A link that comes up is used after `updelay`, one that
 //! goes down is given up after `downdelay`; both count anew at each change, and `updelay` is
 //! skipped while no member is up. In `802.3ad` a member that is used is one whose link is up: what
-//! it carries is LACP's to say (`datapath::bond::lacp`).
+//! it carries is LACP's to say (`datapath::bond::lacp`), and so it is where the operator has taken it
+//! down. In other modes such a member is not used: what it has to send is sent by the others.
 
 use datapath::bond::number::Encoding;
 use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, Mode, Negotiated};
@@ -73,6 +74,14 @@ pub struct Settings {
     /// By member: of those that are up, the one with the most is the active one; the first in the
     /// configuration where several have it.
     pub priorities: Vec<i32>,
+    /// By member: whether the operator has taken it down.
+    pub down: Vec<bool>,
+}
+
+impl Settings {
+    fn is_down(&self, member: usize) -> bool {
+        self.mode != Mode::Lacp && self.down.get(member).copied().unwrap_or(false)
+    }
 }
 
 /// What is known of a member's link.
@@ -144,46 +153,63 @@ impl Policy {
         self.members.get(usize::from(member.0)).map(|member| member.since)
     }
 
-    /// The operator changed it. A primary that is new, and up, becomes the active member at once.
-    pub fn set_settings(&mut self, settings: Settings) {
+    /// The operator changed it. A member that he has taken down is given up at once, and one that he
+    /// has not any more is used as if its link came up now. A primary that is new, and up, becomes
+    /// the active member at once.
+    pub fn set_settings(&mut self, now: Instant, settings: Settings) {
         let is_new = settings.primary != self.settings.primary;
         self.settings = settings;
+        for member in 0..self.members.len() {
+            self.follow(now, member);
+        }
+        self.advance(now);
         match self.settings.primary.filter(|&primary| is_new && self.is_used(primary)) {
             Some(primary) if self.settings.mode == Mode::ActiveBackup => self.become_active(Some(primary)),
             _ => self.reselect(),
         }
     }
 
-    /// The operator chose the active member; it stays so until it fails or another is preferred.
-    /// Nothing where it is not up.
+    /// The operator chose the active member; it stays so until it fails, or until one that goes
+    /// before it comes up. Nothing where it is not up.
     pub fn set_active(&mut self, member: MemberId) {
-        if self.is_used(member) {
+        if self.is_used(member) && self.settings.mode == Mode::ActiveBackup {
             self.become_active(Some(member));
         }
     }
 
     /// What a member's link is like now.
     pub fn set_link(&mut self, now: Instant, member: MemberId, link: LinkState) {
-        let none_is_up = !self.members.iter().any(|member| member.is_used);
-        let settings = &self.settings;
-        let Some(one) = self.members.get_mut(usize::from(member.0)) else { return };
+        let at = usize::from(member.0);
+        let Some(one) = self.members.get_mut(at) else { return };
         let had = std::mem::replace(&mut one.link, link);
-        if link.is_up == one.is_used {
+        if !self.follow(now, at) && had.negotiated != link.negotiated {
+            self.reselect();
+        }
+        self.advance(now);
+    }
+
+    /// A member's link, or what the operator wants of it, may be another. False where it stays used,
+    /// or not used.
+    fn follow(&mut self, now: Instant, at: usize) -> bool {
+        let none_is_up = !self.members.iter().any(|member| member.is_used);
+        let (settings, is_down) = (&self.settings, self.settings.is_down(at));
+        let one = &mut self.members[at];
+        let may_be_used = one.link.is_up && !is_down;
+        if may_be_used == one.is_used {
             // It was down for less than `downdelay`, or up for less than `updelay`.
             one.turns = None;
-            if had.negotiated != link.negotiated {
-                self.reselect();
-            }
-            return;
+            return false;
         }
-        let delay_ns = match link.is_up {
+        let delay_ns = match may_be_used {
             true if none_is_up => 0,
             true => settings.updelay_ns,
+            false if is_down => 0,
             false => settings.downdelay_ns,
         };
-        // What has begun goes on: only a change begins anew.
-        one.turns = one.turns.or(Some(now.plus_ns(delay_ns)));
-        self.advance(now);
+        // What has begun goes on: only a change begins anew, and what the operator wants is at once.
+        let turns = now.plus_ns(delay_ns);
+        one.turns = Some(one.turns.map_or(turns, |begun| begun.min(turns)));
+        true
     }
 
     /// The next command. Members whose time has come change first.
@@ -211,7 +237,7 @@ impl Policy {
             if member.turns.is_none_or(|turns| turns > now) {
                 continue;
             }
-            (member.turns, member.is_used, member.since) = (None, member.link.is_up, now);
+            (member.turns, member.is_used, member.since) = (None, !member.is_used, now);
             has_changed = true;
             let (id, state) =
                 (MemberId(index as u8), if member.is_used { MemberState::Distributing } else { MemberState::Down });

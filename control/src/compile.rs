@@ -194,7 +194,7 @@ fn bond_settings(bond: &config::Bond, daemon: &str, switch: &str) -> BondSetting
     for (n, (one, member)) in (0..).zip(lacp.members.iter_mut().zip(&bond.members)) {
         let [a, b, c, d, e, f] = own.0;
         let mac = member.device.mac.unwrap_or(Mac([a, b, c, d, e, f | n]));
-        *one = LacpMember { mac, priority: member.port_priority };
+        *one = LacpMember { mac, priority: member.port_priority, is_down: member.is_down };
     }
     BondSettings { lacp, ..bond.settings }
 }
@@ -221,6 +221,7 @@ fn bond_plan(bond: &config::Bond) -> BondPlan {
             primary: primary.map(|n| MemberId(n as u8)),
             reselect: bond.reselect,
             priorities: bond.members.iter().map(|member| member.priority).collect(),
+            down: bond.members.iter().map(|member| member.is_down).collect(),
         },
         miimon_ns: bond.miimon_ns,
         notices: Notices { gap_ns: gaps.find(|&gap| gap > 0).unwrap_or(DEFAULT_MIIMON_NS), ..bond.notices },

@@ -4,7 +4,7 @@
 //! and what they look like. Tests hold the two together: the reader knows each key of the table and
 //! no other, and refuses what the schema refuses.
 
-use crate::action::Kind;
+use crate::action::{ACTIVE, Kind};
 use crate::bond::{ORDERS as BOND_ORDERS, RESELECTS};
 use crate::config::{MAX_BACKEND_WEIGHT, MAX_BOND_TIME_NS, MAX_MTU, MAX_WEIGHT, MIN_MTU};
 use crate::names::{
@@ -215,6 +215,7 @@ const BOND_MEMBER: &[Key] = &[
     ("rate", Form::Text(RATE), true, "what it carries in each direction"),
     ("prio", Form::Whole, false, "which is preferred as the active member: the most"),
     ("ad_actor_port_prio", Form::Number(1, 65_535), false, "802.3ad: its port's priority"),
+    ("admin", Form::Word(&["up", "down"]), false, "down: nothing is sent by it, though its link may be up"),
 ];
 const KNOBS: &[Key] = &[
     ("guarantee", Form::BothText(RATE), false, "the rate it gets at least"),
@@ -441,6 +442,8 @@ fn keys(kind: Kind) -> impl Iterator<Item = &'static Key> {
         Kind::Daemon => &[DAEMON],
         Kind::Switch => &[SWITCH],
         Kind::Uplink => &[DEVICE, UPLINK],
+        Kind::Bond => &[BOND],
+        Kind::BondMember => &[DEVICE, BOND_MEMBER],
         Kind::Tenant => &[TENANT, KNOBS],
         Kind::Endpoint => &[DEVICE, ENDPOINT, KNOBS],
         Kind::Service => &[SERVICE],
@@ -449,12 +452,17 @@ fn keys(kind: Kind) -> impl Iterator<Item = &'static Key> {
         Kind::Cluster => &[CLUSTER],
         Kind::Member => &[MEMBER],
     };
-    lists.iter().flat_map(|list| list.iter()).collect::<Vec<_>>().into_iter()
+    // Members of a bond are things of their own.
+    let is_its = move |key: &&Key| kind != Kind::Bond || key.0 != "member";
+    lists.iter().flat_map(|list| list.iter()).filter(is_its).collect::<Vec<_>>().into_iter()
 }
 
 /// Whether `key` of such a thing is always text, so that `7` is the text "7" and no number.
 #[must_use]
 pub fn takes_only_text(kind: Kind, key: &str) -> bool {
+    if (kind, key) == (Kind::Bond, ACTIVE) {
+        return true;
+    }
     let form = keys(kind).find(|(name, ..)| *name == key).map(|(_, form, ..)| form);
     matches!(form, Some(Form::Text(_) | Form::Texts(_) | Form::BothText(_) | Form::Words(_)))
 }
@@ -539,8 +547,12 @@ fn properties_of(keys: impl Iterator<Item = &'static Key>) -> (Map<String, Value
 pub fn thing(kind: Kind, is_set: bool) -> Value {
     let (mut all, mut required) = properties(kind);
     if is_set {
+        if kind == Kind::Bond {
+            let about = "active-backup: the member that is active from now on; not kept in the configuration";
+            all.insert(ACTIVE.to_owned(), json!({"type": "string", "description": about}));
+        }
         required.clear();
-        for schema in all.values_mut() {
+        for (_, schema) in all.iter_mut().filter(|(key, _)| *key != ACTIVE) {
             let about = schema["description"].take();
             *schema = json!({"oneOf": [schema.take(), {"type": "null"}], "description": about});
         }
@@ -623,12 +635,15 @@ mod tests {
                     [[switch.tenant]]\nname = \"t\"\n[[switch.tenant.endpoint]]\nname = \"e\"\nport = \"tap://e\"\n\
                     [[switch.tenant.service]]\nname = \"v\"\naddress = \"10.0.0.9:80\"\n\
                     [[switch.tenant.service.backend]]\nname = \"e\"\nip = \"10.0.0.1\"\nmac = \"02:00:00:00:00:01\"\n\
+                    [[switch]]\nname = \"b\"\nuplink = { bond = { mode = \"active-backup\", member = [{ port = \"tap://u\", rate = \"1 Gbit/s\" }] } }\n\
                     [[link]]\nname = \"l\"\nrate = \"1 Gbit/s\"\n\
                     [cluster]\nhost = \"h\"\nlisten = \"192.0.2.1:1\"\n[[cluster.member]]\nname = \"m\"\naddress = \"192.0.2.2:1\"\n";
         let path = match kind {
             Kind::Daemon | Kind::Cluster => "",
             Kind::Member => "m",
             Kind::Switch | Kind::Uplink => "s",
+            Kind::Bond => "b",
+            Kind::BondMember => "b/u",
             Kind::Tenant => "s/t",
             Kind::Endpoint => "s/t/e",
             Kind::Service => "s/t/v",

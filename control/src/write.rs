@@ -257,7 +257,16 @@ pub fn uplink(uplink: &Uplink) -> Keys {
     w.0
 }
 
-fn bond(bond: &Bond) -> Keys {
+fn bond(one: &Bond) -> Keys {
+    let mut keys = bond_options(one);
+    let members: Vec<Value> = one.members.iter().map(|member| bond_member(member).into()).collect();
+    keys.insert("member".to_owned(), members.into());
+    keys
+}
+
+/// The keys of a bond but its members.
+#[must_use]
+pub fn bond_options(bond: &Bond) -> Keys {
     let (mut w, default) = (Writer::default(), Bond::default());
     let (settings, usual) = (&bond.settings, &default.settings);
     w.put("mode", settings.mode.name());
@@ -281,7 +290,6 @@ fn bond(bond: &Bond) -> Keys {
     w.put_unless_default("peer_notif_delay", &notices.gap_ns, &as_usual.gap_ns, time);
     w.put_unless_default("resend_igmp", &notices.queries, &as_usual.queries, |&v| v.into());
     lacp(&mut w, bond);
-    w.put("member", bond.members.iter().map(|member| bond_member(member).into()).collect::<Vec<Value>>());
     w.0
 }
 
@@ -300,7 +308,9 @@ fn lacp(w: &mut Writer, bond: &Bond) {
     w.put_unless_default("ad_user_port_key", &lacp.user_key, &usual.user_key, |&v| v.into());
 }
 
-fn bond_member(member: &BondMember) -> Keys {
+/// The keys of a member of a bond.
+#[must_use]
+pub fn bond_member(member: &BondMember) -> Keys {
     let mut w = Writer::default();
     device(&mut w, &member.device);
     w.put_some("mac", member.device.mac, |v| show_mac(v).into());
@@ -308,6 +318,7 @@ fn bond_member(member: &BondMember) -> Keys {
     w.put_unless_default("prio", &member.priority, &0, |&v| v.into());
     let usual = BondMember::default().port_priority;
     w.put_unless_default("ad_actor_port_prio", &member.port_priority, &usual, |&v| v.into());
+    w.put_unless_default("admin", &member.is_down, &false, |_| "down".into());
     w.0
 }
 

@@ -275,6 +275,12 @@ impl Bond {
         self.members.get(usize::from(member.0)).map_or(MemberState::Down, Member::state)
     }
 
+    /// Since when a member has its state.
+    #[must_use]
+    pub fn since(&self, member: MemberId) -> Instant {
+        self.members.get(usize::from(member.0)).map(Member::since).unwrap_or_default()
+    }
+
     /// What a member's link has negotiated.
     #[must_use]
     pub fn negotiated(&self, member: MemberId) -> Negotiated {

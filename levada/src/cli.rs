@@ -69,8 +69,8 @@ pub enum Command {
     },
     /// Show what a running daemon has promised, carried and dropped
     Show(Show),
-    /// Add a switch, uplink, tenant, endpoint, service, backend, link, cluster or member to a
-    /// running daemon
+    /// Add a switch, uplink, bond-member, tenant, endpoint, service, backend, link, cluster or member
+    /// to a running daemon
     ///
     /// Keys are those of the configuration file: levada add endpoint s1/red/red2 port=tap://red2
     /// guarantee="10 Mbit/s"
@@ -215,12 +215,12 @@ pub enum What {
 /// A thing in the configuration.
 #[derive(Args, Debug)]
 pub struct Thing {
-    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, service, backend, link,
-    /// cluster or member
+    /// What kind of thing: daemon, switch, uplink, bond, bond-member, tenant, endpoint, service,
+    /// backend, link, cluster or member
     #[arg(value_parser = kind)]
     pub kind: Kind,
-    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, SWITCH/TENANT/SERVICE, LINK or HOST;
-    /// nothing for daemon and cluster
+    /// Which: SWITCH, SWITCH/MEMBER, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, SWITCH/TENANT/SERVICE,
+    /// LINK or HOST; nothing for daemon and cluster
     #[arg(default_value = "", hide_default_value = true)]
     pub path: String,
 }
@@ -244,12 +244,12 @@ pub struct How {
 /// `levada add` and `levada set`.
 #[derive(Args, Debug)]
 pub struct Edit {
-    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, service, backend, link,
-    /// cluster or member
+    /// What kind of thing: daemon, switch, uplink, bond, bond-member, tenant, endpoint, service,
+    /// backend, link, cluster or member
     #[arg(value_parser = kind)]
     pub kind: Kind,
-    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, LINK or HOST (not for daemon and
-    /// cluster); then KEY=VALUE...
+    /// Which: SWITCH, SWITCH/MEMBER, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, LINK or HOST (not for
+    /// daemon and cluster); then KEY=VALUE...
     ///
     /// Lists and tables are written as JSON: limit='{"egress": "5 Mbit/s"}'
     #[arg(value_name = "PATH KEY=VALUE")]

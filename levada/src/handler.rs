@@ -2,6 +2,7 @@
 //! asks the worker for its numbers.
 
 mod agents;
+mod bonds;
 mod services;
 mod tables;
 mod trace;
@@ -330,11 +331,13 @@ impl Handler {
         let changed = apply(&config, &request.actions).map_err(Fault::Refused)?;
         let group =
             group(&changed.config.daemon).map_err(|(what, remedy)| daemon_problem("socket_group", &what, &remedy))?;
+        self.may_be_active(&changed.active)?;
         if !request.dry_run {
             for warning in changed.warnings.iter().take(MOST_SHOWN) {
                 self.log.line(Level::Warning, &format!("{}: {}", warning.key, warning.message));
             }
             self.make(&mut reconciler, Arc::new(changed.config), group, 1, passed)?;
+            self.make_active(&changed.active)?;
         }
         let warnings = changed.warnings.iter().take(MOST_SHOWN).map(ProblemReply::from).collect();
         let revision = lock(&self.running).revision;

@@ -344,6 +344,7 @@ impl Maintenance {
         }
         let watched = Watched::new(device, port);
         self.note_speed(device, watched.line);
+        self.sights.call(device, watched.line.mac);
         self.watched.push(watched);
     }
 
@@ -455,6 +456,7 @@ impl Maintenance {
                 self.log.line(Level::Info, &format!("{label} has changed: {how}"));
             }
             self.note_speed(device, line);
+            self.sights.call(device, line.mac);
             self.bring_in_line(device);
             self.untold.insert(device);
         }

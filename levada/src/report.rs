@@ -547,7 +547,13 @@ impl Part<'_> {
         };
         let PortState { state, device, .. } = self.port(uplink.port());
         Some(UplinkReport {
-            bond: bond::report(self.plan, self.numbers, |port| self.port(port).state),
+            bond: bond::report(
+                self.plan,
+                self.numbers,
+                self.shot.now,
+                |port| self.port(port).state,
+                |port| self.facts.sights.address(*self.facts.devices.get(&(self.index as usize, port))?),
+            ),
             port: self.plan.ports[uplink.port().0 as usize].locator.to_string(),
             state,
             device,

@@ -1,6 +1,7 @@
 //! Where TAP devices are that somebody has moved, renamed or set down: what maintenance saw last,
 //! for reports and the log.
 
+use datapath::wire::Mac;
 use ports::netns::{Identity, Netns};
 use ports::tap::Whereabouts;
 use schemars::JsonSchema;
@@ -124,6 +125,8 @@ struct All {
     sights: BTreeMap<usize, Sight>,
     /// Of those that are gone: why, and what helps.
     lost: BTreeMap<usize, String>,
+    /// Their own addresses, where they have any.
+    addresses: BTreeMap<usize, Mac>,
     names: Names,
 }
 
@@ -164,7 +167,24 @@ impl Sights {
 
     /// Takes note that a device is gone: why, and what brings it back.
     pub fn lose(&self, device: usize, why: String) {
-        self.lock().lost.insert(device, why);
+        let mut all = self.lock();
+        all.addresses.remove(&device);
+        all.lost.insert(device, why);
+    }
+
+    /// Takes note of a device's own address.
+    pub fn call(&self, device: usize, address: Option<Mac>) {
+        let addresses = &mut self.lock().addresses;
+        match address {
+            Some(address) => addresses.insert(device, address),
+            None => addresses.remove(&device),
+        };
+    }
+
+    /// A device's own address, where it has one and is not gone.
+    #[must_use]
+    pub fn address(&self, device: usize) -> Option<Mac> {
+        self.lock().addresses.get(&device).copied()
     }
 
     /// Why a device is gone, where it is.
@@ -178,6 +198,7 @@ impl Sights {
         let mut all = self.lock();
         all.sights.retain(|device, _| !devices.contains(device));
         all.lost.retain(|device, _| !devices.contains(device));
+        all.addresses.retain(|device, _| !devices.contains(device));
     }
 
     /// The report on a device; `None` where it is none that can be moved, or is gone.

@@ -38,6 +38,8 @@ pub(super) struct Draft {
     /// Where the things of a list are, by name: of lists that were asked for.
     places: HashMap<List, HashMap<String, usize>>,
     has_deleted: bool,
+    /// Members that are to be active, with their switches.
+    pub active: Vec<(String, String)>,
 }
 
 /// A list of things of one kind.
@@ -58,7 +60,8 @@ impl<T: Named> Things<'_, T> {
         Ok(&mut self.list[at])
     }
 
-    fn place(&self, name: &str) -> Result<usize, Refused> {
+    /// Where in its list a thing is.
+    pub fn place(&self, name: &str) -> Result<usize, Refused> {
         let names = || self.list.iter().map(Named::name).filter(|name| !name.is_empty());
         self.places.get(name).copied().ok_or_else(|| missing(self.kind, name, nearest(name, names())))
     }
@@ -80,11 +83,11 @@ impl<T: Named> Things<'_, T> {
 
 impl Draft {
     pub fn new(config: &Config) -> Draft {
-        Draft { config: config.clone(), places: HashMap::new(), has_deleted: false }
+        Draft { config: config.clone(), places: HashMap::new(), has_deleted: false, active: Vec::new() }
     }
 
-    /// What it is now.
-    pub fn finish(mut self) -> Config {
+    /// What it is now, and who is to be active.
+    pub fn finish(mut self) -> (Config, Vec<(String, String)>) {
         fn keep<T: Named>(list: &mut Vec<T>) {
             list.retain(|one| !one.name().is_empty());
         }
@@ -101,7 +104,7 @@ impl Draft {
                 }
             }
         }
-        self.config
+        (self.config, self.active)
     }
 
     /// What of it is in no list.

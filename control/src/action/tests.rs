@@ -154,3 +154,127 @@ fn actions_are_strict_json() {
         assert!(serde_json::from_str::<Action>(text).is_err(), "{text}");
     }
 }
+
+const BONDED: &str = r#"
+[daemon]
+name = "t"
+[[switch]]
+name = "s1"
+[switch.uplink.bond]
+mode = "active-backup"
+[[switch.uplink.bond.member]]
+port = "packet://eth0"
+rate = "1 Gbit/s"
+[[switch.uplink.bond.member]]
+port = "packet://eth1"
+rate = "1 Gbit/s"
+[[switch]]
+name = "s2"
+[switch.uplink]
+port = "tap://up"
+rate = "1 Gbit/s"
+"#;
+
+fn bonded() -> Config {
+    let checked = crate::load(BONDED);
+    assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+    checked.config
+}
+
+#[test]
+fn a_bond_and_its_members_are_changed_one_key_at_a_time() {
+    let changed = apply(
+        &bonded(),
+        &actions(json!([
+            {"action": "set", "kind": "bond", "path": "s1", "keys": {"primary": "eth1", "primary_reselect": "failure"}},
+            {"action": "add", "kind": "bond-member", "path": "s1/eth2",
+             "keys": {"port": "packet://eth2", "rate": "2 Gbit/s"}},
+            {"action": "set", "kind": "bond-member", "path": "s1/eth0", "keys": {"admin": "down"}},
+            {"action": "set", "kind": "bond", "path": "s1", "keys": {"active": "eth2"}},
+        ])),
+    )
+    .unwrap();
+    let bond = changed.config.switches[0].uplink.as_ref().unwrap().bond.as_ref().unwrap();
+    assert_eq!((bond.primary.as_deref(), bond.reselect), (Some("eth1"), crate::bond::Reselect::Failure));
+    let members: Vec<_> = bond.members.iter().map(|member| (member.name(), member.is_down)).collect();
+    assert_eq!(members, [("eth0".to_owned(), true), ("eth1".to_owned(), false), ("eth2".to_owned(), false)]);
+    assert_eq!(changed.active, [("s1".to_owned(), "eth2".to_owned())]);
+    let text = write::config(&changed.config);
+    assert!(!serde_json::to_string(&text).unwrap().contains("active\":"), "it is no key of the file: {text:?}");
+
+    let back = apply(
+        &changed.config,
+        &actions(json!([
+            {"action": "set", "kind": "bond-member", "path": "s1/eth0", "keys": {"admin": null}},
+            {"action": "del", "kind": "bond-member", "path": "s1/eth2"},
+            {"action": "set", "kind": "bond", "path": "s1", "keys": {"primary": null, "primary_reselect": null}},
+        ])),
+    )
+    .unwrap();
+    assert_eq!(back.config, bonded());
+    assert_eq!(back.active, []);
+}
+
+#[test]
+fn a_refusal_of_a_change_of_a_bond_says_what_helps() {
+    for (action, key, message) in [
+        (
+            json!({"action": "set", "kind": "bond-member", "path": "s1/eth7", "keys": {"admin": "down"}}),
+            "bond-member s1/eth7",
+            "there is no bond-member \"eth7\"",
+        ),
+        (
+            json!({"action": "set", "kind": "bond-member", "path": "s1/eth0", "keys": {"port": "packet://eth7"}}),
+            "bond-member s1/eth0, port",
+            "the member at packet://eth7 is called \"eth7\"",
+        ),
+        (
+            json!({"action": "set", "kind": "bond-member", "path": "s1/eth0", "keys": {"admin": "off"}}),
+            "bond-member s1/eth0, admin",
+            "unknown state \"off\"",
+        ),
+        (
+            json!({"action": "add", "kind": "bond-member", "path": "s1/eth0",
+                   "keys": {"port": "packet://eth0", "rate": "1 Gbit/s"}}),
+            "bond-member s1/eth0",
+            "it is there already",
+        ),
+        (
+            json!({"action": "set", "kind": "bond", "path": "s1", "keys": {"active": "eth7"}}),
+            "bond s1, active",
+            "there is no bond-member \"eth7\"",
+        ),
+        (
+            json!({"action": "set", "kind": "bond", "path": "s1", "keys": {"mode": "balance-rr", "active": "eth0"}}),
+            "bond s1, active",
+            "mode \"balance-rr\" has no active member",
+        ),
+        (
+            json!({"action": "set", "kind": "bond", "path": "s1", "keys": {"member": []}}),
+            "bond s1, member",
+            "`member` is not a key here",
+        ),
+        (
+            json!({"action": "set", "kind": "bond", "path": "s2", "keys": {"primary": "up"}}),
+            "bond s2",
+            "there is no bond",
+        ),
+        (json!({"action": "del", "kind": "bond", "path": "s1"}), "bond s1", "an uplink has ports"),
+        (json!({"action": "add", "kind": "bond", "path": "s2"}), "bond s2", "a bond comes with its uplink"),
+    ] {
+        let problems = apply(&bonded(), &actions(json!([action.clone()]))).unwrap_err();
+        assert_eq!((problems[0].key.as_str(), problems[0].message.as_str()), (key, message), "{action}");
+        assert!(!problems[0].remedy.is_empty(), "{action}");
+    }
+    // A member that is down by hand is not chosen, and the last one not deleted.
+    let last = json!([
+        {"action": "del", "kind": "bond-member", "path": "s1/eth0"},
+        {"action": "del", "kind": "bond-member", "path": "s1/eth1"},
+    ]);
+    assert_eq!(apply(&bonded(), &actions(last)).unwrap_err()[0].message, "it is the bond's last member");
+    let down = json!([
+        {"action": "set", "kind": "bond-member", "path": "s1/eth0", "keys": {"admin": "down"}},
+        {"action": "set", "kind": "bond", "path": "s1", "keys": {"active": "eth0"}},
+    ]);
+    assert_eq!(apply(&bonded(), &actions(down)).unwrap_err()[0].message, "member \"eth0\" is down by hand");
+}

@@ -129,7 +129,7 @@ fn the_operator_chooses() {
     policy.set_active(MemberId(1));
     assert_eq!(told(&mut policy, at(4)), ["active 1", "notify 1"]);
     let settings = Settings { primary: Some(MemberId(0)), reselect: Reselect::Failure, ..policy.settings().clone() };
-    policy.set_settings(settings);
+    policy.set_settings(at(0), settings);
     assert_eq!(told(&mut policy, at(5)), ["active 0", "notify 0"], "a primary that is named becomes active at once");
 }
 
@@ -144,4 +144,71 @@ fn a_primary_whose_speed_is_known_later_takes_over_where_it_is_better() {
     assert_eq!(link(&mut policy, 3, 0, slow), [""; 0]);
     assert_eq!(link(&mut policy, 4, 1, UP), ["active 1", "notify 1"]);
     assert_eq!(link(&mut policy, 5, 0, UP), [""; 0]);
+}
+
+/// Settings under which the operator has taken some members down.
+fn taken_down(settings: &Settings, down: &[bool]) -> Settings {
+    Settings { down: down.to_vec(), ..settings.clone() }
+}
+
+#[test]
+fn a_member_that_is_down_by_hand_is_given_up_at_once_and_comes_back_after_updelay() {
+    let settings = Settings { updelay_ns: 50 * MS, downdelay_ns: 50 * MS, ..backup(Settings::default()) };
+    let mut policy = new(settings.clone(), 2);
+    link(&mut policy, 1, 0, UP);
+    link(&mut policy, 2, 1, UP);
+    assert_eq!(told(&mut policy, at(52)), ["1 distributing"]);
+    policy.set_settings(at(60), taken_down(&settings, &[true, false]));
+    assert_eq!(told(&mut policy, at(60)), ["0 down", "active 1", "notify 1"], "without downdelay");
+    assert_eq!(link(&mut policy, 61, 0, DOWN), [""; 0]);
+    assert_eq!(link(&mut policy, 62, 0, UP), [""; 0], "its link does not bring it back");
+    assert_eq!(policy.poll_timeout(), None);
+    policy.set_settings(at(70), taken_down(&settings, &[false, false]));
+    assert_eq!(told(&mut policy, at(119)), [""; 0]);
+    assert_eq!(told(&mut policy, at(120)), ["0 distributing"]);
+    // All of them: nothing is active, and the first that may be used again is, at once.
+    policy.set_settings(at(130), taken_down(&settings, &[true, true]));
+    assert_eq!(told(&mut policy, at(130)), ["0 down", "1 down", "active none"]);
+    policy.set_settings(at(140), taken_down(&settings, &[true, false]));
+    assert_eq!(told(&mut policy, at(140)), ["1 distributing", "active 1", "notify 1"]);
+}
+
+#[test]
+fn a_link_that_waits_for_downdelay_is_given_up_at_once_by_hand() {
+    let settings = Settings { downdelay_ns: 50 * MS, ..Settings::default() };
+    let mut policy = new(settings.clone(), 2);
+    link(&mut policy, 1, 0, UP);
+    link(&mut policy, 2, 1, UP);
+    assert_eq!(link(&mut policy, 10, 1, DOWN), [""; 0]);
+    policy.set_settings(at(20), taken_down(&settings, &[false, true]));
+    assert_eq!(told(&mut policy, at(20)), ["1 down"]);
+}
+
+#[test]
+fn in_802_3ad_lacp_is_told_and_the_policy_follows_links_only() {
+    let settings = Settings { mode: Mode::Lacp, ..Settings::default() };
+    let mut policy = new(settings.clone(), 1);
+    link(&mut policy, 1, 0, UP);
+    policy.set_settings(at(2), taken_down(&settings, &[true]));
+    assert_eq!(told(&mut policy, at(2)), [""; 0]);
+}
+
+#[test]
+fn the_operator_chooses_an_active_member_that_is_up_and_it_stays_until_it_fails() {
+    let mut policy = new(backup(Settings::default()), 3);
+    for member in 0..2 {
+        link(&mut policy, 1, member, UP);
+    }
+    policy.set_active(MemberId(2));
+    assert_eq!(told(&mut policy, at(2)), [""; 0], "it is down");
+    policy.set_active(MemberId(1));
+    assert_eq!(told(&mut policy, at(3)), ["active 1", "notify 1"]);
+    assert_eq!(link(&mut policy, 4, 2, UP), ["2 distributing"], "another does not take over");
+    assert_eq!(link(&mut policy, 5, 1, DOWN), ["1 down", "active 0", "notify 0"]);
+    assert_eq!(link(&mut policy, 6, 1, UP), ["1 distributing"], "it was chosen once");
+    // In other modes there is none.
+    let mut policy = new(Settings::default(), 1);
+    link(&mut policy, 1, 0, UP);
+    policy.set_active(MemberId(0));
+    assert_eq!(policy.active(), None);
 }

@@ -23,6 +23,7 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
         let place = switch_place.key("uplink");
         check_options(findings, bond, &place.key("bond"));
         check_members(findings, bond, &place.key("bond"));
+        check_admin(findings, bond, &place.key("bond"));
         check_lacp(findings, bond, &place.key("bond"));
         check_rate(findings, switch, bond, &switch_place);
         check_room(findings, switch, bond, &place.key("bond"));
@@ -148,6 +149,21 @@ fn check_members(findings: &mut Findings, bond: &Bond, place: &Place) {
                 "give all members the same mtu",
             );
         }
+    }
+}
+
+/// Members that the operator has taken down.
+fn check_admin(findings: &mut Findings, bond: &Bond, place: &Place) {
+    let up = bond.members.iter().filter(|member| !member.is_down).count();
+    let place = place.key("member").item(0).key("admin");
+    if up == 0 && !bond.members.is_empty() {
+        findings.warning(place, "every member is down: no frame is carried", "write admin = \"up\" at one");
+    } else if up < usize::from(bond.settings.lacp.min_links) && bond.members.len() > up {
+        findings.warning(
+            place,
+            format!("{up} members are not down, fewer than min_links: no frame is carried"),
+            "write admin = \"up\" at more, or lower min_links",
+        );
     }
 }
 

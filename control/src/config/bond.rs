@@ -71,12 +71,14 @@ pub struct BondMember {
     pub priority: i32,
     /// `ad_actor_port_prio`: its priority in `802.3ad`.
     pub port_priority: u16,
+    /// `admin = "down"`: it is not sent to, though its link may be up.
+    pub is_down: bool,
 }
 
 impl Default for BondMember {
     fn default() -> Self {
         let port_priority = LacpMember::default().priority;
-        BondMember { device: Device::default(), rate: Rate::default(), priority: 0, port_priority }
+        BondMember { device: Device::default(), rate: Rate::default(), priority: 0, port_priority, is_down: false }
     }
 }
 

@@ -31,45 +31,8 @@ const NOT_YET: [&str; 16] = [
 ];
 
 pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
-    let default = Bond::default();
-    not_yet(r, &mut t, &NOT_YET);
-    let secret_file = r.get(&mut t, "secret_file", values::file);
-    let mode = r.need(&mut t, "mode", "\"balance-rr\"", values::bond_mode).unwrap_or_default();
-    let (order, encoding) =
-        r.get(&mut t, "order", values::bond_order).unwrap_or((default.settings.order, default.settings.encoding));
-    let settings = BondSettings {
-        mode,
-        hash: r.get(&mut t, "xmit_hash_policy", values::hash_policy).unwrap_or_default(),
-        packets_per_member: r.get(&mut t, "packets_per_slave", values::packets).unwrap_or(1),
-        all_members_active: r.get(&mut t, "all_slaves_active", values::zero_or_one).unwrap_or(false),
-        order,
-        encoding,
-        hold_ns: r.get(&mut t, "hold", values::hold).unwrap_or(default.settings.hold_ns),
-        is_keyed: secret_file.is_some(),
-        lacp: lacp(r, &mut t),
-    };
-    // Two names of one thing in Linux.
-    let notices = r.get(&mut t, "num_grat_arp", values::notices);
-    let notices = r.get(&mut t, "num_unsol_na", values::notices).or(notices);
-    let notices = Notices {
-        announcements: notices.unwrap_or(default.notices.announcements),
-        gap_ns: r.get(&mut t, "peer_notif_delay", values::bond_time).unwrap_or(default.notices.gap_ns),
-        queries: r.get(&mut t, "resend_igmp", values::notices).unwrap_or(default.notices.queries),
-    };
-    // Read for its mistakes only: there is one value.
-    r.get(&mut t, "fail_over_mac", values::fail_over_mac);
-    let bond = Bond {
-        settings,
-        secret_file,
-        system: r.get(&mut t, "ad_actor_system", values::mac),
-        miimon_ns: r.get(&mut t, "miimon", values::bond_time).unwrap_or(default.miimon_ns),
-        updelay_ns: r.get(&mut t, "updelay", values::bond_time).unwrap_or(0),
-        downdelay_ns: r.get(&mut t, "downdelay", values::bond_time).unwrap_or(0),
-        primary: r.get(&mut t, "primary", values::member_name),
-        reselect: r.get(&mut t, "primary_reselect", values::reselect).unwrap_or_default(),
-        notices,
-        members: r.tables(&mut t, "member").into_iter().map(|u| member(r, u)).collect(),
-    };
+    let bond = options(r, &mut t);
+    let bond = Bond { members: r.tables(&mut t, "member").into_iter().map(|u| member(r, u)).collect(), ..bond };
     if bond.members.is_empty() && !t.has("member") {
         let problem = Problem::error(
             t.place.key("member"),
@@ -90,6 +53,55 @@ pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
     bond
 }
 
+/// A bond without its members.
+pub(super) fn without_members(r: &mut Reader, mut t: Table<'_>) -> Bond {
+    let bond = options(r, &mut t);
+    r.close(t);
+    bond
+}
+
+fn options(r: &mut Reader, t: &mut Table<'_>) -> Bond {
+    let default = Bond::default();
+    not_yet(r, t, &NOT_YET);
+    let secret_file = r.get(t, "secret_file", values::file);
+    let mode = r.need(t, "mode", "\"balance-rr\"", values::bond_mode).unwrap_or_default();
+    let (order, encoding) =
+        r.get(t, "order", values::bond_order).unwrap_or((default.settings.order, default.settings.encoding));
+    let settings = BondSettings {
+        mode,
+        hash: r.get(t, "xmit_hash_policy", values::hash_policy).unwrap_or_default(),
+        packets_per_member: r.get(t, "packets_per_slave", values::packets).unwrap_or(1),
+        all_members_active: r.get(t, "all_slaves_active", values::zero_or_one).unwrap_or(false),
+        order,
+        encoding,
+        hold_ns: r.get(t, "hold", values::hold).unwrap_or(default.settings.hold_ns),
+        is_keyed: secret_file.is_some(),
+        lacp: lacp(r, t),
+    };
+    // Two names of one thing in Linux.
+    let notices = r.get(t, "num_grat_arp", values::notices);
+    let notices = r.get(t, "num_unsol_na", values::notices).or(notices);
+    let notices = Notices {
+        announcements: notices.unwrap_or(default.notices.announcements),
+        gap_ns: r.get(t, "peer_notif_delay", values::bond_time).unwrap_or(default.notices.gap_ns),
+        queries: r.get(t, "resend_igmp", values::notices).unwrap_or(default.notices.queries),
+    };
+    // Read for its mistakes only: there is one value.
+    r.get(t, "fail_over_mac", values::fail_over_mac);
+    Bond {
+        settings,
+        secret_file,
+        system: r.get(t, "ad_actor_system", values::mac),
+        miimon_ns: r.get(t, "miimon", values::bond_time).unwrap_or(default.miimon_ns),
+        updelay_ns: r.get(t, "updelay", values::bond_time).unwrap_or(0),
+        downdelay_ns: r.get(t, "downdelay", values::bond_time).unwrap_or(0),
+        primary: r.get(t, "primary", values::member_name),
+        reselect: r.get(t, "primary_reselect", values::reselect).unwrap_or_default(),
+        notices,
+        members: Vec::new(),
+    }
+}
+
 fn lacp(r: &mut Reader, t: &mut Table<'_>) -> LacpSettings {
     let default = LacpSettings::default();
     LacpSettings {
@@ -105,7 +117,7 @@ fn lacp(r: &mut Reader, t: &mut Table<'_>) -> LacpSettings {
     }
 }
 
-fn member(r: &mut Reader, mut t: Table<'_>) -> BondMember {
+pub(super) fn member(r: &mut Reader, mut t: Table<'_>) -> BondMember {
     let default = BondMember::default();
     let device = super::device(r, &mut t, Some("\"packet://eth0\""));
     let member = BondMember {
@@ -113,6 +125,7 @@ fn member(r: &mut Reader, mut t: Table<'_>) -> BondMember {
         rate: r.need(&mut t, "rate", "\"1 Gbit/s\"", values::rate).unwrap_or_default(),
         priority: r.get(&mut t, "prio", values::priority).unwrap_or_default(),
         port_priority: r.get(&mut t, "ad_actor_port_prio", values::lacp_priority).unwrap_or(default.port_priority),
+        is_down: r.get(&mut t, "admin", values::admin).unwrap_or(false),
     };
     if member.device.locator.is_some() {
         r.locations.record_name(&t.place, &member.name());

@@ -2,7 +2,9 @@
 //! with the same messages.
 
 use super::{Reader, Table};
-use crate::config::{Backend, Cluster, Config, Daemon, Endpoint, Link, Member, Service, Switch, Tenant, Uplink};
+use crate::config::{
+    Backend, Bond, BondMember, Cluster, Config, Daemon, Endpoint, Link, Member, Service, Switch, Tenant, Uplink,
+};
 use crate::place::Place;
 use crate::problem::Problem;
 use crate::write::Keys;
@@ -23,6 +25,16 @@ pub(crate) fn switch(name: &str, keys: &Keys) -> Result<Switch, Vec<Problem>> {
 /// Reads an uplink.
 pub(crate) fn uplink(keys: &Keys) -> Result<Uplink, Vec<Problem>> {
     read(None, keys, &[], super::uplink)
+}
+
+/// Reads a bond without its members.
+pub(crate) fn bond(keys: &Keys) -> Result<Bond, Vec<Problem>> {
+    read(None, keys, &["member"], super::bond::without_members)
+}
+
+/// Reads a member of a bond, which is called as its port is.
+pub(crate) fn bond_member(keys: &Keys) -> Result<BondMember, Vec<Problem>> {
+    read(None, keys, &[], super::bond::member)
 }
 
 /// Reads a tenant without its endpoints and services.

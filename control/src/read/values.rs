@@ -646,6 +646,11 @@ pub(super) fn lacp_rate(value: &DeValue<'_>) -> Result<bool, Wrong> {
     choice(value, &[("slow", false), ("fast", true)], "rate of LACP")
 }
 
+/// Whether the operator has taken something down.
+pub(super) fn admin(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    choice(value, &[("up", false), ("down", true)], "state")
+}
+
 /// A switch of Linux's with words.
 pub(super) fn on_or_off(value: &DeValue<'_>) -> Result<bool, Wrong> {
     choice(value, &[("on", true), ("off", false)], "choice")

@@ -33,6 +33,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 const STEPS_MOST: usize = MOST_MEMBERS * 10;
 /// For so long after a takeover a member that comes up goes on where it was, in nanoseconds.
 const COMES_UP_NS: u64 = 2_000_000_000;
+/// A member that the operator takes down is received from for so long at most, in nanoseconds, while
+/// its partner says that it sends there still.
+const DRAIN_NS: u64 = 1_000_000_000;
 /// Most of a user's part of the key.
 pub const MOST_USER_KEY: u16 = 1023;
 
@@ -69,11 +72,14 @@ pub struct LacpMember {
     pub mac: Mac,
     /// Its priority.
     pub priority: u16,
+    /// The operator has taken it down: it is in no aggregator, and says so. What still comes is
+    /// received until the partner sends no more.
+    pub is_down: bool,
 }
 
 impl Default for LacpMember {
     fn default() -> Self {
-        LacpMember { mac: Mac([2, 0, 0, 0, 0, 0]), priority: 255 }
+        LacpMember { mac: Mac([2, 0, 0, 0, 0, 0]), priority: 255, is_down: false }
     }
 }
 
@@ -115,6 +121,8 @@ struct Line {
     rate: Rate,
     negotiated: Negotiated,
     port: Port,
+    /// Until when it is received from at most, though it is down by hand.
+    drains_until: Option<Instant>,
     /// The marker that is to be answered; while it waits, others are not.
     marker: Option<Marker>,
     second: u64,
@@ -180,7 +188,7 @@ impl Lacp {
             let mut line = line.unwrap_or_else(|| {
                 let mut port = Port::new(actor);
                 port.set_enabled(now, is_up(n));
-                Line { rate, negotiated, port, marker: None, second: 0, heard: [0; 2] }
+                Line { rate, negotiated, port, drains_until: None, marker: None, second: 0, heard: [0; 2] }
             });
             line.rate = rate;
             line.port.set_actor(actor);
@@ -280,6 +288,9 @@ impl Lacp {
     }
 
     fn run(&mut self, now: Instant) {
+        for (line, member) in self.members.iter_mut().zip(&self.settings.members) {
+            line.drain(now, member.is_down);
+        }
         for line in &mut self.members {
             line.port.run_receive(now);
             line.port.run_wait(now);
@@ -328,7 +339,8 @@ impl Lacp {
         if self.is_due {
             return Some(Instant::ZERO);
         }
-        self.members.iter().filter_map(|line| line.port.poll_timeout()).min()
+        let of = |line: &Line| line.port.poll_timeout().into_iter().chain(line.drains_until).min();
+        self.members.iter().filter_map(of).min()
     }
 
     /// The next frame to send, and the member that it leaves by.
@@ -358,9 +370,11 @@ impl Lacp {
     pub fn state(&self, member: MemberId) -> MemberState {
         let distributing = || self.members.iter().filter(|line| line.port.mux == Mux::Distributing).count();
         let are_enough = || distributing() >= self.settings.min_links.into();
-        match self.members.get(usize::from(member.0)).map(|line| &line.port) {
+        let line = self.members.get(usize::from(member.0));
+        match line.map(|line| &line.port) {
             Some(port) if port.mux == Mux::Distributing && are_enough() => MemberState::Distributing,
             Some(port) if port.mux == Mux::Collecting && are_enough() => MemberState::Collecting,
+            Some(_) if line.is_some_and(|line| line.drains_until.is_some()) => MemberState::Collecting,
             Some(port) if port.is_enabled => MemberState::Standby,
             _ => MemberState::Down,
         }
@@ -431,6 +445,18 @@ impl Lacp {
         }
         self.restored = Some(Box::new((now.plus_ns(COMES_UP_NS), partners)));
         true
+    }
+}
+
+impl Line {
+    /// One that the operator has taken down, and that was in use, is received from until its
+    /// partner has stopped.
+    fn drain(&mut self, now: Instant, is_down: bool) {
+        if is_down && self.port.mux >= Mux::Collecting {
+            self.drains_until = Some(now.plus_ns(DRAIN_NS));
+        }
+        let is_sent_to = self.port.is_enabled && self.port.partner.state.has(State::DISTRIBUTING);
+        self.drains_until = self.drains_until.filter(|&until| is_down && is_sent_to && until > now);
     }
 }
 

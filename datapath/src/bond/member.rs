@@ -81,6 +81,8 @@ pub(super) struct Member {
     /// What its link carries, as far as that is known.
     speed: Option<Rate>,
     state: MemberState,
+    /// Since when it has that state.
+    since: Instant,
     /// What a byte takes, in nanoseconds with [`FRACTION`] bits of fraction.
     byte_time: u64,
     /// Wire bytes that it carries in [`CUT_NS`].
@@ -102,6 +104,7 @@ impl Member {
             rate,
             speed: None,
             state: MemberState::Down,
+            since: Instant::ZERO,
             byte_time: byte_time(rate),
             cut_bytes: cut_bytes(rate),
             free_at: Instant::ZERO,
@@ -121,6 +124,11 @@ impl Member {
 
     pub fn state(&self) -> MemberState {
         self.state
+    }
+
+    /// Since when it has its state.
+    pub fn since(&self) -> Instant {
+        self.since
     }
 
     /// What it carries: what it is configured for, or its link's speed where that is less.
@@ -171,6 +179,9 @@ impl Member {
     pub fn set_state(&mut self, now: Instant, state: MemberState) {
         let (was, is) = (self.state == MemberState::Distributing, state == MemberState::Distributing);
         self.counts.failures += u32::from(was && !is);
+        if state != self.state {
+            self.since = now;
+        }
         if is && !was {
             self.free_at = now;
         }

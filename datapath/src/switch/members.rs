@@ -27,6 +27,8 @@ pub struct MemberView {
     pub rate: Rate,
     /// What it may be used for.
     pub state: MemberState,
+    /// Since when.
+    pub since: Instant,
     /// What its link has negotiated.
     pub negotiated: Negotiated,
     /// Whether it is the active one.
@@ -43,7 +45,8 @@ impl Switch {
             let bond = self.bond.as_ref()?;
             let (state, counts, is_active) = (bond.state(id), bond.counts(id), bond.active() == Some(id));
             let (rate, configured, negotiated) = (bond.carries(id), rate.egress, bond.negotiated(id));
-            Some(MemberView { port, configured, rate, state, negotiated, is_active, counts })
+            let since = bond.since(id);
+            Some(MemberView { port, configured, rate, state, since, negotiated, is_active, counts })
         })
     }
 

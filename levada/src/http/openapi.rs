@@ -175,7 +175,8 @@ fn action() -> Value {
             json!({"type": "object", "title": format!("{word} {}", kind.word()), "additionalProperties": false,
                 "properties": properties, "required": required})
         };
-        if kind != Kind::Daemon {
+        // A bond comes and goes with its uplink.
+        if !matches!(kind, Kind::Daemon | Kind::Bond) {
             forms.push(form("add", Some(schema::thing(kind, false))));
             forms.push(form("del", None));
         }

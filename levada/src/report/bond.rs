@@ -6,10 +6,14 @@ pub use lacp::{EndReport, LacpReport, PortReport};
 
 use super::{Report, SwitchReport};
 use crate::worker::SwitchNumbers;
+use control::bond::RESELECTS;
+use control::names::{name_of, show_mac};
 use control::plan::SwitchPlan;
 use datapath::bond::{BondSettings, Mode, PeerView};
 use datapath::program::PortId;
 use datapath::stats::Traffic;
+use datapath::units::Instant;
+use datapath::wire::Mac;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +54,16 @@ pub struct BondReport {
     /// Name of the active member, in a mode that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<String>,
+    /// Name of the member that is active whenever it may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary: Option<String>,
+    /// When another becomes active although that is up, in a mode that has an active one: `always`,
+    /// `better` or `failure`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary_reselect: Option<String>,
+    /// Between one notice after a failover and the next, in milliseconds, in such a mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_notif_delay_ms: Option<u64>,
     /// What it carries now, and what with all its members, in wire bits a second.
     pub rate_bps: u64,
     /// With all its members.
@@ -113,6 +127,15 @@ pub struct MemberReport {
     pub port: String,
     /// `down`, `standby`, `collecting` or `distributing`.
     pub state: String,
+    /// For how long, in milliseconds.
+    #[serde(default)]
+    pub state_ms: u64,
+    /// `down` where the operator has taken it down, else `up`.
+    #[serde(default)]
+    pub admin: String,
+    /// Hardware address of its interface, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
     /// Whether its device is open, as for an endpoint: `up` or `down`.
     pub device: String,
     /// What it carries, and is paced at: its rate as configured, or its link's speed where that is
@@ -166,16 +189,26 @@ impl From<Traffic> for CarriedReport {
 }
 
 /// The bond of a switch; `None` where its uplink has one port.
-pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(PortId) -> String) -> Option<BondReport> {
+pub fn report(
+    plan: &SwitchPlan,
+    numbers: &SwitchNumbers,
+    now: Instant,
+    state_of: impl Fn(PortId) -> String,
+    mac_of: impl Fn(PortId) -> Option<Mac>,
+) -> Option<BondReport> {
     const NS_PER_MS: u64 = 1_000_000;
     let (bond, uplink) = (plan.bond.as_ref()?, plan.program.uplink.as_ref()?);
     let settings = uplink.bond.as_ref()?;
     let name = |n: usize| bond.names.get(n).cloned().unwrap_or_default();
+    let has_active = settings.mode == Mode::ActiveBackup;
     let active = numbers.members.iter().position(|member| member.is_active);
     let all = numbers.members.iter().enumerate().map(|(n, member)| MemberReport {
         name: name(n),
         port: plan.ports.get(member.port.0).map(|port| port.locator.to_string()).unwrap_or_default(),
         state: member.state.name().to_owned(),
+        state_ms: now.since(member.since) / NS_PER_MS,
+        admin: if bond.policy.down.get(n) == Some(&true) { "down" } else { "up" }.to_owned(),
+        mac: mac_of(member.port).map(show_mac),
         device: state_of(member.port),
         rate_bps: member.rate.0,
         configured_bps: member.configured.0,
@@ -194,7 +227,10 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
     Some(BondReport {
         mode: settings.mode.name().to_owned(),
         xmit_hash_policy: settings.mode.hashes().then(|| settings.hash.name().to_owned()),
-        active: active.filter(|_| settings.mode == Mode::ActiveBackup).map(name),
+        active: active.filter(|_| has_active).map(name),
+        primary: bond.policy.primary.map(|member| name(member.0.into())),
+        primary_reselect: has_active.then(|| name_of(&RESELECTS, bond.policy.reselect).to_owned()),
+        peer_notif_delay_ms: has_active.then_some(bond.notices.gap_ns / NS_PER_MS),
         rate_bps: numbers.uplink_rate.map_or(0, |rate| rate.egress.0),
         configured_bps: uplink.rate().egress.0,
         miimon_ms: bond.miimon_ns / NS_PER_MS,

@@ -27,6 +27,10 @@ pub fn text(reply: &BondsReply) -> String {
         }
         if bond.mode == "active-backup" {
             let _ = writeln!(out, "  active {}", bond.active.as_deref().unwrap_or("none"));
+            let reselect = bond.primary_reselect.as_deref().unwrap_or("always");
+            let primary = bond.primary.as_deref().unwrap_or("none");
+            let gap = bond.peer_notif_delay_ms.unwrap_or_default();
+            let _ = writeln!(out, "  primary {primary}, primary_reselect {reselect}, peer_notif_delay {gap} ms");
         }
         let BondReport { miimon_ms, updelay_ms, downdelay_ms, .. } = bond;
         let _ = writeln!(out, "  miimon {miimon_ms} ms, updelay {updelay_ms} ms, downdelay {downdelay_ms} ms");
@@ -36,13 +40,18 @@ pub fn text(reply: &BondsReply) -> String {
         if let Some(lacp) = &bond.lacp {
             out += &lacp_text(lacp);
         }
-        let head = ["  member", "port", "state", "rate", "link", "failures", "sent", "received", "waits", "full"];
+        let head = [
+            "  member", "port", "address", "state", "for", "rate", "link", "failures", "sent", "received", "waits",
+            "full",
+        ];
         let mut rows = vec![head.map(str::to_owned)];
         for member in &bond.members {
             rows.push([
                 format!("  {}", member.name),
                 member.port.clone(),
-                if member.device == "up" { member.state.clone() } else { format!("{} (no device)", member.state) },
+                member.mac.clone().unwrap_or_else(|| "-".to_owned()),
+                state(member),
+                duration(member.state_ms),
                 paced(member),
                 link(member),
                 member.failures.to_string(),
@@ -63,6 +72,28 @@ pub fn text(reply: &BondsReply) -> String {
         }
     }
     if out.is_empty() { "no uplink has several ports\n".to_owned() } else { out }
+}
+
+/// What a member is used for, and why it is not where that is known.
+fn state(member: &MemberReport) -> String {
+    let why = match (member.admin.as_str(), member.device.as_str()) {
+        ("down", _) => " (by hand)",
+        (_, "up") => "",
+        _ => " (no device)",
+    };
+    format!("{}{why}", member.state)
+}
+
+/// A duration in its two largest units.
+fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let [days, hours, minutes] = [seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60];
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{} s", seconds),
+        (0, 0, minutes) => format!("{minutes} min {} s", seconds % 60),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
 }
 
 /// What a member is paced at: where that is its link's speed, with its rate.

@@ -115,6 +115,12 @@ impl Bonded {
         policy.into_iter().chain(passes).min()
     }
 
+    /// The port of the member that is preferred.
+    fn primary(&self) -> Option<PortId> {
+        let primary = self.policy.settings().primary?;
+        self.members.get(usize::from(primary.0)).map(|member| member.port)
+    }
+
     fn place(&self, port: PortId) -> Option<usize> {
         self.members.iter().position(|member| member.port == port)
     }
@@ -133,7 +139,13 @@ impl Worker {
         let views: Vec<_> = switch_slot.switch.members().collect();
         let states: Vec<MemberState> = views.iter().map(|view| view.state).collect();
         let active = views.iter().position(|view| view.is_active).map(|n| MemberId(n as u8));
-        let mut policy = Policy::new(post.settings, &states, active);
+        // What the operator has changed shows against what was so before.
+        let primary_was = before.as_ref().map(|before| before.primary());
+        let primary = match primary_was {
+            Some(was) => views.iter().position(|view| Some(view.port) == was).map(|n| MemberId(n as u8)),
+            None => post.settings.primary,
+        };
+        let mut policy = Policy::new(Settings { primary, ..post.settings.clone() }, &states, active);
         let mut members = Vec::new();
         for (n, view) in views.iter().enumerate() {
             let known = before.as_ref().and_then(|before| Some(before.members[before.place(view.port)?]));
@@ -151,6 +163,7 @@ impl Worker {
             policy.set_link(now, MemberId(n as u8), member.link());
             members.push(member);
         }
+        policy.set_settings(now, post.settings);
         let (announcing, asking, groups_at) =
             before.map_or((None, None, None), |before| (before.announcing, before.asking, before.groups_at));
         let agreed = states.into_iter().map(|state| (state, false)).collect();
@@ -166,6 +179,13 @@ impl Worker {
             agreed,
             plain,
         }));
+    }
+
+    /// The operator has chosen the active member.
+    pub(super) fn choose_active(&mut self, index: usize, member: MemberId) {
+        if let Some(SwitchSlot { bond: Some(bond), .. }) = self.switch_slots.get_mut(index) {
+            bond.policy.set_active(member);
+        }
     }
 
     /// The link of a device is so now.

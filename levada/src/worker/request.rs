@@ -14,6 +14,7 @@ use super::{AnyPort, Backing, Lent, Task, Worker};
 use crate::peers::Voice;
 use crate::vcc::Wanted;
 use control::bond::LinkState;
+use datapath::bond::MemberId;
 use datapath::frame_trace::FrameTrace;
 use datapath::offload::Offload;
 use datapath::program::PortId;
@@ -118,6 +119,13 @@ pub enum Request {
         device: usize,
         /// How.
         link: LinkState,
+    },
+    /// The operator has chosen the active member of a switch's bond. Nothing where it is not up.
+    Active {
+        /// The switch.
+        switch: usize,
+        /// The member.
+        member: MemberId,
     },
     /// Send a device's port back, and have none until [`Request::Restore`]: it is about to be
     /// another.
@@ -256,6 +264,7 @@ impl Worker {
             Request::Gone { device, why } => self.lose(device, why),
             Request::Restore { device, port } => self.restore(device, port),
             Request::Link { device, link } => self.hear_of_link(device, link),
+            Request::Active { switch, member } => self.choose_active(switch, member),
             Request::Take { device, reply } => {
                 self.paused.retain(|&paused| paused != device);
                 let _ = reply.try_send(self.outside.devices[device].rest());

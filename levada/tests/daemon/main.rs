@@ -3,6 +3,7 @@
 
 mod agents;
 mod bonds;
+mod by_hand;
 mod cables;
 mod clocks;
 mod containers;

@@ -51,8 +51,8 @@ impl Lacp {
         Group::Of { key: port.actor.key, system, partner_key: port.partner.key }
     }
 
-    /// Whether a port may be in an aggregator at all: its link is up, and it has a partner, or
-    /// waits for none any more and may do without.
+    /// Whether a port may be in an aggregator at all: its link is up, the operator has not taken it
+    /// down, and it has a partner, or waits for none any more and may do without.
     fn may_select(&self, at: usize) -> bool {
         let port = &self.members[at].port;
         let is_known = match port.receive {
@@ -62,7 +62,7 @@ impl Lacp {
             Receive::Defaulted => !self.settings.is_strict,
             Receive::Current => true,
         };
-        port.is_enabled && port.loop_until.is_none() && is_known
+        port.is_enabled && !self.settings.members[at].is_down && port.loop_until.is_none() && is_known
     }
 
     fn ports(&self, group: Group) -> impl Iterator<Item = usize> + '_ {

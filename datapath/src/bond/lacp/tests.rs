@@ -481,6 +481,43 @@ fn fewer_links_than_the_least_are_none() {
     assert_eq!(world.states[0], [Down, Down, Standby]);
 }
 
+/// A member that the operator takes out says so and is sent to no more at once. What its partner has
+/// on the way there is received; then the member is on standby, and its link stays up.
+#[test]
+fn a_member_that_is_taken_out_by_hand_leaves_after_what_is_on_its_way() {
+    let mut world = up_in_time([settings(1), settings(2)]);
+    let mut out = settings(1);
+    out.members[0].is_down = true;
+    world.change(0, out);
+    world.look(0);
+    assert_eq!(world.states[0], [Collecting, Distributing, Distributing], "not sent to, and received from");
+    let ns = world.until(1, &[Standby, Distributing, Distributing], 10 * SECOND_NS);
+    assert!(ns <= 100 * MS, "its partner takes it out after {ns} ns");
+    let ns = world.until(0, &[Standby, Distributing, Distributing], 10 * SECOND_NS);
+    assert!(ns <= 100 * MS, "it waits for its partner for {ns} ns");
+    world.run(200 * SECOND_NS);
+    assert_eq!(world.states, [[Standby, Distributing, Distributing]; 2], "it stays out");
+    assert_eq!(world.view((0, 0)).receive, Receive::Current, "and both know of each other");
+    world.change(0, settings(1));
+    world.until(0, &[Distributing; 3], 4 * SECOND_NS);
+    world.until(1, &[Distributing; 3], SECOND_NS);
+    assert_eq!(world.unsafe_at, None);
+}
+
+/// A partner that goes on as if nothing was said is received from for a second.
+#[test]
+fn a_member_that_is_taken_out_by_hand_does_not_wait_for_a_deaf_partner() {
+    let mut world = up_in_time([settings(1), settings(2)]);
+    world.cables[0].carries = false;
+    let mut out = settings(1);
+    out.members[0].is_down = true;
+    world.change(0, out);
+    world.look(0);
+    assert_eq!(world.states[0], [Collecting, Distributing, Distributing]);
+    let ns = world.until(0, &[Standby, Distributing, Distributing], 10 * SECOND_NS);
+    assert!((900 * MS..=1100 * MS).contains(&ns), "after {ns} ns");
+}
+
 #[test]
 fn who_never_comes_into_sync_churns() {
     // The other end has another aggregator in use.

@@ -1,0 +1,257 @@
+//! Bonds that are operated by hand, under datagrams that are counted: another member becomes the
+//! active one, and one is taken out before its cable is pulled. Nothing is lost.
+
+use crate::management::described;
+use crate::testbed::{Bed, Daemon, soon, turn};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const ONE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const TWO: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+/// A datagram each half millisecond from one namespace to another, each with a number.
+struct Stream {
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<u64>,
+    receiver: JoinHandle<BTreeSet<u64>>,
+}
+
+impl Stream {
+    fn between(from: (&Bed, &str), to: (&Bed, &str), address: Ipv4Addr) -> Stream {
+        const PORT: u16 = 7012;
+        let bind = |(bed, space): (&Bed, &str), address, port| {
+            bed.space(space).run(|| UdpSocket::bind((address, port)).unwrap()).unwrap()
+        };
+        let (sends, receives) = (bind(from, Ipv4Addr::UNSPECIFIED, 0), bind(to, address, PORT));
+        receives.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&stop);
+        let sender = std::thread::spawn(move || {
+            let mut count = 0u64;
+            while !is_over.load(Ordering::Relaxed) {
+                sends.send_to(&count.to_be_bytes(), (address, PORT)).unwrap();
+                count += 1;
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            count
+        });
+        let receiver = std::thread::spawn(move || {
+            let (mut all, mut buffer) = (BTreeSet::new(), [0; 8]);
+            while receives.recv(&mut buffer).is_ok() {
+                all.insert(u64::from_be_bytes(buffer));
+            }
+            all
+        });
+        Stream { stop, sender, receiver }
+    }
+
+    /// How many were sent, and how many of them did not arrive.
+    fn end(self) -> (u64, u64) {
+        self.stop.store(true, Ordering::Relaxed);
+        let sent = self.sender.join().unwrap();
+        let arrived = self.receiver.join().unwrap();
+        (sent, sent - arrived.len() as u64)
+    }
+}
+
+fn text(number: u8, options: &str) -> String {
+    let member = |cable: &str| {
+        format!(
+            "[[switch.uplink.bond.member]]\nport = \"packet://{cable}\"\nnetns = \"NS-host\"\nmtu = 1504\nrate = \"200 Mbit/s\"\n"
+        )
+    };
+    format!(
+        "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n[switch.uplink.bond]\n{options}\n{}{}\
+         [[switch.tenant]]\nname = \"red\"\nvlan = \"untagged\"\n[[switch.tenant.endpoint]]\nname = \"red{number}\"\n\
+         port = \"tap://red\"\nnetns = \"NS-red\"\naddress = \"10.0.0.{number}/24\"\nmac = \"02:00:00:00:05:0{number}\"\n",
+        member("up0"),
+        member("up1")
+    )
+}
+
+fn bond(daemon: &Daemon) -> Value {
+    daemon.show()["switches"][0]["uplink"]["bond"].clone()
+}
+
+fn state(daemon: &Daemon, member: usize) -> String {
+    bond(daemon)["members"][member]["state"].as_str().unwrap_or_default().to_owned()
+}
+
+fn order(bed: &Bed, words: &[&str]) {
+    let output = bed.run(words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The hosts' own IPv6 would speak on the cables.
+fn quiet(bed: &Bed, space: &str) {
+    let off = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+    bed.space(space).run(off).unwrap().unwrap();
+}
+
+/// One host with two cables to a bridge, at which somebody else is.
+#[test]
+fn the_active_member_is_changed_by_hand_and_nothing_is_lost() {
+    let Some(_turn) = turn("the_active_member_is_changed_by_hand_and_nothing_is_lost") else { return };
+    let bed = Bed::new(&["host", "red", "wire", "far"]);
+    ["host", "wire", "far"].iter().for_each(|space| quiet(&bed, space));
+    let wire = bed.name("wire");
+    bed.ip("wire", "link add br0 type bridge").unwrap();
+    for (space, device, port) in [("host", "up0", "a"), ("host", "up1", "b"), ("far", "eth", "c")] {
+        bed.ip(space, &format!("link add {device} mtu 1504 type veth peer name {port} netns {wire}")).unwrap();
+        bed.ip(space, &format!("link set {device} up")).unwrap();
+        bed.ip("wire", &format!("link set {port} mtu 1504 master br0 up")).unwrap();
+    }
+    bed.ip("wire", "link set br0 up").unwrap();
+    bed.ip("far", "address add 10.0.0.2/24 dev eth").unwrap();
+    let one = bed.start(&text(1, "mode = \"active-backup\""));
+    soon("a member is active", || bond(&one)["active"] == "up0" && state(&one, 1) == "distributing");
+    let _echo = bed.echo("far", TWO);
+    soon("frames pass", || bed.ask("red", TWO, 1) == 1);
+
+    let out = Stream::between((&bed, "red"), (&bed, "far"), TWO);
+    let back = Stream::between((&bed, "far"), (&bed, "red"), ONE);
+    for round in 0..10 {
+        let next = ["up1", "up0"][round % 2];
+        order(&bed, &["set", "bond", "s1", &format!("active={next}")]);
+        soon("it is active", || bond(&one)["active"] == next);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // The active one is taken out: the other is it at once. Its cable may be pulled, and nobody
+    // notices.
+    order(&bed, &["set", "bond-member", "s1/up0", "admin=down"]);
+    soon("the other is active", || bond(&one)["active"] == "up1" && state(&one, 0) == "down");
+    std::thread::sleep(Duration::from_millis(50));
+    bed.ip("host", "link set up0 down").unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    bed.ip("host", "link set up0 up").unwrap();
+    order(&bed, &["set", "bond-member", "s1/up0", "admin=up"]);
+    soon("it is used again", || state(&one, 0) == "distributing");
+    // Made the primary, it takes over; so it does where it is that and the other was chosen.
+    order(&bed, &["set", "bond", "s1", "primary=up0", "primary_reselect=failure"]);
+    soon("the primary is active", || bond(&one)["active"] == "up0");
+    std::thread::sleep(Duration::from_millis(50));
+    order(&bed, &["set", "bond", "s1", "active=up1"]);
+    soon("another was chosen", || bond(&one)["active"] == "up1");
+    let lost = [out.end(), back.end()];
+    assert!(lost.iter().all(|&(sent, lost)| sent > 500 && lost == 0), "sent and lost: {lost:?}");
+
+    // What cannot be is refused, and nothing changes.
+    order(&bed, &["set", "bond-member", "s1/up0", "admin=down"]);
+    for (words, why) in [
+        (["set", "bond", "s1", "active=up0"], "down by hand"),
+        (["set", "bond", "s1", "active=up7"], "there is no bond-member \"up7\""),
+        (["set", "bond-member", "s1/up7", "admin=down"], "did you mean"),
+    ] {
+        let output = bed.run(&words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(why), "{words:?}: {said}");
+    }
+    order(&bed, &["set", "bond-member", "s1/up0", "admin=up"]);
+    bed.ip("host", "link set up0 down").unwrap();
+    soon("its link is down", || state(&one, 0) == "down");
+    let output = bed.run(&["set", "bond", "s1", "active=up0"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("member \"up0\" is not up"), "{said}");
+    assert_eq!(bond(&one)["active"], "up1");
+
+    // All that /proc/net/bonding has.
+    let shown = String::from_utf8(bed.run(&["show", "bonds"]).stdout).unwrap();
+    let options = "primary up0, primary_reselect failure, peer_notif_delay 100 ms";
+    assert!(shown.contains(options) && shown.contains("active up1"), "{shown}");
+    let address = bed.ip("host", "-br link show up1").unwrap();
+    let address = address.split_whitespace().nth(2).unwrap();
+    let answer = described(&bed, "/v1/bonds")["bonds"][0].clone();
+    assert_eq!((&answer["primary"], &answer["primary_reselect"]), (&"up0".into(), &"failure".into()));
+    let member = &answer["members"][1];
+    assert_eq!((&member["mac"], &member["admin"]), (&address.into(), &"up".into()), "{member}");
+    let age = |member: usize| bond(&one)["members"][member]["state_ms"].as_u64().unwrap();
+    assert!(age(1) > age(0), "one has changed after the other: {} ms, {} ms", age(0), age(1));
+    assert!(shown.contains(address), "{shown}");
+}
+
+/// Two hosts with two cables between them.
+fn hosts() -> [Bed; 2] {
+    let beds = [Bed::new(&["host", "red"]), Bed::new(&["host", "red"])];
+    beds.iter().for_each(|bed| quiet(bed, "host"));
+    let far = beds[1].name("host");
+    for cable in ["up0", "up1"] {
+        beds[0].ip("host", &format!("link add {cable} mtu 1504 type veth peer name {cable} netns {far}")).unwrap();
+        for bed in &beds {
+            bed.ip("host", &format!("link set {cable} mtu 1504 up")).unwrap();
+        }
+    }
+    beds
+}
+
+/// A member is taken out at one end, its cable is pulled and put back, and it is used again.
+fn taken_out(options: &str, is_ready: impl Fn(&Daemon) -> bool, away: &str) {
+    let beds = hosts();
+    let [one, two] = [0, 1].map(|side| beds[side].start(&text(side as u8 + 1, options)));
+    soon("both are ready", || is_ready(&one) && is_ready(&two));
+    let _echo = beds[1].echo("red", TWO);
+    soon("frames pass", || beds[0].ask("red", TWO, 1) == 1);
+    let out = Stream::between((&beds[0], "red"), (&beds[1], "red"), TWO);
+    let back = Stream::between((&beds[1], "red"), (&beds[0], "red"), ONE);
+    let sent = |daemon: &Daemon| bond(daemon)["members"][1]["sent"]["segments"].as_u64().unwrap();
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(100));
+        order(&beds[0], &["set", "bond-member", "s1/up1", "admin=down"]);
+        soon("it is out", || state(&one, 1) == away && bond(&one)["members"][1]["admin"] == "down");
+        if options.contains("xor") {
+            // Nobody tells the other end.
+            order(&beds[1], &["set", "bond-member", "s1/up1", "admin=down"]);
+        }
+        soon("the other end has stopped", || {
+            let before = sent(&two);
+            std::thread::sleep(Duration::from_millis(20));
+            // A LACPDU or a hello each second may still go.
+            sent(&two) <= before + 1
+        });
+        let before = sent(&one);
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(sent(&one) <= before + 2, "it carries nothing: {}", bond(&one));
+        beds[0].ip("host", "link set up1 down").unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        beds[0].ip("host", "link set up1 up").unwrap();
+        order(&beds[0], &["set", "bond-member", "s1/up1", "admin=up"]);
+        if options.contains("xor") {
+            order(&beds[1], &["set", "bond-member", "s1/up1", "admin=up"]);
+        }
+        soon("it is used again", || is_ready(&one) && is_ready(&two));
+    }
+    let lost = [out.end(), back.end()];
+    assert!(lost.iter().all(|&(sent, lost)| sent > 500 && lost == 0), "{options}, sent and lost: {lost:?}");
+    soon("the log says it", || one.log().contains("s1/uplink/up1 is"));
+}
+
+fn both_carry(daemon: &Daemon) -> bool {
+    (0..2).all(|member| state(daemon, member) == "distributing")
+}
+
+#[test]
+fn a_member_with_numbers_is_taken_out_by_hand_and_nothing_is_lost() {
+    let Some(_turn) = turn("a_member_with_numbers_is_taken_out_by_hand_and_nothing_is_lost") else { return };
+    let is_ready = |daemon: &Daemon| {
+        let bond = bond(daemon);
+        let is_whole = |member: usize| bond["members"][member]["peer"].is_null();
+        both_carry(daemon) && bond["order"]["numbered"] == true && is_whole(0) && is_whole(1)
+    };
+    taken_out("mode = \"balance-rr\"\nhold = \"100 ms\"", is_ready, "down");
+}
+
+#[test]
+fn a_member_without_numbers_is_taken_out_by_hand_and_nothing_is_lost() {
+    let Some(_turn) = turn("a_member_without_numbers_is_taken_out_by_hand_and_nothing_is_lost") else { return };
+    taken_out("mode = \"balance-xor\"\nxmit_hash_policy = \"layer3+4\"", both_carry, "down");
+}
+
+#[test]
+fn a_member_of_lacp_is_taken_out_by_hand_and_nothing_is_lost() {
+    let Some(_turn) = turn("a_member_of_lacp_is_taken_out_by_hand_and_nothing_is_lost") else { return };
+    taken_out("mode = \"802.3ad\"\nxmit_hash_policy = \"layer3+4\"", both_carry, "standby");
+}
