@@ -6,7 +6,7 @@
 //! goes down is given up after `downdelay`; both count anew at each change, and `updelay` is
 //! skipped while no member is up. In `802.3ad` a member that is used is one whose link is up: what
 //! it carries is LACP's to say (`datapath::bond::lacp`), and so it is where the operator has taken it
-//! down. In other modes such a member is not used: what it has to send is sent by the others.
+//! down. In other modes such a member is on standby: what it has to send is sent by the others.
 
 use datapath::bond::number::Encoding;
 use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, Mode, Negotiated};
@@ -119,10 +119,25 @@ pub struct Policy {
 struct Member {
     link: LinkState,
     is_used: bool,
+    /// What the switch was told of it.
+    told: MemberState,
     /// When it will be used, or given up.
     turns: Option<Instant>,
     /// Since when it is as it is.
     since: Instant,
+}
+
+impl Member {
+    /// What it may be used for: on standby where its link is up and the operator has taken it down,
+    /// or did so until now.
+    fn state(&self, is_down: bool) -> MemberState {
+        let was_down = self.told == MemberState::Standby;
+        match self.is_used {
+            true => MemberState::Distributing,
+            false if self.link.is_up && (is_down || was_down) => MemberState::Standby,
+            false => MemberState::Down,
+        }
+    }
 }
 
 impl Policy {
@@ -130,7 +145,14 @@ impl Policy {
     /// is known.
     #[must_use]
     pub fn new(settings: Settings, states: &[MemberState], active: Option<MemberId>) -> Policy {
-        let member = |&state: &MemberState| Member { is_used: state != MemberState::Down, ..Member::default() };
+        let is_lacp = settings.mode == Mode::Lacp;
+        let member = |&state: &MemberState| match state {
+            // LACP has made of it what it is.
+            MemberState::Standby | MemberState::Collecting | MemberState::Distributing if is_lacp => {
+                Member { is_used: true, told: MemberState::Distributing, ..Member::default() }
+            }
+            told => Member { is_used: told == MemberState::Distributing, told, ..Member::default() },
+        };
         let members = states.iter().take(MOST_MEMBERS).map(member).collect();
         Policy { settings, members, active, commands: VecDeque::new() }
     }
@@ -147,7 +169,7 @@ impl Policy {
         self.active
     }
 
-    /// Since when a member is used, or not.
+    /// Since when a member has the state that the switch was told.
     #[must_use]
     pub fn since(&self, member: MemberId) -> Option<Instant> {
         self.members.get(usize::from(member.0)).map(|member| member.since)
@@ -233,15 +255,19 @@ impl Policy {
 
     fn advance(&mut self, now: Instant) {
         let mut has_changed = false;
-        for (index, member) in self.members.iter_mut().enumerate() {
+        for member in &mut self.members {
             if member.turns.is_none_or(|turns| turns > now) {
                 continue;
             }
-            (member.turns, member.is_used, member.since) = (None, !member.is_used, now);
+            (member.turns, member.is_used) = (None, !member.is_used);
             has_changed = true;
-            let (id, state) =
-                (MemberId(index as u8), if member.is_used { MemberState::Distributing } else { MemberState::Down });
-            self.commands.push_back(Command::State(id, state));
+        }
+        for (index, member) in self.members.iter_mut().enumerate() {
+            let state = member.state(self.settings.is_down(index));
+            if member.told != state {
+                (member.told, member.since) = (state, now);
+                self.commands.push_back(Command::State(MemberId(index as u8), state));
+            }
         }
         if has_changed {
             self.reselect();

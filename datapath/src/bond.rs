@@ -361,7 +361,7 @@ impl Bond {
     /// Changes a member's state; in `802.3ad`, what is known of its link: it is down where `state`
     /// is that, and else as the protocol has agreed. What waits at a member that distributes no
     /// more is sent by the others, in order; frames that nobody can send are freed, and their
-    /// number returned.
+    /// number returned. With numbers the other end sends nothing to a member on standby.
     pub fn set_state(&mut self, pool: &mut Pool, now: Instant, member: MemberId, state: MemberState) -> u32 {
         let index = usize::from(member.0);
         let Some(found) = self.members.get_mut(index) else { return 0 };
@@ -371,7 +371,8 @@ impl Bond {
         }
         self.follow_lacp(now);
         if let Some(peer) = &mut self.peer {
-            peer.set_up(now, index, state.receives());
+            peer.set_up(now, index, state != MemberState::Down);
+            peer.withhold(now, index, state == MemberState::Standby);
         }
         self.find_senders(pool, now)
     }

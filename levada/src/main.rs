@@ -1,6 +1,7 @@
 //! Levada's one binary: the daemon and the commands beside it. See `cli` for what there is.
 
 mod agents;
+mod alarms;
 mod announce;
 mod api;
 mod carriers;

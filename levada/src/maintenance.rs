@@ -3,6 +3,7 @@
 //! is somebody else's is not what it was. All of these may wait for the kernel's lock on network
 //! devices, which is taken for as long as namespaces are deleted.
 
+use crate::alarms::Alarms;
 use crate::carriers::Watchers;
 use crate::log::{Level, Log};
 use crate::next_hops::NextHops;
@@ -13,7 +14,7 @@ use crate::whereabouts::Sights;
 use crate::worker::{AnyPort, BondNews, Request, Shortage, Task, Waker};
 use control::bond::Command;
 use control::names::show_mac;
-use control::plan::Plan;
+use control::plan::{Plan, SwitchPlan};
 use control::units::show_rate;
 use datapath::bond::MemberId;
 use datapath::offload::OffloadSupport;
@@ -170,6 +171,9 @@ pub struct Maintenance {
     hops_pause: Duration,
     /// Lines about events in the second that began then.
     lines: (Instant, u32),
+    /// Of bonds, and when it is looked whether there are some that time brings.
+    alarms: Alarms,
+    alarms_next: Instant,
     /// Holds descriptors of devices, too.
     manager: Notifier,
 }
@@ -207,6 +211,8 @@ impl Maintenance {
             hops_next: now,
             hops_pause: FIRST_LOOK,
             lines: (now, 0),
+            alarms: Alarms::default(),
+            alarms_next: now,
             manager: Notifier::default(),
         }
     }
@@ -221,6 +227,7 @@ impl Maintenance {
     pub fn run(mut self, tasks: &Receiver<Task>) {
         loop {
             self.look_for_hops();
+            self.look_for_alarms();
             let next = self.lost.iter().map(|l| l.next).fold(self.ask.min(self.hops_next), Instant::min);
             match tasks.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(Task::Lost { device, port, why }) => {
@@ -268,9 +275,34 @@ impl Maintenance {
         }
     }
 
+    /// Says of bonds what is due by the clock.
+    fn look_for_alarms(&mut self) {
+        let now = Instant::now();
+        if now >= self.alarms_next {
+            self.alarms_next = now + ASK;
+            self.alarms.tick(now, &self.plan).iter().for_each(|(level, text)| self.log.line(*level, text));
+        }
+    }
+
     /// Says what has become of a bond's members.
     fn bond(&mut self, switch: usize, news: BondNews) {
-        let Some(plan) = self.plan.switches.get(switch as u32).filter(|_| may_say(&mut self.lines)) else { return };
+        let Some(plan) = self.plan.switches.get(switch as u32) else { return };
+        let (now, of) = (Instant::now(), (switch as u32, plan));
+        // There are few of these, whatever happens.
+        let (may_be_said, alarms) = match news {
+            BondNews::Command(Command::State(member, state)) => self.alarms.state(now, of, member, state),
+            BondNews::Partner(member, systems) => {
+                (false, self.alarms.partner(now, of, member, systems).into_iter().collect())
+            }
+            _ => (true, Vec::new()),
+        };
+        if may_be_said && may_say(&mut self.lines) {
+            self.say_of_bond(plan, news);
+        }
+        alarms.iter().for_each(|(level, text)| self.log.line(*level, text));
+    }
+
+    fn say_of_bond(&self, plan: &SwitchPlan, news: BondNews) {
         let names = plan.bond.as_ref().map_or(&[][..], |bond| &bond.names);
         let name = |member: MemberId| names.get(usize::from(member.0)).map_or("?", String::as_str);
         let mut level = Level::Info;
@@ -304,7 +336,7 @@ impl Maintenance {
                 format!("{}/uplink: {} is active", plan.name, name(member))
             }
             BondNews::Command(Command::Active(None)) => format!("{}/uplink: no member is active", plan.name),
-            BondNews::Command(Command::Notify(_)) => return,
+            BondNews::Command(Command::Notify(_)) | BondNews::Partner(..) => return,
         };
         self.log.line(level, &text);
     }

@@ -159,16 +159,16 @@ fn a_member_that_is_down_by_hand_is_given_up_at_once_and_comes_back_after_updela
     link(&mut policy, 2, 1, UP);
     assert_eq!(told(&mut policy, at(52)), ["1 distributing"]);
     policy.set_settings(at(60), taken_down(&settings, &[true, false]));
-    assert_eq!(told(&mut policy, at(60)), ["0 down", "active 1", "notify 1"], "without downdelay");
-    assert_eq!(link(&mut policy, 61, 0, DOWN), [""; 0]);
-    assert_eq!(link(&mut policy, 62, 0, UP), [""; 0], "its link does not bring it back");
+    assert_eq!(told(&mut policy, at(60)), ["0 standby", "active 1", "notify 1"], "without downdelay");
+    assert_eq!(link(&mut policy, 61, 0, DOWN), ["0 down"]);
+    assert_eq!(link(&mut policy, 62, 0, UP), ["0 standby"], "its link does not bring it back");
     assert_eq!(policy.poll_timeout(), None);
     policy.set_settings(at(70), taken_down(&settings, &[false, false]));
     assert_eq!(told(&mut policy, at(119)), [""; 0]);
     assert_eq!(told(&mut policy, at(120)), ["0 distributing"]);
     // All of them: nothing is active, and the first that may be used again is, at once.
     policy.set_settings(at(130), taken_down(&settings, &[true, true]));
-    assert_eq!(told(&mut policy, at(130)), ["0 down", "1 down", "active none"]);
+    assert_eq!(told(&mut policy, at(130)), ["0 standby", "1 standby", "active none"]);
     policy.set_settings(at(140), taken_down(&settings, &[true, false]));
     assert_eq!(told(&mut policy, at(140)), ["1 distributing", "active 1", "notify 1"]);
 }

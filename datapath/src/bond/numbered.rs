@@ -152,7 +152,8 @@ impl Bond {
                 peer.encoding = settings.encoding;
                 peer.set_keyed(pool, now, settings.is_keyed);
                 for (index, member) in self.members.iter().enumerate() {
-                    peer.set_up(now, index, member.state().receives());
+                    peer.set_up(now, index, member.state() != MemberState::Down);
+                    peer.withhold(now, index, member.state() == MemberState::Standby);
                 }
                 self.peer = Some(Box::new(peer));
             }

@@ -104,6 +104,8 @@ pub(super) struct Line {
     /// The other end has said that it receives from it.
     pub(super) is_received: bool,
     pub(super) is_silent: bool,
+    /// It is up, and the other end is to send nothing there.
+    is_withheld: bool,
     back_at: Option<Instant>,
     /// The furthest number at the last look, and how many looks have found this member before it.
     target: u64,
@@ -139,6 +141,7 @@ impl Line {
         max_frame: 0,
         is_received: false,
         is_silent: false,
+        is_withheld: false,
         back_at: None,
         target: 0,
         missed: 0,
@@ -157,7 +160,7 @@ impl Line {
     };
 
     pub(super) fn is_live(&self) -> bool {
-        self.is_up && self.end == End::Peer && !self.is_silent
+        self.is_up && self.end == End::Peer && !self.is_silent && !self.is_withheld
     }
 }
 
@@ -345,6 +348,17 @@ impl Peer {
         }
         let is_live = line.is_live();
         self.order.set_live(now, MemberId(member as u8), is_live);
+        self.say(now);
+    }
+
+    /// The other end is to send nothing over a member, though that is up, or may again. It is told at
+    /// once; what is on its way there is taken.
+    pub fn withhold(&mut self, now: Instant, member: usize, is_withheld: bool) {
+        let Some(line) = self.lines.get_mut(member).filter(|line| line.is_withheld != is_withheld) else { return };
+        (line.is_withheld, line.missed) = (is_withheld, 0);
+        let (id, is_live) = (MemberId(member as u8), line.is_live());
+        self.order.set_live(now, id, is_live);
+        self.lines[member].target = self.order.passed(id);
         self.say(now);
     }
 

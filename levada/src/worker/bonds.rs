@@ -14,6 +14,7 @@ use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program};
 use datapath::service::ServiceId;
 use datapath::switch::MemberView;
 use datapath::units::{Instant, Rate};
+use datapath::wire::Mac;
 use std::ops::Range;
 
 /// Endpoints and services in a round of notices: some 20 us of the worker's time.
@@ -46,6 +47,8 @@ pub struct Bonded {
     /// In `802.3ad`: the states of members as they were last told, which follow no command, and
     /// whether a cable leads back.
     agreed: Option<Vec<(MemberState, bool)>>,
+    /// In `802.3ad`: the system at the other end of the member that began to carry frames last.
+    partner: Option<Mac>,
     /// With numbers: why frames have none, as it was last told.
     plain: Option<Option<Plain>>,
 }
@@ -57,6 +60,9 @@ pub enum BondNews {
     Command(Command),
     /// The other end of a member says that it is this very system.
     Looped(MemberId),
+    /// In `802.3ad`: a member carries frames to this system, and the one before did to another, which
+    /// is the first of the two.
+    Partner(MemberId, [Mac; 2]),
     /// Frames have numbers now, or have none.
     Plain(Option<Plain>),
     /// The link of a member has negotiated something else than before, or half duplex, or less than
@@ -164,6 +170,7 @@ impl Worker {
             members.push(member);
         }
         policy.set_settings(now, post.settings);
+        let partner = before.as_ref().and_then(|before| before.partner);
         let (announcing, asking, groups_at) =
             before.map_or((None, None, None), |before| (before.announcing, before.asking, before.groups_at));
         let agreed = states.into_iter().map(|state| (state, false)).collect();
@@ -177,6 +184,7 @@ impl Worker {
             asking,
             groups_at,
             agreed,
+            partner,
             plain,
         }));
     }
@@ -289,11 +297,17 @@ impl Worker {
     /// Says what LACP has made of members.
     fn tell_agreed(&mut self, index: usize) {
         let SwitchSlot { bond, switch, .. } = &mut self.switch_slots[index];
-        let Some(agreed) = bond.as_mut().and_then(|bond| bond.agreed.as_mut()) else { return };
+        let Some(Bonded { agreed: Some(agreed), partner, .. }) = bond.as_deref_mut() else { return };
         let (mut news, looped) = (Vec::new(), switch.looped_members());
         for (n, ((told, was_loop), view)) in (0..).map(MemberId).zip(agreed.iter_mut().zip(switch.members())) {
             if std::mem::replace(told, view.state) != view.state {
                 news.push(BondNews::Command(Command::State(n, view.state)));
+                let system = switch.lacp().nth(n.0.into()).map(|lacp| lacp.partner.system);
+                let is_known = |system: &Mac| view.state == MemberState::Distributing && system.0 != [0; 6];
+                if let Some(system) = system.filter(is_known) {
+                    let before = partner.replace(system).filter(|&before| before != system);
+                    news.extend(before.map(|before| BondNews::Partner(n, [before, system])));
+                }
             }
             let is_loop = looped & 1 << n.0 != 0;
             if std::mem::replace(was_loop, is_loop) != is_loop && is_loop {

@@ -65,6 +65,38 @@ fn members_that_come_and_go_leave_order_and_lose_nothing() {
     }
 }
 
+/// A member that one end puts on standby, and back: the other end sends nothing there, and both
+/// still know of each other, so that it is used again at once. Nothing is lost.
+#[test]
+fn a_member_on_standby_is_sent_nothing_and_comes_back_at_once() {
+    for side in 0..2 {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 2).agreed();
+        pair.wires[0][1].delay_ns = 300_000;
+        let sent = |pair: &Pair| {
+            let of = |switch: &Switch| switch.members().nth(1).expect("two members").counts.traffic.egress.segments;
+            [of(&pair.switches[0]), of(&pair.switches[1])]
+        };
+        for _ in 0..3 {
+            pair.send(1000, 10_000, 20 * MS);
+            pair.set(side, 1, MemberState::Standby);
+            pair.send(1000, 10_000, 5 * MS);
+            let before = sent(&pair);
+            pair.send(1000, 10_000, 5_000 * MS);
+            assert_eq!(sent(&pair), before, "side {side}");
+            let known = pair.switches.each_ref().map(|switch| switch.bond_peer().expect("a peer").members[1].0);
+            assert_eq!(known, [true; 2], "side {side}");
+            pair.set(side, 1, MemberState::Distributing);
+            pair.send(1000, 10_000, 20 * MS);
+            assert!(sent(&pair)[0] > before[0], "side {side}: it is used again");
+        }
+        pair.finish();
+        let disorder = pair.received.windows(2).filter(|two| two[1] < two[0]).count();
+        let twice = pair.received.len() as u64 + pair.lost() - pair.sent;
+        assert_eq!((pair.lost(), disorder, twice), (0, 0, 0), "side {side}");
+        pair.clear();
+    }
+}
+
 /// Another process goes on with members whose numbers are not their places, and gets the third
 /// back.
 #[test]
