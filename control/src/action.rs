@@ -2,10 +2,11 @@
 //! them.
 //!
 //! An action adds, sets or deletes one *thing*: the daemon's settings, a switch, its uplink, the
-//! uplink's bond or a member of that, a tenant, an endpoint, a service, its backend, a link, the cluster or a member of it. Its keys are
-//! those of the file (`docs/reference/configuration.md`), read by the same reader. [`apply`] does a
-//! list of actions to a configuration, all or none of them; [`between`] is the list that turns one
-//! configuration into another, so that a file is the list from nothing to what it says.
+//! uplink's bond or a member of that, a tenant, an endpoint, a service, its backend, a link, the
+//! cluster or a member of it. Its keys are those of the file (`docs/reference/configuration.md`),
+//! read by the same reader. [`apply`] does a list of actions to a configuration, all or none of
+//! them; [`between`] is the list that turns one configuration into another, so that a file is the
+//! list from nothing to what it says.
 //!
 //! ```
 //! use control::action::{Action, apply};

@@ -5,8 +5,8 @@
 //! `Documentation/networking/bonding.rst`. A link that comes up is used after `updelay`, one that
 //! goes down is given up after `downdelay`; both count anew at each change, and `updelay` is
 //! skipped while no member is up. In `802.3ad` a member that is used is one whose link is up: what
-//! it carries is LACP's to say (`datapath::bond::lacp`), and so it is where the operator has taken it
-//! down. In other modes such a member is on standby: what it has to send is sent by the others.
+//! it carries is LACP's to say (`datapath::bond::lacp`), and so it is where the operator has taken
+//! it down. In other modes such a member is on standby: what it has to send is sent by the others.
 
 use datapath::bond::number::Encoding;
 use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, Mode, Negotiated};
@@ -175,9 +175,9 @@ impl Policy {
         self.members.get(usize::from(member.0)).map(|member| member.since)
     }
 
-    /// The operator changed it. A member that he has taken down is given up at once, and one that he
-    /// has not any more is used as if its link came up now. A primary that is new, and up, becomes
-    /// the active member at once.
+    /// The operator changed it. A member that he has taken down is given up at once, and one that
+    /// he has not any more is used as if its link came up now. A primary that is new, and up,
+    /// becomes the active member at once.
     pub fn set_settings(&mut self, now: Instant, settings: Settings) {
         let is_new = settings.primary != self.settings.primary;
         self.settings = settings;
@@ -210,8 +210,8 @@ impl Policy {
         self.advance(now);
     }
 
-    /// A member's link, or what the operator wants of it, may be another. False where it stays used,
-    /// or not used.
+    /// A member's link, or what the operator wants of it, may be another. False where it stays
+    /// used, or not used.
     fn follow(&mut self, now: Instant, at: usize) -> bool {
         let none_is_up = !self.members.iter().any(|member| member.is_used);
         let (settings, is_down) = (&self.settings, self.settings.is_down(at));
@@ -228,7 +228,8 @@ impl Policy {
             false if is_down => 0,
             false => settings.downdelay_ns,
         };
-        // What has begun goes on: only a change begins anew, and what the operator wants is at once.
+        // What has begun goes on: only a change begins anew, and what the operator wants is at
+        // once.
         let turns = now.plus_ns(delay_ns);
         one.turns = Some(one.turns.map_or(turns, |begun| begun.min(turns)));
         true

@@ -69,8 +69,8 @@ pub enum Command {
     },
     /// Show what a running daemon has promised, carried and dropped
     Show(Show),
-    /// Add a switch, uplink, bond-member, tenant, endpoint, service, backend, link, cluster or member
-    /// to a running daemon
+    /// Add a switch, uplink, bond-member, tenant, endpoint, service, backend, link, cluster or
+    /// member to a running daemon
     ///
     /// Keys are those of the configuration file: levada add endpoint s1/red/red2 port=tap://red2
     /// guarantee="10 Mbit/s"

@@ -33,8 +33,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 const STEPS_MOST: usize = MOST_MEMBERS * 10;
 /// For so long after a takeover a member that comes up goes on where it was, in nanoseconds.
 const COMES_UP_NS: u64 = 2_000_000_000;
-/// A member that the operator takes down is received from for so long at most, in nanoseconds, while
-/// its partner says that it sends there still.
+/// A member that the operator takes down is received from for so long at most, in nanoseconds,
+/// while its partner says that it sends there still.
 const DRAIN_NS: u64 = 1_000_000_000;
 /// Most of a user's part of the key.
 pub const MOST_USER_KEY: u16 = 1023;

@@ -351,8 +351,8 @@ impl Peer {
         self.say(now);
     }
 
-    /// The other end is to send nothing over a member, though that is up, or may again. It is told at
-    /// once; what is on its way there is taken.
+    /// The other end is to send nothing over a member, though that is up, or may again. It is told
+    /// at once; what is on its way there is taken.
     pub fn withhold(&mut self, now: Instant, member: usize, is_withheld: bool) {
         let Some(line) = self.lines.get_mut(member).filter(|line| line.is_withheld != is_withheld) else { return };
         (line.is_withheld, line.missed) = (is_withheld, 0);

@@ -60,8 +60,8 @@ pub enum BondNews {
     Command(Command),
     /// The other end of a member says that it is this very system.
     Looped(MemberId),
-    /// In `802.3ad`: a member carries frames to this system, and the one before did to another, which
-    /// is the first of the two.
+    /// In `802.3ad`: a member carries frames to this system, and the one before did to another,
+    /// which is the first of the two.
     Partner(MemberId, [Mac; 2]),
     /// Frames have numbers now, or have none.
     Plain(Option<Plain>),

@@ -481,8 +481,8 @@ fn fewer_links_than_the_least_are_none() {
     assert_eq!(world.states[0], [Down, Down, Standby]);
 }
 
-/// A member that the operator takes out says so and is sent to no more at once. What its partner has
-/// on the way there is received; then the member is on standby, and its link stays up.
+/// A member that the operator takes out says so and is sent to no more at once. What its partner
+/// has on the way there is received; then the member is on standby, and its link stays up.
 #[test]
 fn a_member_that_is_taken_out_by_hand_leaves_after_what_is_on_its_way() {
     let mut world = up_in_time([settings(1), settings(2)]);
