@@ -194,7 +194,8 @@ fn bond_settings(bond: &config::Bond, daemon: &str, switch: &str) -> BondSetting
     for (n, (one, member)) in (0..).zip(lacp.members.iter_mut().zip(&bond.members)) {
         let [a, b, c, d, e, f] = own.0;
         let mac = member.device.mac.unwrap_or(Mac([a, b, c, d, e, f | n]));
-        *one = LacpMember { mac, priority: member.port_priority, is_down: member.is_down };
+        *one = LacpMember { mac, priority: member.port_priority };
+        lacp.down |= u16::from(member.is_down) << n;
     }
     BondSettings { lacp, ..bond.settings }
 }

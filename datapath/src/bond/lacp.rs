@@ -61,6 +61,9 @@ pub struct LacpSettings {
     pub is_coupled: bool,
     /// `lacp_strict`: without a partner no member carries frames; else one does, alone.
     pub is_strict: bool,
+    /// Members that the operator has taken down, a bit each: they are in no aggregator, and say so.
+    /// What still comes is received until the partner sends no more.
+    pub down: u16,
     /// By member.
     pub members: [LacpMember; MOST_MEMBERS],
 }
@@ -72,14 +75,11 @@ pub struct LacpMember {
     pub mac: Mac,
     /// Its priority.
     pub priority: u16,
-    /// The operator has taken it down: it is in no aggregator, and says so. What still comes is
-    /// received until the partner sends no more.
-    pub is_down: bool,
 }
 
 impl Default for LacpMember {
     fn default() -> Self {
-        LacpMember { mac: Mac([2, 0, 0, 0, 0, 0]), priority: 255, is_down: false }
+        LacpMember { mac: Mac([2, 0, 0, 0, 0, 0]), priority: 255 }
     }
 }
 
@@ -95,6 +95,7 @@ impl Default for LacpSettings {
             select: Select::default(),
             is_coupled: true,
             is_strict: false,
+            down: 0,
             members: [LacpMember::default(); MOST_MEMBERS],
         }
     }
@@ -288,8 +289,8 @@ impl Lacp {
     }
 
     fn run(&mut self, now: Instant) {
-        for (line, member) in self.members.iter_mut().zip(&self.settings.members) {
-            line.drain(now, member.is_down);
+        for (n, line) in self.members.iter_mut().enumerate() {
+            line.drain(now, self.settings.is_down(n));
         }
         for line in &mut self.members {
             line.port.run_receive(now);
@@ -461,6 +462,11 @@ impl Line {
 }
 
 impl LacpSettings {
+    /// Whether the operator has taken a member down.
+    fn is_down(&self, member: usize) -> bool {
+        self.down & 1 << member != 0
+    }
+
     /// What a port says of itself.
     fn actor(&self, member: usize, number: u16, rate: Rate, negotiated: Negotiated) -> Information {
         let may_aggregate = negotiated.duplex != Duplex::Half;

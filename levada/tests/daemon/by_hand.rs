@@ -126,9 +126,9 @@ fn the_active_member_is_changed_by_hand_and_nothing_is_lost() {
     order(&bed, &["set", "bond-member", "s1/up0", "admin=down"]);
     soon("the other is active", || bond(&one)["active"] == "up1" && state(&one, 0) == "standby");
     std::thread::sleep(Duration::from_millis(50));
-    bed.ip("wire", "link set a down").unwrap();
+    bed.ip("wire", "link set dev a down").unwrap();
     soon("it is down", || state(&one, 0) == "down");
-    bed.ip("wire", "link set a up").unwrap();
+    bed.ip("wire", "link set dev a up").unwrap();
     soon("its link is up", || state(&one, 0) == "standby");
     order(&bed, &["set", "bond-member", "s1/up0", "admin=up"]);
     soon("it is used again", || state(&one, 0) == "distributing");
@@ -178,16 +178,16 @@ fn the_active_member_is_changed_by_hand_and_nothing_is_lost() {
     assert!(shown.contains(address), "{shown}");
 
     // Alarms: nobody is up, which is over; and one does not stay so.
-    bed.ip("wire", "link set b down").unwrap();
+    bed.ip("wire", "link set dev b down").unwrap();
     let none = "s1/uplink: no member is up, so no frame is carried";
     soon("that nobody is up is in the log", || one.log().contains(none));
-    bed.ip("wire", "link set b up").unwrap();
+    bed.ip("wire", "link set dev b up").unwrap();
     soon("and that it is over", || one.log().contains("s1/uplink: frames are carried again"));
     for _ in 0..3 {
         soon("it is up", || state(&one, 1) == "distributing");
-        bed.ip("wire", "link set b down").unwrap();
+        bed.ip("wire", "link set dev b down").unwrap();
         soon("it is down", || state(&one, 1) == "down");
-        bed.ip("wire", "link set b up").unwrap();
+        bed.ip("wire", "link set dev b up").unwrap();
     }
     soon("that it flaps is in the log", || one.log().contains("s1/uplink/up1 flaps: it has failed 3 times"));
 }

@@ -62,7 +62,7 @@ impl Lacp {
             Receive::Defaulted => !self.settings.is_strict,
             Receive::Current => true,
         };
-        port.is_enabled && !self.settings.members[at].is_down && port.loop_until.is_none() && is_known
+        port.is_enabled && !self.settings.is_down(at) && port.loop_until.is_none() && is_known
     }
 
     fn ports(&self, group: Group) -> impl Iterator<Item = usize> + '_ {

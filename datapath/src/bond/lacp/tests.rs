@@ -487,7 +487,7 @@ fn fewer_links_than_the_least_are_none() {
 fn a_member_that_is_taken_out_by_hand_leaves_after_what_is_on_its_way() {
     let mut world = up_in_time([settings(1), settings(2)]);
     let mut out = settings(1);
-    out.members[0].is_down = true;
+    out.down = 1;
     world.change(0, out);
     world.look(0);
     assert_eq!(world.states[0], [Collecting, Distributing, Distributing], "not sent to, and received from");
@@ -510,7 +510,7 @@ fn a_member_that_is_taken_out_by_hand_does_not_wait_for_a_deaf_partner() {
     let mut world = up_in_time([settings(1), settings(2)]);
     world.cables[0].carries = false;
     let mut out = settings(1);
-    out.members[0].is_down = true;
+    out.down = 1;
     world.change(0, out);
     world.look(0);
     assert_eq!(world.states[0], [Collecting, Distributing, Distributing]);
