@@ -64,6 +64,7 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
             all.counter("levada_bond_member_wire_bytes", "Bytes on the wire.", &to, carried.wire_bytes);
         }
         all.counter("levada_bond_member_full", "Frames that it had no room for.", &to, member.full);
+        all.counter("levada_bond_member_marks", "Segments that it marked (ECN).", &to, member.marks);
         let Some(port) = &member.lacp else { continue };
         for (what, count) in [("received", port.received), ("sent", port.sent), ("bad", port.bad)] {
             let to = labels(&[&of[..], &[("what", what)]].concat());

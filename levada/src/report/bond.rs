@@ -167,6 +167,9 @@ pub struct MemberReport {
     pub received: CarriedReport,
     /// Frames that it had no room for.
     pub full: u64,
+    /// Segments that it marked (ECN), as they were to wait for long.
+    #[serde(default)]
+    pub marks: u64,
     /// Frames that it sent again, which had gone over a member that failed.
     pub replayed: u64,
     /// Wire bytes that wait for it.
@@ -221,6 +224,7 @@ pub fn report(
         sent: member.counts.traffic.egress.into(),
         received: member.counts.traffic.ingress.into(),
         full: member.counts.full,
+        marks: member.counts.marks,
         replayed: member.counts.replayed,
         waiting_bytes: member.counts.waiting_bytes,
     });

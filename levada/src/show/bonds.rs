@@ -42,7 +42,7 @@ pub fn text(reply: &BondsReply) -> String {
         }
         let head = [
             "  member", "port", "address", "state", "for", "rate", "link", "failures", "sent", "received", "waits",
-            "full",
+            "marked", "full",
         ];
         let mut rows = vec![head.map(str::to_owned)];
         for member in &bond.members {
@@ -58,6 +58,7 @@ pub fn text(reply: &BondsReply) -> String {
                 bytes(member.sent.wire_bytes),
                 bytes(member.received.wire_bytes),
                 bytes(member.waiting_bytes),
+                member.marks.to_string(),
                 member.full.to_string(),
             ]);
         }
