@@ -161,7 +161,7 @@ fn check_admin(findings: &mut Findings, bond: &Bond, place: &Place) {
     } else if up < usize::from(bond.settings.lacp.min_links) && bond.members.len() > up {
         findings.warning(
             place,
-            format!("{up} members are not down, fewer than min_links: no frame is carried"),
+            format!("members that are not down: {up}, fewer than min_links: no frame is carried"),
             "write admin = \"up\" at more, or lower min_links",
         );
     }
