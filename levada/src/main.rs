@@ -18,6 +18,7 @@ mod door;
 mod early;
 mod edit;
 mod ending;
+mod ends;
 mod front_ends;
 mod handler;
 mod handover;

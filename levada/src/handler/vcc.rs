@@ -2,7 +2,8 @@
 
 use super::{Fault, Handler, PATIENCE};
 use crate::api::VERSION;
-use crate::vcc::{VccReply, VccRequest, Wanted, of_switch};
+use crate::ends::Wanted;
+use crate::vcc::{VccReply, VccRequest, of_switch};
 use crate::worker::{ENDPOINT_CONNECTIONS, Request, VccPart, WANTED_CONNECTIONS};
 use std::sync::mpsc::sync_channel;
 
