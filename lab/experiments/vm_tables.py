@@ -51,9 +51,8 @@ FIRST_PORT = 5300
 #: Until all flows go, and for how long they are watched.
 LEAD_S = 4.0
 WINDOW_S = {False: 15.0, True: 8.0}
-#: Least part of its ideal share that a client may get, in percent. On a wire of 20 Mbit/s one frame
-#: of 1538 bytes is a tenth of what a client may be ahead in 8 s at 99.5 %.
-SHARE_PERCENT = 99.0
+#: Least part of its ideal share that a client may get, in percent, as in `lab/run fs-vde`.
+SHARE_PERCENT = 99.9
 
 
 @dataclass(frozen=True)
