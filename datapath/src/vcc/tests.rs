@@ -363,8 +363,8 @@ fn a_flood_of_strangers_leaves_the_guest_room_for_what_it_begins() {
     assert_eq!(rig.connection(CLIENT).wire, Wire::Accurate);
 }
 
-#[test]
-fn a_peer_whose_switch_forgot_the_connection_is_sent_nothing_that_is_capable() {
+/// An open connection that the server's switch has forgotten; its client's data, and the answer.
+fn forgotten() -> (Rig, Says, Says) {
     let mut rig = Rig::new([Mode::Dctcp; 2]);
     rig.open([100, 200], [false; 2]);
     let data = Says { seq: 101, ack: 201, flags: ACK, window: 502, payload: 100, ..Says::default() };
@@ -372,6 +372,12 @@ fn a_peer_whose_switch_forgot_the_connection_is_sent_nothing_that_is_capable() {
     let answer = Says { seq: 201, ack: 201, flags: ACK, window: 502, ..Says::default() };
     rig.pass(SERVER, &answer, false);
     rig.sides[SERVER] = Rig::new([Mode::Dctcp; 2]).sides.into_iter().next().unwrap();
+    (rig, data, answer)
+}
+
+#[test]
+fn a_peer_whose_switch_forgot_the_connection_is_sent_nothing_that_is_capable() {
+    let (mut rig, data, answer) = forgotten();
     for _ in 0..3 {
         assert_eq!(rig.send(CLIENT, &data).ecn, ecn::ECT0);
         rig.pass(SERVER, &answer, false);

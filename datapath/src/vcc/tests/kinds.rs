@@ -54,13 +54,7 @@ fn guests_and_peers_are_counted_once_by_what_they_say_in_the_handshake() {
 #[test]
 fn what_becomes_plain_after_it_was_translated_is_counted_and_nothing_else_is() {
     let lapsed = |rig: &Rig, side: usize| rig.sides[side].counters(ENDPOINT).unwrap().lapsed;
-    let mut rig = Rig::new([Mode::Dctcp; 2]);
-    rig.open([100, 200], [false; 2]);
-    let data = Says { seq: 101, ack: 201, flags: ACK, window: 502, payload: 100, ..Says::default() };
-    rig.pass(CLIENT, &data, false);
-    let answer = Says { seq: 201, ack: 201, flags: ACK, window: 502, ..Says::default() };
-    rig.pass(SERVER, &answer, false);
-    rig.sides[SERVER] = Rig::new([Mode::Dctcp; 2]).sides.into_iter().next().unwrap();
+    let (mut rig, _, answer) = forgotten();
     for count in [0, 0, 1, 1] {
         rig.pass(SERVER, &answer, false);
         assert_eq!(lapsed(&rig, CLIENT), count);
