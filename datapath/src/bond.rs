@@ -176,6 +176,9 @@ pub struct Bond {
     /// The longest frame that is to be sent with a number, in bytes; the tag that `max_frame`s do
     /// not count is the number's.
     longest: u32,
+    /// Members that numbered frames leave out, since nobody at their other ends has answered; a bit
+    /// each.
+    left_out: u16,
     /// Who may send, or how fast, is another than before.
     has_changed: bool,
     seed: u64,
@@ -250,6 +253,7 @@ impl Bond {
             due: Instant::ZERO,
             keepers: Keepers::default(),
             longest: 0,
+            left_out: 0,
             has_changed: false,
             seed,
         };
@@ -451,12 +455,19 @@ impl Bond {
     fn find_senders(&mut self, pool: &mut Pool, now: Instant) -> u32 {
         self.agree(now);
         let mut senders = Senders::default();
+        let mut left_out = 0;
         for (index, member) in self.members.iter().enumerate() {
-            if member.state() == MemberState::Distributing && self.is_known(index) {
+            if member.state() != MemberState::Distributing {
+                continue;
+            }
+            if self.is_known(index) {
                 senders.members[usize::from(senders.count)] = index as u8;
                 senders.count += 1;
+            } else if self.is_unanswered(index) {
+                left_out |= 1 << index;
             }
         }
+        self.left_out = left_out;
         let mut rates = senders.all().iter().map(|&index| self.members[usize::from(index)].rate());
         let first = rates.next();
         senders.are_alike = rates.all(|rate| Some(rate) == first);

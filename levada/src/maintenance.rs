@@ -320,6 +320,17 @@ impl Maintenance {
                 level = Level::Warning;
                 format!("{}/uplink: frames are not numbered: {}", plan.name, why.name())
             }
+            BondNews::LeftOut(member, true) => {
+                level = Level::Warning;
+                format!(
+                    "{}/uplink/{} carries no frames: no Levada bond answers there; look at the cable and at the other end, or let bridges between them carry numbers: order = \"switched\"",
+                    plan.name,
+                    name(member)
+                )
+            }
+            BondNews::LeftOut(member, false) => {
+                format!("{}/uplink/{} is left out no more", plan.name, name(member))
+            }
             BondNews::Negotiated(member, negotiated, wanted) => {
                 let speed = negotiated.speed().map_or("an unknown speed".to_owned(), show_rate);
                 let duplex = negotiated.duplex.name().unwrap_or("unknown");

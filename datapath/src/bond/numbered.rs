@@ -176,6 +176,17 @@ impl Bond {
         self.peer.as_ref().is_none_or(|peer| !peer.is_numbering() || peer.may_send(index))
     }
 
+    pub(super) fn is_unanswered(&self, index: usize) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.is_unanswered(index))
+    }
+
+    /// Members that numbered frames leave out, since nobody at their other ends has answered; a bit
+    /// each.
+    #[must_use]
+    pub fn left_out(&self) -> u16 {
+        self.left_out
+    }
+
     /// When another frame is taken; `None`: when the other end has said what it has received. Until
     /// then, frames that are to be numbered wait where their owners' shares are.
     #[inline]

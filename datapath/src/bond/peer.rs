@@ -2,10 +2,10 @@
 //! have numbers; then this numbers what is sent, says what was sent and received, and puts in order
 //! what comes.
 //!
-//! Frames get numbers when every member that may send is known: the other end has said that it
-//! receives there, or is known not to. A member behind which nobody answers keeps the whole bond
-//! plain, since what balances over it has no order. Until a member's other end is known, what comes
-//! with a number is dropped: in the network of a tenant it would be a tag.
+//! Frames get numbers as soon as the other end has said that it receives from a member, and go over
+//! such members only. One behind which nobody answers is left out: what went there would be lost,
+//! or out of order. Until a member's other end is known, what comes with a number is dropped: in
+//! the network of a tenant it would be a tag.
 //!
 //! A member on which the other's numbers have not come for [`SILENCE_NS`], while they came over
 //! others, is silent: the other end is told by the next hello, sends over it no more, and sends
@@ -178,8 +178,8 @@ pub enum Plain {
     NoPeer,
     /// Members lead to two bonds, or to this one.
     Miswired,
-    /// Behind a member somebody else is, or nobody is known yet.
-    Mixed,
+    /// The other end has not said yet that it receives from a member that may send.
+    NotReceived,
     /// Nobody answers, but somebody says hello under another secret, or with one where there is
     /// none here, or the other way round.
     Secret,
@@ -196,7 +196,7 @@ impl Plain {
         match self {
             Plain::NoPeer => "no Levada bond answers",
             Plain::Miswired => "members lead to different bonds",
-            Plain::Mixed => "a member's other end does not answer",
+            Plain::NotReceived => "the other end has not said yet from which members it receives",
             Plain::Secret => "the other end's hellos are refused: it has another secret, or only one end has one",
             Plain::NoSecret => "the secret is not known yet",
             Plain::TooLong => {
@@ -318,6 +318,11 @@ impl Peer {
         self.lines.get(member).is_some_and(|line| line.end == End::Peer && line.is_received)
     }
 
+    /// Whether nobody at a member's other end has answered in time.
+    pub fn is_unanswered(&self, member: usize) -> bool {
+        self.lines.get(member).is_some_and(|line| line.end == End::Other)
+    }
+
     /// Whether the peer is at a member's other end, and whether this receives from there.
     pub fn knows(&self, member: usize) -> (bool, bool) {
         self.lines.get(member).map_or((false, false), |line| (line.end == End::Peer, !line.is_silent))
@@ -422,9 +427,8 @@ impl Peer {
             return Some(Plain::Miswired);
         }
         let lines = || (0..).zip(&self.lines).filter(|(member, _)| sending & 1 << member != 0).map(|(_, line)| line);
-        if lines().any(|line| line.end == End::Other) || !lines().any(|line| line.end == End::Peer && line.is_received)
-        {
-            return nobody(Plain::Mixed);
+        if !lines().any(|line| line.end == End::Peer && line.is_received) {
+            return nobody(Plain::NotReceived);
         }
         let theirs = lines().filter(|line| line.max_frame > 0).map(|line| u32::from(line.max_frame)).min();
         (longest > room.min(theirs.unwrap_or(u32::MAX))).then_some(Plain::TooLong)

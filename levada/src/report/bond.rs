@@ -268,6 +268,7 @@ fn order(peer: &PeerView, settings: &BondSettings) -> OrderReport {
 /// What is known of a member's other end; `None` where it is as it should be.
 fn other_end(peer: &PeerView, member: usize) -> Option<&'static str> {
     match *peer.members.get(member)? {
+        (false, ..) if peer.plain.is_none() => Some("left out: no hello has come"),
         (false, ..) => Some("no hello has come"),
         (true, false, _) => Some("silent: nothing comes from the other end"),
         (true, true, false) => Some("the other end receives nothing"),

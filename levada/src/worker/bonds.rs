@@ -9,7 +9,7 @@ use super::{Backing, SwitchSlot, Task, Worker};
 use crate::announce;
 use control::bond::{Command, LinkState, Notices, Policy, Settings};
 use datapath::bond::hello::HelloKey;
-use datapath::bond::{Duplex, MemberId, MemberState, Mode, Negotiated, Plain};
+use datapath::bond::{Duplex, MOST_MEMBERS, MemberId, MemberState, Mode, Negotiated, Plain};
 use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program};
 use datapath::service::ServiceId;
 use datapath::switch::MemberView;
@@ -51,6 +51,8 @@ pub struct Bonded {
     partner: Option<Mac>,
     /// With numbers: why frames have none, as it was last told.
     plain: Option<Option<Plain>>,
+    /// With numbers: the members that they leave out, a bit each, as it was last told.
+    left_out: u16,
 }
 
 /// What is said of a bond.
@@ -65,6 +67,8 @@ pub enum BondNews {
     Partner(MemberId, [Mac; 2]),
     /// Frames have numbers now, or have none.
     Plain(Option<Plain>),
+    /// Numbered frames leave a member out, since nobody at its other end answers; or do so no more.
+    LeftOut(MemberId, bool),
     /// The link of a member has negotiated something else than before, or half duplex, or less than
     /// the member's rate; what it is configured for, where it carries less.
     Negotiated(MemberId, Negotiated, Option<Rate>),
@@ -175,7 +179,7 @@ impl Worker {
             before.map_or((None, None, None), |before| (before.announcing, before.asking, before.groups_at));
         let agreed = states.into_iter().map(|state| (state, false)).collect();
         let agreed = (policy.settings().mode == Mode::Lacp).then_some(agreed);
-        let plain = switch_slot.switch.bond_plain();
+        let (plain, left_out) = (switch_slot.switch.bond_plain(), switch_slot.switch.left_out_members());
         switch_slot.bond = Some(Box::new(Bonded {
             policy,
             members,
@@ -186,6 +190,7 @@ impl Worker {
             agreed,
             partner,
             plain,
+            left_out,
         }));
     }
 
@@ -283,14 +288,20 @@ impl Worker {
         let _ = self.tasks.try_send(Task::Bond { switch, news });
     }
 
-    /// Says whether frames have numbers.
+    /// Says whether frames have numbers, and over which members they do not go.
     fn tell_plain(&mut self, index: usize) {
         let SwitchSlot { bond: Some(bond), switch, .. } = &mut self.switch_slots[index] else { return };
-        let plain = switch.bond_plain();
-        if std::mem::replace(&mut bond.plain, plain) != plain
+        let (plain, left_out) = (switch.bond_plain(), switch.left_out_members());
+        let was_plain = std::mem::replace(&mut bond.plain, plain);
+        let was_left_out = std::mem::replace(&mut bond.left_out, left_out);
+        if was_plain != plain
             && let Some(plain) = plain
         {
             self.tell(index, BondNews::Plain(plain));
+        }
+        let changed = (0..MOST_MEMBERS as u8).filter(|n| (was_left_out ^ left_out) & 1 << n != 0);
+        for member in changed.map(MemberId) {
+            self.tell(index, BondNews::LeftOut(member, left_out & 1 << member.0 != 0));
         }
     }
 

@@ -419,6 +419,39 @@ fn copies_over_two_cables_are_taken_out() {
     soon("copies go by one member", || state(&one, 0) == "down");
 }
 
+/// A third cable is a member at one end only, at first: it carries nothing, and that is said.
+#[test]
+fn a_member_that_nobody_answers_is_left_out_until_somebody_does() {
+    let Some(_turn) = turn("a_member_that_nobody_answers_is_left_out_until_somebody_does") else { return };
+    let beds = hosts();
+    let far = beds[1].name("host");
+    beds[0].ip("host", &format!("link add up2 mtu 1504 type veth peer name up2 netns {far}")).unwrap();
+    beds.iter().for_each(|bed| bed.ip("host", "link set up2 up").map(drop).unwrap());
+    let one = beds[0].start(&text(1, "balance-rr"));
+    let two = beds[1].start(&text(2, "balance-rr"));
+    soon("both number their frames", || is_numbered(&one) && is_numbered(&two));
+    let _echo = beds[1].echo("red", TWO);
+    soon("frames pass", || beds[0].ask("red", TWO, 1) == 1);
+    let add = |bed: &Bed| {
+        let netns = format!("netns={}", bed.name("host"));
+        let line = ["add", "bond-member", "s1/up2", "port=packet://up2", &netns, "mtu=1504", "rate=200 Mbit/s"];
+        let output = bed.run(&line);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let sent = |daemon: &Daemon| bond(daemon)["members"][2]["sent"]["segments"].as_u64().unwrap_or(0);
+    add(&beds[0]);
+    soon("it is said", || one.log().contains("s1/uplink/up2 carries no frames: no Levada bond answers there"));
+    assert!(is_numbered(&one) && is_numbered(&two), "{}", bond(&one));
+    let shown = String::from_utf8(beds[0].run(&["show", "bonds"]).stdout).unwrap();
+    assert!(shown.contains("left out: no hello has come"), "{shown}");
+    let before = sent(&one);
+    assert_eq!(beds[0].ask("red", TWO, 50), 50);
+    assert_eq!(sent(&one), before, "{}", bond(&one));
+    add(&beds[1]);
+    soon("it is used", || one.log().contains("s1/uplink/up2 is left out no more"));
+    soon("it carries frames", || beds[0].ask("red", TWO, 3) == 3 && sent(&one) > before);
+}
+
 /// A link that has negotiated less than its member's rate is not sent more than it carries.
 #[test]
 fn a_link_that_is_slower_is_paced_at_its_speed() {

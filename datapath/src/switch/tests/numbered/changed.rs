@@ -97,6 +97,46 @@ fn a_member_on_standby_is_sent_nothing_and_comes_back_at_once() {
     }
 }
 
+/// A cable behind which nobody answers, though its link is up: at the start, and one that comes
+/// later. It is left out, in whichever direction nothing comes; nothing is lost, and frames have
+/// numbers all the time. Once there is an answer it is used.
+#[test]
+fn a_member_whose_other_end_does_not_answer_is_left_out() {
+    for mode in [Mode::BalanceRr, Mode::Broadcast] {
+        for (dead, is_late) in
+            [[true, true], [true, false], [false, true]].into_iter().flat_map(|d| [(d, false), (d, true)])
+        {
+            let what = format!("{mode:?}, dead {dead:?}, late {is_late}");
+            let mut pair = Pair::new(mode, &[GBIT; 3], 5);
+            (pair.wires[0][2].is_dead, pair.wires[1][2].is_dead) = (dead[0], dead[1]);
+            if is_late {
+                (0..2).for_each(|side| pair.set(side, 2, MemberState::Down));
+            }
+            let mut pair = pair.agreed();
+            (0..2).for_each(|side| pair.set(side, 2, MemberState::Distributing));
+            pair.send(1000, 20_000, 1_000 * MS);
+            pair.finish();
+            assert_eq!((pair.lost(), pair.received.len() as u64), (0, pair.sent), "{what}");
+            assert!(pair.received.is_sorted() && !pair.was_plain, "{what}");
+            let left_out = pair.switches.each_ref().map(|switch| switch.left_out_members());
+            // Who receives hellos knows that somebody is there, and who receives none that nobody is.
+            assert_eq!(left_out, [u16::from(dead[1]) << 2, u16::from(dead[0]) << 2], "{what}");
+
+            (pair.wires[0][2].is_dead, pair.wires[1][2].is_dead) = (false, false);
+            pair.run(1_500 * MS);
+            assert_eq!(pair.switches.each_ref().map(|switch| switch.left_out_members()), [0; 2], "{what}");
+            let sent = |pair: &Pair| pair.switches[0].members().nth(2).map(|view| view.counts.traffic.egress.segments);
+            let before = sent(&pair);
+            pair.send(1000, 20_000, 20 * MS);
+            assert!(sent(&pair) > before, "{what}: it is used");
+            pair.finish();
+            assert_eq!((pair.lost(), pair.received.len() as u64), (0, pair.sent), "{what}");
+            assert!(pair.received.is_sorted() && !pair.was_plain, "{what}");
+            pair.clear();
+        }
+    }
+}
+
 /// Another process goes on with members whose numbers are not their places, and gets the third
 /// back.
 #[test]
