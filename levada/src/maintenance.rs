@@ -16,7 +16,7 @@ use control::bond::Command;
 use control::names::show_mac;
 use control::plan::{Plan, SwitchPlan};
 use control::units::show_rate;
-use datapath::bond::MemberId;
+use datapath::bond::{MemberId, Plain};
 use datapath::offload::OffloadSupport;
 use datapath::program::{EndpointId, TenantId};
 use datapath::switch::Event;
@@ -288,7 +288,6 @@ impl Maintenance {
     fn bond(&mut self, switch: usize, news: BondNews) {
         let Some(plan) = self.plan.switches.get(switch as u32) else { return };
         let (now, of) = (Instant::now(), (switch as u32, plan));
-        // There are few of these, whatever happens.
         let (may_be_said, alarms) = match news {
             BondNews::Command(Command::State(member, state)) => self.alarms.state(now, of, member, state),
             BondNews::Partner(member, systems) => {
@@ -296,7 +295,8 @@ impl Maintenance {
             }
             _ => (true, Vec::new()),
         };
-        if may_be_said && may_say(&mut self.lines) {
+        // What happens again and again the log itself counts; none of what happens once is left out.
+        if may_be_said {
             self.say_of_bond(plan, news);
         }
         alarms.iter().for_each(|(level, text)| self.log.line(*level, text));
@@ -317,8 +317,24 @@ impl Maintenance {
             }
             BondNews::Plain(None) => format!("{}/uplink: frames are numbered", plan.name),
             BondNews::Plain(Some(why)) => {
-                level = Level::Warning;
+                // That is so for a moment whenever both ends meet.
+                if why != Plain::NotReceived {
+                    level = Level::Warning;
+                }
                 format!("{}/uplink: frames are not numbered: {}", plan.name, why.name())
+            }
+            BondNews::Churned(member, is_other, is_so) => {
+                let end = if is_other { "the other end" } else { "this end" };
+                if is_so {
+                    level = Level::Warning;
+                    format!(
+                        "{}/uplink/{}: {end} has been out of sync for a minute (churn); compare both ends' keys, speeds and modes: levada show bonds",
+                        plan.name,
+                        name(member)
+                    )
+                } else {
+                    format!("{}/uplink/{}: {end} churns no more", plan.name, name(member))
+                }
             }
             BondNews::LeftOut(member, true) => {
                 level = Level::Warning;

@@ -23,6 +23,13 @@ impl Bond {
         self.lacp.as_ref().map_or(0, |lacp| lacp.looped())
     }
 
+    /// Members of which this end, and of which the other end, has not come into sync in time, a bit
+    /// each; none in other modes.
+    #[must_use]
+    pub fn churned(&self) -> [u16; 2] {
+        self.lacp.as_ref().map_or([0; 2], |lacp| lacp.churned())
+    }
+
     /// Members, or what the protocol is told, are to be others. Called before members change.
     pub(super) fn change_lacp(&mut self, now: Instant, rates: &[Rate], was: &[Option<MemberId>]) {
         if self.settings.mode != Mode::Lacp {

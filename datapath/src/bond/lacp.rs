@@ -409,6 +409,17 @@ impl Lacp {
         self.members.iter().enumerate().map(bit).fold(0, |all, one| all | one)
     }
 
+    /// Members of which this end, and of which the other end, has not come into sync in time
+    /// (churn), a bit each.
+    #[must_use]
+    pub fn churned(&self) -> [u16; 2] {
+        let mask = |of: fn(&Port) -> Churn| {
+            let bit = |(n, line): (usize, &Line)| u16::from(of(&line.port) == Churn::Churned) << n;
+            self.members.iter().enumerate().map(bit).fold(0, |all, one| all | one)
+        };
+        [mask(|port| port.actor_churn), mask(|port| port.partner_churn)]
+    }
+
     /// Another process goes on for this one, or does so no more: one that leaves says nothing.
     pub fn set_leaving(&mut self, is_leaving: bool) {
         self.is_leaving = is_leaving;

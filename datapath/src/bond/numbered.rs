@@ -32,6 +32,9 @@ pub struct PeerView {
     pub plain: Option<Plain>,
     /// By member: whether the peer is there, is received from, and receives.
     pub members: [(bool, bool, bool); MOST_MEMBERS],
+    /// Members that numbered frames leave out, since nobody at their other ends has answered; a bit
+    /// each.
+    pub left_out: u16,
     /// What putting in order has counted.
     pub order: OrderStats,
     /// Hellos that were not under the secret, or that answered no challenge.
@@ -48,7 +51,8 @@ impl Bond {
             (is_there, is_heard, peer.may_send(n))
         };
         let (plain, order, refused) = (peer.plain(), peer.order.stats(), peer.refused);
-        Some(PeerView { plain, members: std::array::from_fn(member), order, refused })
+        let (members, left_out) = (std::array::from_fn(member), self.left_out);
+        Some(PeerView { plain, members, left_out, order, refused })
     }
 
     /// Why frames have no numbers, `Some(None)` where they have; `None` where the other end is not

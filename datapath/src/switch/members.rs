@@ -74,6 +74,12 @@ impl Switch {
         self.bond.as_ref().map_or(0, |bond| bond.looped())
     }
 
+    /// Members of which this end, and of which the other end, is out of sync, as [`Bond::churned`].
+    #[must_use]
+    pub fn churned_members(&self) -> [u16; 2] {
+        self.bond.as_ref().map_or([0; 2], |bond| bond.churned())
+    }
+
     /// What LACP knows of each member; none where the mode is another.
     pub fn lacp(&self) -> impl Iterator<Item = LacpView> + '_ {
         self.bond.iter().flat_map(|bond| bond.lacp())

@@ -39,6 +39,16 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
             let to = labels(&[&of[..], &[("state", state)]].concat());
             all.gauge("levada_bond_member_state", "What it is used for.", &to, is_so);
         }
+        for (name, help, is_so) in [
+            ("levada_bond_member_admin_up", "0 while somebody has taken it out by hand.", member.admin == "up"),
+            (
+                "levada_bond_member_left_out",
+                "Whether numbered frames leave it out, since nobody at its other end answers.",
+                member.left_out,
+            ),
+        ] {
+            all.gauge(name, help, &to, u8::from(is_so));
+        }
         for (name, help, bps) in [
             ("levada_bond_member_rate_bytes_per_second", "What it is paced at.", member.rate_bps),
             ("levada_bond_member_configured_bytes_per_second", "What it is configured for.", member.configured_bps),

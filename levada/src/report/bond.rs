@@ -156,6 +156,9 @@ pub struct MemberReport {
     /// Where frames have numbers: what is known of its other end, where it is not used as it might.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
+    /// Whether numbered frames leave it out, since nobody at its other end has answered.
+    #[serde(default)]
+    pub left_out: bool,
     /// What both ends of it say in `802.3ad`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacp: Option<PortReport>,
@@ -219,6 +222,7 @@ pub fn report(
         speed_bps: member.negotiated.speed().map(|speed| speed.0),
         duplex: member.negotiated.duplex.name().map(str::to_owned),
         peer: numbers.bond_peer.as_ref().and_then(|peer| other_end(peer, n)).map(str::to_owned),
+        left_out: numbers.bond_peer.as_ref().is_some_and(|peer| peer.left_out & 1 << n != 0),
         lacp: numbers.lacp.get(n).map(|view| lacp::port(view, member.state, &settings.lacp)),
         failures: member.counts.failures,
         sent: member.counts.traffic.egress.into(),
@@ -268,7 +272,7 @@ fn order(peer: &PeerView, settings: &BondSettings) -> OrderReport {
 /// What is known of a member's other end; `None` where it is as it should be.
 fn other_end(peer: &PeerView, member: usize) -> Option<&'static str> {
     match *peer.members.get(member)? {
-        (false, ..) if peer.plain.is_none() => Some("left out: no hello has come"),
+        (false, ..) if peer.left_out & 1 << member != 0 => Some("left out: no hello has come"),
         (false, ..) => Some("no hello has come"),
         (true, false, _) => Some("silent: nothing comes from the other end"),
         (true, true, false) => Some("the other end receives nothing"),

@@ -47,6 +47,9 @@ pub struct Bonded {
     /// In `802.3ad`: the states of members as they were last told, which follow no command, and
     /// whether a cable leads back.
     agreed: Option<Vec<(MemberState, bool)>>,
+    /// In `802.3ad`: members of which this end, and the other, has not come into sync in time, a
+    /// bit each, as it was last told.
+    churned: [u16; 2],
     /// In `802.3ad`: the system at the other end of the member that began to carry frames last.
     partner: Option<Mac>,
     /// With numbers: why frames have none, as it was last told.
@@ -62,6 +65,9 @@ pub enum BondNews {
     Command(Command),
     /// The other end of a member says that it is this very system.
     Looped(MemberId),
+    /// In `802.3ad`: this end of a member, or with `true` in the middle the other end, has not come
+    /// into sync in time; or has, with `false` at the end.
+    Churned(MemberId, bool, bool),
     /// In `802.3ad`: a member carries frames to this system, and the one before did to another,
     /// which is the first of the two.
     Partner(MemberId, [Mac; 2]),
@@ -136,6 +142,12 @@ impl Bonded {
     }
 }
 
+/// Members whose bits differ, each with what it is now.
+fn changed(was: u16, is: u16) -> impl Iterator<Item = (MemberId, bool)> {
+    let members = (0..MOST_MEMBERS as u8).filter(move |n| (was ^ is) & 1 << n != 0);
+    members.map(move |n| (MemberId(n), is & 1 << n != 0))
+}
+
 impl Worker {
     /// Gives a switch's bond its policy, or another, or takes it away. What is known of links stays
     /// known.
@@ -180,6 +192,7 @@ impl Worker {
         let agreed = states.into_iter().map(|state| (state, false)).collect();
         let agreed = (policy.settings().mode == Mode::Lacp).then_some(agreed);
         let (plain, left_out) = (switch_slot.switch.bond_plain(), switch_slot.switch.left_out_members());
+        let churned = switch_slot.switch.churned_members();
         switch_slot.bond = Some(Box::new(Bonded {
             policy,
             members,
@@ -188,6 +201,7 @@ impl Worker {
             asking,
             groups_at,
             agreed,
+            churned,
             partner,
             plain,
             left_out,
@@ -299,17 +313,20 @@ impl Worker {
         {
             self.tell(index, BondNews::Plain(plain));
         }
-        let changed = (0..MOST_MEMBERS as u8).filter(|n| (was_left_out ^ left_out) & 1 << n != 0);
-        for member in changed.map(MemberId) {
-            self.tell(index, BondNews::LeftOut(member, left_out & 1 << member.0 != 0));
+        for (member, is_so) in changed(was_left_out, left_out) {
+            self.tell(index, BondNews::LeftOut(member, is_so));
         }
     }
 
     /// Says what LACP has made of members.
     fn tell_agreed(&mut self, index: usize) {
         let SwitchSlot { bond, switch, .. } = &mut self.switch_slots[index];
-        let Some(Bonded { agreed: Some(agreed), partner, .. }) = bond.as_deref_mut() else { return };
+        let Some(Bonded { agreed: Some(agreed), churned, partner, .. }) = bond.as_deref_mut() else { return };
         let (mut news, looped) = (Vec::new(), switch.looped_members());
+        let was_churned = std::mem::replace(churned, switch.churned_members());
+        for (is_other, (was, is)) in [false, true].into_iter().zip(was_churned.into_iter().zip(*churned)) {
+            news.extend(changed(was, is).map(|(member, is_so)| BondNews::Churned(member, is_other, is_so)));
+        }
         for (n, ((told, was_loop), view)) in (0..).map(MemberId).zip(agreed.iter_mut().zip(switch.members())) {
             if std::mem::replace(told, view.state) != view.state {
                 news.push(BondNews::Command(Command::State(n, view.state)));

@@ -3,7 +3,9 @@
 
 use crate::cables::{Taps, set_link};
 use crate::management::{described, say};
+use crate::restart::Transfer;
 use crate::testbed::{Bed, Daemon, soon, turn, waited};
+use crate::vcc::{marks_seen, shown};
 use datapath::frame::{Pool, PoolLimits};
 use ports::Port as _;
 use ports::packet::{Packet, PacketOptions};
@@ -212,6 +214,41 @@ fn tunnels_over_two_cables_keep_order_and_survive_a_cable_and_a_process() {
         let drops = daemon.show()["switches"][0]["uplink"]["drops"].clone();
         assert!(drops["unknown-vtep"].is_null() && drops["bad-vni"].is_null(), "{drops}");
     }
+}
+
+/// Guests without ECN, in a tunnel over both cables: the uplink's queue marks, members bring frames
+/// in any order, and neither guest sees a mark.
+#[test]
+fn old_guests_speak_accecn_in_a_tunnel_over_two_cables() {
+    let Some(_turn) = turn("old_guests_speak_accecn_in_a_tunnel_over_two_cables") else { return };
+    let beds = hosts();
+    for bed in &beds {
+        bed.space("red").run(|| std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "0")).unwrap().unwrap();
+    }
+    let with_vcc = |number| {
+        let text = tunnelled(number, "balance-rr").replace("vni = 5001", "vni = 5001\nvcc = \"dctcp\"");
+        text.replace("200 Mbit/s", "25 Mbit/s")
+    };
+    let (one, two) = (beds[0].start(&with_vcc(1)), beds[1].start(&with_vcc(2)));
+    soon("both number their frames", || is_numbered(&one) && is_numbered(&two));
+    let transfer = Transfer::over((&beds[0], "red"), (&beds[1], "red"), TWO);
+    let [first, second] = [(&one, 1), (&two, 2)].map(|(daemon, n)| move || shown(daemon, &format!("s1/red/red{n}")));
+    let count = |endpoint: &Value, key: &str| endpoint[key].as_u64().unwrap();
+    soon("marks are hidden from one guest and told to the other's host", || {
+        let first = first();
+        count(&second(), "hidden_marks") > 0 && count(&first, "marked_bytes") > 0 && count(&first, "lowered") > 0
+    });
+    for endpoint in [first(), second()] {
+        assert_eq!((&endpoint["translated"], &endpoint["lapsed"]), (&1.into(), &0.into()), "{endpoint}");
+        assert_eq!(endpoint["connections"][0]["wire"], "accecn", "{endpoint}");
+    }
+    transfer.goes_on();
+    transfer.end();
+    let (order, members) = (bond(&two)["order"].clone(), bond(&one)["members"].clone());
+    assert!(order["numbered"] == true && order["late"] == 0, "{order}");
+    let sent = [0, 1].map(|member| members[member]["sent"]["segments"].as_u64().unwrap());
+    assert!(sent[0].min(sent[1]) * 2 > sent[0].max(sent[1]), "both carry: {members}");
+    assert_eq!(beds.each_ref().map(|bed| marks_seen(bed, "red")), [0, 0]);
 }
 
 /// Two hosts with a bridge of Linux on each of two ways between them, which forwards no reserved
@@ -444,6 +481,8 @@ fn a_member_that_nobody_answers_is_left_out_until_somebody_does() {
     assert!(is_numbered(&one) && is_numbered(&two), "{}", bond(&one));
     let shown = String::from_utf8(beds[0].run(&["show", "bonds"]).stdout).unwrap();
     assert!(shown.contains("left out: no hello has come"), "{shown}");
+    let metrics = say(&beds[0], "GET /v1/metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+    assert!(metrics.contains("levada_bond_member_left_out{switch=\"s1\",member=\"up2\"} 1"), "{metrics}");
     let before = sent(&one);
     assert_eq!(beds[0].ask("red", TWO, 50), 50);
     assert_eq!(sent(&one), before, "{}", bond(&one));

@@ -535,6 +535,7 @@ fn who_never_comes_into_sync_churns() {
     let view = world.view((2, 0));
     assert_eq!((view.partner_churn, view.counts.partner_churned), (Churn::Churned, 1));
     assert_eq!(world.view((0, 0)).actor_churn, Churn::None);
+    assert_eq!([0, 2].map(|end| world.ends[end].churned()), [[1 << 1, 0], [0, 1]]);
 }
 
 #[test]

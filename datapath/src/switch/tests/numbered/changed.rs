@@ -119,7 +119,7 @@ fn a_member_whose_other_end_does_not_answer_is_left_out() {
             assert_eq!((pair.lost(), pair.received.len() as u64), (0, pair.sent), "{what}");
             assert!(pair.received.is_sorted() && !pair.was_plain, "{what}");
             let left_out = pair.switches.each_ref().map(|switch| switch.left_out_members());
-            // Who receives hellos knows that somebody is there, and who receives none that nobody is.
+            // Who receives hellos there knows of the peer, and who receives none leaves it out.
             assert_eq!(left_out, [u16::from(dead[1]) << 2, u16::from(dead[0]) << 2], "{what}");
 
             (pair.wires[0][2].is_dead, pair.wires[1][2].is_dead) = (false, false);
