@@ -5,8 +5,7 @@ thousand datagrams a second. Then the link that carries most of them fails. What
 that never came, those that came twice, and the longest time until one or a later one had come. In
 modes without numbers what is on the failed link is lost, as with any bond; with numbers nothing is.
 A link that is silent takes no carrier away: only hosts that number their frames notice, so it is
-played in these modes. (LACP notices too, after seconds: `lab/run lacp-vm`. `802.3ad` is not played
-here: the bridges that hold the links' rates keep LACPDUs, as a bridge must.)
+played in these modes. (LACP notices too, after seconds: `lab/run lacp-vm`.)
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ PLAYED = (
     ("broadcast", (PULLED, SILENT, FLAPPING)),
     ("active-backup", (PULLED,)),
     ("balance-xor", (PULLED,)),
+    ("802.3ad", (PULLED,)),
 )
 
 

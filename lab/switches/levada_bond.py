@@ -5,10 +5,10 @@ rate and drop what their queues cannot hold, as in `lab.switches.levada_cluster`
 sets the far port down, so that the host's interface loses its carrier. With one link the uplink is
 that link's port and no bond: the baseline.
 
-The bridges stand for cables: they forward the address of the bonds' hellos, and their ports take
-two tags. Cables that lose frames do so at random, by a program of some instructions where frames
-come into the fabric (tc-bpf(8), clsact); the hosts then hand over the wire's frames, so that what
-is lost is one of these and not an offloaded chunk.
+The bridges stand for cables: they forward the addresses of the bonds' hellos and of LACP, and their
+ports take two tags. Cables that lose frames do so at random, by a program of some instructions
+where frames come into the fabric (tc-bpf(8), clsact); the hosts then hand over the wire's frames,
+so that what is lost is one of these and not an offloaded chunk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from lab.topology import Host, Topology
 TAG_BYTES = 4
 #: What a bridge forwards of the reserved addresses 01-80-C2-00-00-00 to -0F, a bit each: -0E.
 HELLO_MASK = 1 << 0xE
-
+#: The same of a port, which alone may be told to forward LACPDUs: -02.
+LACP_MASK = 1 << 0x2
 
 #: Of the offset from which a classic program reads what is no byte of the frame, the one that is a
 #: random number (SKF_AD_OFF + SKF_AD_RANDOM of linux/filter.h).
@@ -155,6 +156,7 @@ def cable(
             port = _port(name, link)
             veth(space, f"up{link}", fabric, port, mtu)
             fabric.ip(f"link set {port} master br{link}")
+            fabric.ip(f"link set {port} type bridge_slave group_fwd_mask {LACP_MASK}")
             hold_rate(fabric, port, rate, queue_bytes)
     return fabric
 

@@ -17,12 +17,12 @@ def faults(lost: int, twice: int, wait_ms: float) -> list[Fault]:
 
 def test_with_numbers_nothing_is_lost_and_nowhere_anything_twice() -> None:
     good = claims(faults(0, 0, 4.0))
-    assert len(good) == 19 and all(claim.holds for claim in good)
+    assert len(good) == 21 and all(claim.holds for claim in good)
     assert [claim.holds for claim in claims(faults(1, 0, 4.0))].count(False) == 6
-    assert [claim.holds for claim in claims(faults(0, 1, 4.0))].count(False) == 8
+    assert [claim.holds for claim in claims(faults(0, 1, 4.0))].count(False) == 9
     # Over 20 ms all bounds are broken; that of a silent link is the longest.
-    assert [claim.holds for claim in claims(faults(0, 0, 19.0))].count(False) == 4
-    assert [claim.holds for claim in claims(faults(0, 0, 21.0))].count(False) == 5
+    assert [claim.holds for claim in claims(faults(0, 0, 19.0))].count(False) == 5
+    assert [claim.holds for claim in claims(faults(0, 0, 21.0))].count(False) == 6
     assert "balance-xor" in faults_table(faults(0, 0, 4.0))
 
 
