@@ -80,8 +80,22 @@ pub struct EndpointReport {
     /// What does not fit the mode, in words.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// Of the connections below whose window the switch lowers; `null` where it lowers none.
+    #[serde(default)]
+    pub engaged: Option<EngagedReport>,
     /// The open connections used last, at most 64; of those that were asked for, at most 1000.
     pub connections: Vec<ConnectionReport>,
+}
+
+/// What connections have whose window the switch lowers.
+#[derive(Serialize, Deserialize, JsonSchema, PartialEq, Debug)]
+pub struct EngagedReport {
+    /// How many they are.
+    pub connections: u32,
+    /// Median and 99th percentile of the windows, in bytes.
+    pub window_bytes: [u32; 2],
+    /// The same of the estimated marked fraction, in millionths.
+    pub marked_ppm: [u32; 2],
 }
 
 /// One connection.
@@ -121,6 +135,8 @@ pub fn of_switch(plan: &SwitchPlan, part: &VccPart) -> Vec<EndpointReport> {
         let counters = &told.counters;
         let untouched = Why::ALL.iter().map(|&why| (why.name().to_owned(), counters.untouched[why as usize]));
         let [translated, native, plain] = counters.opened;
+        let of = |(key, connection): &(Key, Connection)| connection_report(key, connection);
+        let connections: Vec<_> = told.connections.iter().map(of).collect();
         Some(EndpointReport {
             path: format!("{}/{tenant}/{}", plan.name, plan.endpoints[told.endpoint.0 as usize]),
             mode: told.mode.name().into(),
@@ -142,7 +158,8 @@ pub fn of_switch(plan: &SwitchPlan, part: &VccPart) -> Vec<EndpointReport> {
             guests: kinds(counters.guests),
             peers: kinds(counters.peers),
             warnings: warning(told.mode, counters).into_iter().collect(),
-            connections: told.connections.iter().map(|(key, connection)| connection_report(key, connection)).collect(),
+            engaged: engaged(&connections),
+            connections,
         })
     };
     part.endpoints.iter().filter_map(report).collect()
@@ -169,6 +186,21 @@ fn warning(mode: Mode, counters: &Counters) -> Option<String> {
         )),
         _ => None,
     }
+}
+
+/// Of those whose window is lowered.
+fn engaged(connections: &[ConnectionReport]) -> Option<EngagedReport> {
+    let lowered = || connections.iter().filter(|connection| connection.window_bytes.is_some());
+    let mut windows: Vec<u32> = lowered().filter_map(|connection| connection.window_bytes).collect();
+    let mut marked: Vec<u32> = lowered().map(|connection| connection.marked_ppm).collect();
+    let both = |values: &mut Vec<u32>| {
+        values.sort_unstable();
+        // The nearest rank.
+        let at = |percent: usize| values.get((values.len() * percent).div_ceil(100).checked_sub(1)?).copied();
+        Some([at(50)?, at(99)?])
+    };
+    let (window_bytes, marked_ppm) = (both(&mut windows)?, both(&mut marked)?);
+    Some(EngagedReport { connections: windows.len() as u32, window_bytes, marked_ppm })
 }
 
 fn connection_report(key: &Key, connection: &Connection) -> ConnectionReport {
@@ -251,6 +283,15 @@ pub fn text(reply: &VccReply) -> String {
         let untouched: Vec<String> = endpoint.untouched.iter().map(|(why, count)| format!("{why} {count}")).collect();
         if !untouched.is_empty() {
             let _ = writeln!(out, "  untouched: {}", untouched.join(", "));
+        }
+        if let Some(engaged) = endpoint.engaged.as_ref().filter(|engaged| engaged.connections > 1) {
+            let EngagedReport { connections, window_bytes: [window, most_window], marked_ppm } = engaged;
+            let [marked, most_marked] = marked_ppm.map(|ppm| f64::from(ppm) / 1e4);
+            let _ = writeln!(
+                out,
+                "  of {connections} with a window of the switch: median {window}, p99 {most_window} bytes; \
+                 {marked:.1}, {most_marked:.1} % marked"
+            );
         }
         for connection in &endpoint.connections {
             let window = match connection.window_bytes {
@@ -341,6 +382,38 @@ mod tests {
             assert_eq!(of(mode, counts).0, 0, "{mode:?}");
         }
         assert_eq!(of(Mode::EchoPublished, [[0, 1, 0], [0; 3]]).0, 1);
+    }
+
+    #[test]
+    fn windows_and_marks_of_many_connections_are_told_by_median_and_p99() {
+        let plan = control::load(FILE).plan.unwrap();
+        let one = |n: u16| {
+            let mut connection = Connection::new(&Options::default());
+            let n = u32::from(n);
+            (connection.treatment, connection.window, connection.alpha) = (Treatment::Translated, 1000 * n, n);
+            // One in two is as its guest has it.
+            connection.set(bit::ENGAGED, n.is_multiple_of(2));
+            let ends = [format!("10.0.0.1:{n}"), "10.0.0.2:80".to_owned()].map(|end| end.parse().unwrap());
+            (Key { endpoint: EndpointId(0), flow: FlowKey::of_tcp(ends).unwrap() }, connection)
+        };
+        let of = |count: u16| {
+            let connections = (1..=count).rev().map(one).collect();
+            let (endpoint, mode, counters) = (EndpointId(0), Mode::Dctcp, Counters::default());
+            let told = EndpointVcc { endpoint, mode, counters, open: 0, half_open: 0, connections };
+            let part = VccPart { endpoints: vec![told], next: None };
+            let reply = VccReply { version: 1, endpoints: of_switch(&plan.switches[0], &part) };
+            (reply.endpoints[0].engaged.as_ref().map(|e| (e.connections, e.window_bytes)), text(&reply))
+        };
+        assert_eq!(of(1).0, None, "none is engaged");
+        assert_eq!(of(3).0, Some((1, [2000, 2000])));
+        assert_eq!(of(400).0, Some((200, [200_000, 396_000])));
+        let said = of(400).1;
+        // 200 and 396 of 65536.
+        assert!(
+            said.contains("  of 200 with a window of the switch: median 200000, p99 396000 bytes; 0.3, 0.6 % marked\n"),
+            "{said}"
+        );
+        assert!(!of(3).1.contains("median"), "one says it itself");
     }
 
     #[test]
