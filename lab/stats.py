@@ -8,6 +8,7 @@ table has to be believed and no large library is needed.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,6 +91,7 @@ def quantile(counts: Sequence[tuple[int, int]], part: float) -> float:
     return 0.0
 
 
+@functools.cache
 def student_t_quantile(p: float, freedom: int) -> float:
     """t with P(T <= t) = p for p in (0.5, 1), by bisection to double precision."""
     if not 0.5 < p < 1:
