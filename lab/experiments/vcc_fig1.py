@@ -22,7 +22,6 @@ where it was.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -35,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import machine, plot, vcc_live
-from lab.kept import Kept
+from lab.kept import Kept, digest
 from lab.net import Failed, Lab
 from lab.programs import simulator
 from lab.report import Claim, Report
@@ -222,11 +221,7 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any
         for guests in plan.guests
     ]
     program = simulator()
-    made_of = hashlib.sha256(Path(program).read_bytes())
-    for text in texts.values():
-        made_of.update(text.encode())
-    kept = Kept(out / "cells.jsonl", made_of.hexdigest())
-    missing = [key for key in keys if key not in kept.results]
+    kept = Kept(out / "cells.jsonl", digest(Path(program), texts))
 
     def play(key: Key) -> None:
         name, queue, guests, pairs, seed = key
@@ -243,7 +238,7 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any
 
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
-        for _ in pool.map(play, missing):
+        for _ in pool.map(play, kept.missing(keys)):
             pass
     finally:
         pool.shutdown(cancel_futures=True)

@@ -1,10 +1,43 @@
-"""Results that are kept are those of the same program, whole, and under their keys."""
+"""Results that are kept are those of the same program, whole, and under their keys; a run that was
+interrupted plays the rest and nothing else."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from lab.kept import Kept
+import pytest
+
+from lab.cell import ATTEMPTS
+from lab.kept import Kept, Key, digest
+
+KEYS: list[Key] = [("p2c", rate, n) for rate in (90, 500) for n in (0, 1)]
+
+
+class Played:
+    """Plays a key, and says which, and where; one with the number `stops` is interrupted."""
+
+    def __init__(self, stops: int | None = None) -> None:
+        self.keys: list[Key] = []
+        self.starts = 0
+        self._stops = stops
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        self.starts += 1
+        yield "switch"
+
+    def play(self, place: str, key: Key) -> dict[str, object]:
+        assert place == "switch"
+        if len(self.keys) == self._stops:
+            raise KeyboardInterrupt
+        self.keys.append(key)
+        return {"key": key, "turn": len(self.keys)}
+
+    def fill(self, kept: Kept) -> list[dict[str, object]]:
+        """All of `KEYS`."""
+        return kept.fill(KEYS, self.running, self.play)
 
 
 def test_what_was_kept_is_there_again_for_the_same_program_only(tmp_path: Path) -> None:
@@ -22,8 +55,98 @@ def test_what_was_kept_is_there_again_for_the_same_program_only(tmp_path: Path) 
 def test_a_line_that_was_not_written_whole_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     Kept(path, "a").add(("one",), 1)
-    path.write_text(path.read_text() + '{"made_of": "a", "key": ["two"], "res\n[]\n{}\n')
+    path.write_text(path.read_text() + '[]\n{}\n{"made_of": "a", "key": ["two"], "res')
     again = Kept(path, "a")
     assert again.results == {("one",): 1}
     again.add(("two",), 2)
     assert Kept(path, "a").results == {("one",): 1, ("two",): 2}
+
+
+@pytest.mark.parametrize("stops", range(len(KEYS)))
+def test_a_run_that_was_interrupted_plays_the_rest(tmp_path: Path, stops: int) -> None:
+    path = tmp_path / "results.jsonl"
+    first, rest = Played(stops), Played()
+    with pytest.raises(KeyboardInterrupt):
+        first.fill(Kept(path, "a"))
+    results = rest.fill(Kept(path, "a"))
+    assert (first.keys, rest.keys) == (KEYS[:stops], KEYS[stops:])
+    # In the order of the keys, and as JSON has it, whoever has played it.
+    assert [result["key"] for result in results] == [list(key) for key in KEYS]
+
+
+def test_where_nothing_is_missing_nothing_is_started(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    first, again, other = Played(), Played(), Played()
+    results = first.fill(Kept(path, "a"))
+    assert again.fill(Kept(path, "a")) == results
+    assert (first.starts, again.starts, again.keys) == (1, 0, [])
+    other.fill(Kept(path, "b"))
+    assert other.keys == KEYS
+
+
+def test_a_run_after_one_that_ended_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    whole, unended = Kept(path, "a"), Kept(path, "b")
+    Played().fill(whole)
+    Played().fill(whole.part("peers", {"rounds": 3}))
+    Played().fill(unended)
+    whole.end()
+    again = Kept(path, "a")
+    assert again.missing(KEYS) == KEYS
+    assert again.part("peers", {"rounds": 3}).missing(KEYS) == KEYS
+    assert Kept(path, "b").missing(KEYS) == []
+    # What it has measured itself is kept as before.
+    again.add(KEYS[1], 1)
+    assert Kept(path, "a").results == {KEYS[1]: 1}
+
+
+def test_parts_are_kept_apart_and_depend_on_their_parameters(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    whole = Kept(path, "a")
+    whole.part("peers", {"rounds": 3}).add((0,), "of peers")
+    whole.part("kernel", {"rounds": 3}).add((0,), "of kernel")
+    again = Kept(path, "a")
+    assert again.results == {}
+    assert again.part("peers", {"rounds": 3}).results == {(0,): "of peers"}
+    assert again.part("kernel", {"rounds": 3}).results == {(0,): "of kernel"}
+    assert again.part("kernel", {"rounds": 5}).results == {}
+    assert Kept(path, "b").part("peers", {"rounds": 3}).results == {}
+
+
+def test_what_says_nothing_is_played_again_a_bounded_number_of_times(tmp_path: Path) -> None:
+    def kept() -> Kept:
+        return Kept(tmp_path / "results.jsonl", "a", lambda result: result["key"][1] == 500)
+
+    runs = [Played() for _ in range(ATTEMPTS + 2)]
+    for run in runs:
+        run.fill(kept())
+    void = [key for key in KEYS if key[1] == 500]
+    assert [run.keys for run in runs] == [KEYS, *[void] * (ATTEMPTS - 1), [], []]
+    # In one run each is played once, whatever comes of it.
+    assert runs[1].starts == 1 and runs[-1].starts == 0
+    # Those of a run that ended do not count.
+    kept().end()
+    anew, again = Played(), Played()
+    anew.fill(kept())
+    again.fill(kept())
+    assert (anew.keys, again.keys) == (KEYS, void)
+
+
+def test_without_a_path_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = Kept(None, "a")
+    assert len(Played().fill(kept)) == len(KEYS)
+    Played().fill(kept.part("peers", {}))
+    kept.end()
+    assert list(tmp_path.iterdir()) == []
+    assert Kept(None, "a").results == {}
+
+
+def test_a_digest_is_of_what_is_in_a_file(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"1")
+    one = digest(program, {"rounds": 3})
+    assert one == digest(program, {"rounds": 3})
+    assert one != digest(program, {"rounds": 5})
+    program.write_bytes(b"2")
+    assert one != digest(program, {"rounds": 3})
