@@ -13,6 +13,10 @@ With equal transfers over one shared link no choice of a server can win anything
 what the link's arithmetic makes inevitable. What a policy can do is lose, by refusing or by
 leaving a server idle. A failed connection counts as httperf's time-out in the honest mean; httperf
 itself leaves it out of its own.
+
+A full run keeps its cells in `cells.jsonl` beside the report: one that was interrupted goes on
+where it was, and plays cells that do not count again, three times in all. A quick run, and one
+after a run that ended, begin anew. A full run takes 20 to 60 minutes (`Figure.cell_s`).
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +45,7 @@ from lab.balance import (
     shared_times_s,
     write_files,
 )
+from lab.kept import Kept, Key, digest
 from lab.machine import cpu_use, sample_cpu
 from lab.net import Lab, Namespace, missing_tools
 from lab.net import run as run_command
@@ -80,6 +86,8 @@ PLOTTED = (*POLICIES, HAPROXY, "os-ken")
 MOST_TIMES = 1.25
 #: A load up to this, as part of what the link carries, is one that it carries.
 CARRIED = 0.95
+#: What a cell takes beside httperf: counters and settings.
+BESIDE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,11 @@ class Figure:
         """The published rates below what the link carries."""
         return [rate for rate in self.plan(quick).rates if self.load(rate) < CARRIED]
 
+    def cell_s(self, plan: Plan, rate: int) -> float:
+        """How long a cell takes at a published rate, in seconds, where the link is all that is
+        short."""
+        return BESIDE_S + plan.connections / self.capacity * max(1.0, 1 / self.load(rate))
+
     def inevitable_ms(self, plan: Plan, rate: int) -> list[float]:
         """The times of a run's connections, in their order, where the link is all that is short."""
         there = self.load(rate) * self.capacity
@@ -164,6 +177,12 @@ class Cell:
     strangers: float
     bound: str | None
     disturbed: str | None
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Cell:
+        """Of what `asdict` has made of one, after JSON."""
+        times = [(time, count) for time, count in row["calls"]["times"]]
+        return cls(**{**row, "calls": Calls(**{**row["calls"], "times": times})})
 
     def as_row(self) -> dict[str, Any]:
         """For result.json."""
@@ -222,46 +241,80 @@ def run(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
         "bytes": figure.bytes,
         "capacity_per_s": figure.capacity,
     }
-    cells = [*_over_levada(lab, figure, plan)]
-    for way in OPENFLOW:
-        cells += _over_ovs(lab, figure, way, plan)
+    made_of = digest(program(), report.machine, report.parameters)
+    kept = Kept(None if quick else out / "cells.jsonl", made_of, lambda row: not Cell.of(row).valid)
+    write_files(_files(lab), figure.bytes)
+    services = {BESIDE: partial(_over_levada, lab, figure, plan)}
+    services |= {(way,): partial(_over_ovs, lab, figure, plan, way) for way in OPENFLOW}
+    cells = measure(figure, plan, services, kept)
     report.cells = [cell.as_row() for cell in cells]
     report.tables = [shown(figure, plan, cells)]
     report.claims = claims(figure, quick, cells)
     draw(figure, plan, cells, out)
+    kept.end()
     return report
 
 
-def _over_levada(lab: Lab, figure: Figure, plan: Plan) -> Iterator[Cell]:
-    """All runs of the policies, and of the peers that stand behind the same switch."""
+def _files(lab: Lab) -> Path:
+    """Where the servers' documents are."""
+    return lab.dir / "files"
+
+
+#: Plays a cell: by its way, published rate and number of the run.
+Play = Callable[[str, int, int], Cell]
+#: By the ways that one service plays, how it is started.
+Services = Mapping[tuple[str, ...], Callable[[], AbstractContextManager[Play]]]
+
+
+def measure(figure: Figure, plan: Plan, services: Services, kept: Kept) -> list[Cell]:
+    """All cells, by service, rate, run and way. Those that are missing in `kept` are played, and
+    kept; a service of which none is missing is not started."""
+    keys = {
+        ways: [(way, rate, n) for rate in plan.rates for n in range(plan.runs) for way in ways]
+        for ways in services
+    }
+    left = [key for ways in services for key in kept.missing(keys[ways])]
+    total = len(left)
+
+    def play(service: Play, key: Key) -> dict[str, Any]:
+        cell = service(*key)
+        left.remove(key)
+        left_s = sum(figure.cell_s(plan, rate) for _, rate, _ in left)
+        _say(cell, f"{total - len(left)} of {total}, {left_s / 60:.0f} min left")
+        return asdict(cell)
+
+    rows = [kept.fill(keys[ways], running, play) for ways, running in services.items()]
+    return [Cell.of(row) for some in rows for row in some]
+
+
+@contextmanager
+def _over_levada(lab: Lab, figure: Figure, plan: Plan) -> Iterator[Play]:
+    """The policies, and the peers that stand behind the same switch."""
     switch = Balanced(lab, figure.topology())
     with switch.running():
-        files = lab.dir / "files"
-        write_files(files, figure.bytes)
         spaces = {name: guest.namespace for name, guest in switch.guests.items()}
-        servers = {name: apache(lab, spaces[name], name, files) for name in ("web1", "web2")}
+        servers = {name: apache(lab, spaces[name], name, _files(lab)) for name in ("web1", "web2")}
         addresses = [switch.guests[name].address for name in servers]
         for way, start in PROXIES.items():
             start(lab, spaces[_proxy(way)], addresses)
+
+        def play(way: str, rate: int, number: int) -> Cell:
+            with _prepared(switch, way, addresses) as address:
+                return _play(switch, address, figure, plan, way, rate, number)
+
         with Loads(servers, switch.load).told():
-            for rate in plan.rates:
-                for number in range(plan.runs):
-                    for way in BESIDE:
-                        with _prepared(switch, way, addresses) as address:
-                            yield _play(switch, way, address, figure, plan, rate, number)
+            yield play
 
 
-def _over_ovs(lab: Lab, figure: Figure, way: str, plan: Plan) -> Iterator[Cell]:
-    """All runs of one way over a switch of its own."""
+@contextmanager
+def _over_ovs(lab: Lab, figure: Figure, plan: Plan, way: str) -> Iterator[Play]:
+    """One way over a switch of its own."""
     mode, policy = OPENFLOW[way]
     switch = OvsBalanced(lab, figure.topology(), ("web1", "web2"), mode, policy)
     with switch.running():
-        files = lab.dir / "files"
         for name in ("web1", "web2"):
-            apache(lab, switch.guests[name].namespace, name, files)
-        for rate in plan.rates:
-            for number in range(plan.runs):
-                yield _play(switch, way, SERVICE, figure, plan, rate, number)
+            apache(lab, switch.guests[name].namespace, name, _files(lab))
+        yield partial(_play, switch, SERVICE, figure, plan)
 
 
 @contextmanager
@@ -285,10 +338,10 @@ def _prepared(switch: Balanced, way: str, servers: list[str]) -> Iterator[str]:
 
 def _play(
     switch: Balanced | OvsBalanced,
-    way: str,
     address: str,
     figure: Figure,
     plan: Plan,
+    way: str,
     rate: int,
     number: int,
 ) -> Cell:
@@ -305,9 +358,7 @@ def _play(
     time.sleep(1.5 if way == "openflow hash" else 0.2)
     shares = [after - had for after, had in zip(_shares(switch), before, strict=True)]
     labels = {"way": way, "rate": rate, "run": number}
-    cell = Cell(labels, calls, shares, use.idle, use.strangers, use.bound(), use.disturbed())
-    _say(cell)
-    return cell
+    return Cell(labels, calls, shares, use.idle, use.strangers, use.bound(), use.disturbed())
 
 
 def _shares(switch: Balanced | OvsBalanced) -> list[int]:
@@ -444,9 +495,9 @@ def cumulative(counts: list[tuple[int, int]]) -> tuple[list[float], list[float]]
     return values, parts
 
 
-def _say(cell: Cell) -> None:
+def _say(cell: Cell, progress: str) -> None:
     calls, labels = cell.calls, cell.labels
     why = cell.disturbed or cell.bound
-    text = f"  {labels['way']} at {labels['rate']}/s: mean {calls.mean_ms:.0f} ms"
+    text = f"  {progress}: {labels['way']} at {labels['rate']}/s: mean {calls.mean_ms:.0f} ms"
     text += f", {calls.failed} failed, servers {cell.shares}"
     print(f"{text}; {why}" if why else text, file=sys.stderr, flush=True)
