@@ -14,6 +14,10 @@ run plays where `--only` names no other; the parts `links`, `unequal` and `loss`
 beside each other) in `lab.experiments.bonding_netpipe`, `peers` (Multipath TCP) in
 `lab.experiments.bonding_peers`, and `kernel` (Linux's bonding driver in virtual machines) in
 `lab.experiments.bonding_kernel`.
+
+A full run takes 110 minutes (`MINUTES`). It keeps what it has measured in `cells.jsonl` beside the
+report: one that was interrupted goes on where it was. A quick run, and one after a run that ended,
+begin anew.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import itertools
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +39,7 @@ from lab.experiments import (
     bonding_netpipe,
     bonding_peers,
 )
+from lab.kept import Kept, Key, digest
 from lab.net import Lab, missing_tools
 from lab.netpipe import Point
 from lab.programs import Missing, program
@@ -44,8 +50,22 @@ from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import FIRST_PORT, Guest, Stream, TcpFlow, UdpFlow
 
 SUMMARY = "one TCP connection over several links, next to one link, and a cable pulled"
-#: What `--only` takes; each takes 3 minutes at most in a quick run.
-PARTS = ("two", *bonding_links.PARTS, "faults", "netpipe", "peers", "kernel")
+#: How long each part takes in a full run, in minutes: `netpipe` as it was measured, others by their
+#: times, counts and single curves. In a quick run each takes 3 at most.
+MINUTES = {
+    "two": 8,
+    "links": 9,
+    "unequal": 7,
+    "loss": 5,
+    "tunnel": 2,
+    "switched": 2,
+    "faults": 7,
+    "netpipe": 47,
+    "peers": 6,
+    "kernel": 17,
+}
+#: What `--only` takes.
+PARTS = tuple(MINUTES)
 
 MBIT = 1_000_000
 #: A tenth of the published links.
@@ -138,6 +158,27 @@ class Pulled:
     late: int
 
 
+@dataclass(frozen=True)
+class Seen:
+    """All that was measured of one setup."""
+
+    curves: list[Curve]
+    #: Wire bits a second of UDP.
+    carried: float
+    connections: list[Connection]
+    pulled: Pulled | None
+
+    @classmethod
+    def of(cls, setup: Setup, row: dict[str, Any]) -> Seen:
+        """Of what `asdict` has made of one, after JSON."""
+        return cls(
+            [Curve(setup, [Point(**p) for p in curve["points"]]) for curve in row["curves"]],
+            row["carried"],
+            [Connection(**{**one, "setup": setup}) for one in row["connections"]],
+            Pulled(**row["pulled"]) if row["pulled"] else None,
+        )
+
+
 def topology() -> Topology:
     """Two hosts, an endpoint each."""
     ends = (Endpoint("a0", "a", "h0"), Endpoint("a1", "a", "h1"))
@@ -153,42 +194,48 @@ def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     out.mkdir(parents=True, exist_ok=True)
     report = Report("bonding", quick)
     report.machine = machine.describe(["iperf3", "ip", str(program())])
-    for part in PARTS[: 1 if quick else None] if only is None else [only]:
-        if part == "two":
-            _play_two(lab, quick, out, report)
-        elif part == "faults":
-            bonding_faults.play(lab, quick, report)
-        elif part == "netpipe":
-            bonding_netpipe.play(lab, quick, out, report)
-        elif part == "peers":
-            bonding_peers.play(lab, quick, out, report)
-        elif part == "kernel":
-            bonding_kernel.play(lab, quick, out, report)
-        else:
-            bonding_links.play(lab, bonding_links.PARTS[part], quick, report)
+    kept = Kept(None if quick else out / "cells.jsonl", digest(program(), report.machine, only))
+    parts = PARTS[: 1 if quick else None] if only is None else (only,)
+    for number, part in enumerate(parts):
+        if not quick:
+            minutes = sum(MINUTES[later] for later in parts[number:])
+            _say(f"{part}: part {number + 1} of {len(parts)}, about {minutes} min left")
+        _play(part, lab, quick, out, report, kept)
+    kept.end()
     return report
 
 
-def _play_two(lab: Lab, quick: bool, out: Path, report: Report) -> None:
+def _play(part: str, lab: Lab, quick: bool, out: Path, report: Report, kept: Kept) -> None:
+    if part == "two":
+        _play_two(lab, quick, out, report, kept)
+    elif part == "faults":
+        bonding_faults.play(lab, quick, report, kept)
+    elif part == "netpipe":
+        bonding_netpipe.play(lab, quick, out, report, kept)
+    elif part == "peers":
+        bonding_peers.play(lab, quick, out, report, kept)
+    elif part == "kernel":
+        bonding_kernel.play(lab, quick, report, kept)
+    else:
+        bonding_links.play(lab, bonding_links.PARTS[part], quick, report, kept)
+
+
+def _play_two(lab: Lab, quick: bool, out: Path, report: Report, kept: Kept) -> None:
     """One link, two links, a cable pulled."""
-    times = 1 if quick else 5
+    times = 1 if quick else 3
     report.parameters["two"] = _parameters(times)
-    curves: list[Curve] = []
-    carried: dict[Setup, float] = {}
-    connections: list[Connection] = []
-    pulled: dict[Setup, Pulled] = {}
-    for setup in SETUPS:
-        links, order = setup
-        switch = LevadaBond(lab, topology(), [LINK_BPS] * links, options={"order": order})
-        with switch.running():
-            # A curve takes most of the time.
-            for turn in range(0 if quick and setup == PLAIN else times):
-                file = out / f"netpipe-{links}-{order}-{turn}.txt"
-                curves.append(_curve(switch, setup, file))
-            carried[setup] = _carried(switch, setup)
-            connections += [_connection(switch, setup, is_paced) for is_paced in (False, True)]
-            if links == LINKS:
-                pulled[setup] = _pull(switch, setup)
+
+    def play(_: None, setup: Key) -> dict[str, Any]:
+        # A curve takes most of the time.
+        curves = 0 if quick and setup == PLAIN else times
+        return asdict(_seen(lab, setup, curves, out))
+
+    rows = kept.part("two", report.parameters["two"]).fill(SETUPS, nullcontext, play)
+    seen = {setup: Seen.of(setup, row) for setup, row in zip(SETUPS, rows, strict=True)}
+    curves = [curve for one in seen.values() for curve in one.curves]
+    carried = {setup: one.carried for setup, one in seen.items()}
+    connections = [connection for one in seen.values() for connection in one.connections]
+    pulled = {setup: one.pulled for setup, one in seen.items() if one.pulled}
     report.cells += [
         *_rows(curves),
         *_carried_rows(carried),
@@ -201,6 +248,22 @@ def _play_two(lab: Lab, quick: bool, out: Path, report: Report) -> None:
         summary_table(curves, carried, pulled),
     ]
     report.claims += claims(curves, connections, pulled[NUMBERED])
+
+
+def _seen(lab: Lab, setup: Setup, times: int, out: Path) -> Seen:
+    """Plays one setup, with so many curves."""
+    links, order = setup
+    switch = LevadaBond(lab, topology(), [LINK_BPS] * links, options={"order": order})
+    with switch.running():
+        return Seen(
+            [
+                _curve(switch, setup, out / f"netpipe-{links}-{order}-{turn}.txt")
+                for turn in range(times)
+            ],
+            _carried(switch, setup),
+            [_connection(switch, setup, is_paced) for is_paced in (False, True)],
+            _pull(switch, setup) if links == LINKS else None,
+        )
 
 
 def _parameters(times: int) -> dict[str, Any]:

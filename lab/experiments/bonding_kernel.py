@@ -15,14 +15,15 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from lab import guest, netpipe
 from lab.experiments.bonding_links import orders
 from lab.experiments.bonding_peers import Found, Way, name_of, percent
 from lab.guest import Image, Machine
+from lab.kept import Kept
 from lab.net import Lab, parse_counters
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import table
@@ -37,7 +38,7 @@ LARGEST, LARGE = 4 << 20, 1 << 20
 #: Messages of a quick run and of a full one.
 SIZES: dict[bool, netpipe.Sizes] = {True: (1 << 10, LARGE), False: (1, LARGEST)}
 #: Rounds of a quick run, and of a full one.
-ROUNDS = {True: 1, False: 5}
+ROUNDS = {True: 1, False: 3}
 CARRIED_PERCENT = 98.0
 #: Retransmissions, of the driver's: most of those are of nothing that was lost.
 AGAIN_PERCENT = 20.0
@@ -63,10 +64,14 @@ class Disorder:
     again: int
     late: int
 
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Disorder:
+        """Of what `asdict` has made of one, after JSON."""
+        return cls(**{**row, "way": tuple(row["way"])})
 
-def play(lab: Lab, quick: bool, out: Path, report: Report) -> None:
-    """Plays the part, and adds what was found to a report."""
-    del out
+
+def play(lab: Lab, quick: bool, report: Report, kept: Kept) -> None:
+    """Plays the rounds that are not kept, and adds what was found to a report."""
     image = guest.image(lab, more=guest_bond.MODULES, programs=(netpipe.PROGRAM,))
     report.parameters["kernel"] = {
         "link_bps": LINK_BPS,
@@ -75,17 +80,14 @@ def play(lab: Lab, quick: bool, out: Path, report: Report) -> None:
         "guest_kernel": image.version,
         "accelerator": guest.ACCELERATOR,
     }
-    found: list[Found] = []
-    disorder: list[Disorder] = []
-    for turn in range(ROUNDS[quick]):
-        for way in WAYS:
-            with _machines(lab, way, image) as (((first, _), (second, address)), late):
-                before = _counters(first), _counters(second)
-                points = netpipe.play_in(first, second, address, SIZES[quick])
-                after = _counters(first), _counters(second)
-                disorder.append(_disorder(way, before, after, late()))
-            found.append(Found(way, turn, netpipe.plateau(points, LARGE), points[0].seconds))
-            print(f"  {name_of(way)}: {found[-1].bps / MBIT:.2f} Mbit/s", file=sys.stderr)
+    rounds = kept.part("kernel", report.parameters["kernel"]).fill(
+        [(turn,) for turn in range(ROUNDS[quick])],
+        nullcontext,
+        lambda _, key: [_seen(lab, way, key[0], image, SIZES[quick]) for way in WAYS],
+    )
+    seen = [one for some in rounds for one in some]
+    found = [Found.of(one["found"]) for one in seen]
+    disorder = [Disorder.of(one["disorder"]) for one in seen]
     report.cells += [
         {
             "labels": {"by": name_of(f.way), "round": f.round},
@@ -101,6 +103,20 @@ def play(lab: Lab, quick: bool, out: Path, report: Report) -> None:
     ]
     report.tables.append(_table(found, disorder))
     report.claims += claims(found, disorder)
+
+
+def _seen(
+    lab: Lab, way: Way, turn: int, image: Image, sizes: netpipe.Sizes
+) -> dict[str, dict[str, Any]]:
+    """A curve in one way, and the disorder meanwhile."""
+    with _machines(lab, way, image) as (((first, _), (second, address)), late):
+        before = _counters(first), _counters(second)
+        points = netpipe.play_in(first, second, address, sizes)
+        after = _counters(first), _counters(second)
+        disorder = _disorder(way, before, after, late())
+    found = Found(way, turn, netpipe.plateau(points, LARGE), points[0].seconds)
+    print(f"  {name_of(way)}: {found.bps / MBIT:.2f} Mbit/s", file=sys.stderr)
+    return {"found": asdict(found), "disorder": asdict(disorder)}
 
 
 #: The two guests and their addresses, and what counts the frames that came late.

@@ -20,8 +20,11 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
+from lab.kept import Kept
 from lab.net import Failed, Lab
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import table
@@ -83,7 +86,7 @@ LINKS = Part(
     CONNECTIONS,
     True,
     TCP_S,
-    (3, 15),
+    (3, 9),
 )
 UNEQUAL = Part(
     "unequal",
@@ -95,7 +98,7 @@ UNEQUAL = Part(
     CONNECTIONS,
     True,
     TCP_S,
-    (5, 15),
+    (5, 9),
 )
 LOSS = Part(
     "loss",
@@ -106,12 +109,12 @@ LOSS = Part(
     (1,),
     False,
     LOSS_S,
-    (7, 25),
+    (7, 15),
 )
 #: One link, and two, in ways other than plain VLANs over cables.
 _TWO = (Links((FAST_BPS,)), Links((FAST_BPS,) * 2))
-TUNNEL = Part("tunnel", _TWO, (1,), True, TCP_S, (5, 15), switch=LevadaBondTunnel)
-SWITCHED = Part("switched", _TWO, (1,), True, TCP_S, (5, 15), order="switched")
+TUNNEL = Part("tunnel", _TWO, (1,), True, TCP_S, (5, 9), switch=LevadaBondTunnel)
+SWITCHED = Part("switched", _TWO, (1,), True, TCP_S, (5, 9), order="switched")
 PARTS = {part.name: part for part in (LINKS, UNEQUAL, LOSS, TUNNEL, SWITCHED)}
 
 
@@ -152,32 +155,53 @@ def topology() -> Topology:
     return Topology((Tenant("a"),), ends, (Host("h0", FAST_BPS), Host("h1", FAST_BPS)))
 
 
-def play(lab: Lab, part: Part, quick: bool, report: Report) -> None:
-    """Plays a part, and adds what was found to a report."""
+def play(lab: Lab, part: Part, quick: bool, report: Report, kept: Kept) -> None:
+    """Plays the rounds of a part that are not kept, and adds what was found to a report."""
     rounds = part.rounds[0 if quick else 1]
-    tcp: list[Tcp] = []
-    udp: list[Udp] = []
-    for turn in range(rounds):
-        for links in part.links:
-            options: dict[str, object] = {"order": part.order}
-            switch = part.switch(
-                lab, topology(), links.rates, options=options, loses_one_of=links.loses_one_of
-            )
-            with switch.running():
-                _wait_for_numbers(switch)
-                for connections in part.connections:
-                    # One connection is what is claimed of; the others once, in a quick run.
-                    if connections == 1 or turn == 0 or not quick:
-                        tcp.append(_tcp(switch, links, turn, connections, part.seconds))
-                if part.udp and turn == 0:
-                    udp.append(_udp(switch, links))
     report.parameters[part.name] = {
         "rounds": rounds,
+        "seconds": part.seconds,
         "links": [links.name() for links in part.links],
     }
+    found = kept.part(part.name, report.parameters[part.name]).fill(
+        [(turn,) for turn in range(rounds)],
+        nullcontext,
+        lambda _, key: _round(lab, part, quick, key[0]),
+    )
+    tcp = [_of(Tcp, row) for one in found for row in one["tcp"]]
+    udp = [_of(Udp, row) for one in found for row in one["udp"]]
     report.cells += [*(_row(part, t) for t in tcp), *(_row(part, u) for u in udp)]
     report.tables += [tcp_table(part, tcp), *([udp_table(udp)] if udp else [])]
     report.claims += CLAIMS[part.name](tcp, udp)
+
+
+def _round(lab: Lab, part: Part, quick: bool, turn: int) -> dict[str, list[dict[str, Any]]]:
+    """Plays all sets of links once."""
+    tcp: list[Tcp] = []
+    udp: list[Udp] = []
+    for links in part.links:
+        options: dict[str, object] = {"order": part.order}
+        switch = part.switch(
+            lab, topology(), links.rates, options=options, loses_one_of=links.loses_one_of
+        )
+        with switch.running():
+            _wait_for_numbers(switch)
+            for connections in part.connections:
+                # One connection is what is claimed of; the others once, in a quick run.
+                if connections == 1 or turn == 0 or not quick:
+                    tcp.append(_tcp(switch, links, turn, connections, part.seconds))
+            if part.udp and turn == 0:
+                udp.append(_udp(switch, links))
+    return {"tcp": [asdict(t) for t in tcp], "udp": [asdict(u) for u in udp]}
+
+
+Counted = TypeVar("Counted", Tcp, Udp)
+
+
+def _of(kind: type[Counted], row: dict[str, Any]) -> Counted:
+    """What `asdict` has made a row of, after JSON."""
+    links = Links(tuple(row["links"]["rates"]), row["links"]["loses_one_of"])
+    return kind(**{**row, "links": links})
 
 
 def _wait_for_numbers(switch: LevadaBond) -> None:

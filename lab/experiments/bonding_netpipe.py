@@ -11,25 +11,23 @@ A *dip* is a message size whose rate, the median of the repetitions, is more tha
 both sizes beside it. One over two links counts unless one link alone has a dip at that size in the
 same place. With one repetition, as in a quick run, dips are shown and not judged.
 
-A full run takes 47 minutes. Curves are kept in `curves.jsonl` beside the report: a run
-that was interrupted goes on where it was.
+A full run takes 47 minutes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 from lab import container, guest, netpipe, plot
 from lab.guest import Image
-from lab.kept import Kept
+from lab.kept import Kept, Key
 from lab.net import Lab
 from lab.netpipe import Point
-from lab.programs import program
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import table
 from lab.switches.levada_places import CONTAINER, GUEST, KINDS, NATIVE, LevadaPlaces
@@ -67,8 +65,8 @@ class Curve:
     points: list[Point]
 
 
-def play(lab: Lab, quick: bool, out: Path, report: Report) -> None:
-    """Plays the part, and adds what was found to a report."""
+def play(lab: Lab, quick: bool, out: Path, report: Report, kept: Kept) -> None:
+    """Plays the curves that are not kept, and adds what was found to a report."""
     container.check()
     image = guest.image(lab, programs=(netpipe.PROGRAM,))
     report.parameters["netpipe"] = {
@@ -78,18 +76,9 @@ def play(lab: Lab, quick: bool, out: Path, report: Report) -> None:
         "guest_kernel": image.version,
         "accelerator": guest.ACCELERATOR,
     }
-    made_of = hashlib.sha256(program().read_bytes())
-    made_of.update(repr((report.parameters["netpipe"], quick)).encode())
-    kept = Kept(out / "curves.jsonl", made_of.hexdigest())
+    mine = kept.part("netpipe", report.parameters["netpipe"])
     setups = (ONE, NUMBERED) if quick else (ONE, NUMBERED, PLAIN)
-    for setup in setups:
-        _play(lab, setup, image, out, quick, kept)
-    curves = [
-        Curve(kind, setup, [Point(*p) for p in kept.results[(kind, *setup, turn)]])
-        for setup in setups
-        for turn in range(TIMES[quick])
-        for kind in KINDS
-    ]
+    curves = [c for setup in setups for c in _curves(lab, setup, image, out, quick, mine)]
     report.cells += [
         {"labels": {"place": c.kind, "links": NAMES[c.setup]}, "valid": True, **asdict(p)}
         for c in curves
@@ -100,20 +89,24 @@ def play(lab: Lab, quick: bool, out: Path, report: Report) -> None:
     _draw(curves, out)
 
 
-def _play(lab: Lab, setup: Setup, image: Image, out: Path, quick: bool, kept: Kept) -> None:
-    """Plays the curves over these links that are not there yet."""
-    keys = [(kind, *setup, turn) for turn in range(TIMES[quick]) for kind in KINDS]
-    missing = [key for key in keys if key not in kept.results]
-    if not missing:
-        return
+def _curves(
+    lab: Lab, setup: Setup, image: Image, out: Path, quick: bool, kept: Kept
+) -> list[Curve]:
+    """All curves over these links."""
     links, order = setup
     switch = LevadaPlaces(lab, [LINK_BPS] * links, {"order": order}, image)
-    with switch.running():
-        for key in missing:
-            points = _points(switch, key[0], out, SIZES[quick])
-            kept.add(key, [astuple(point) for point in points])
-            rate = netpipe.plateau(points, LARGE) / MBIT
-            print(f"  {key[0]}, {NAMES[setup]}: {rate:.2f} Mbit/s", file=sys.stderr)
+
+    def play(_: None, key: Key) -> list[tuple[Any, ...]]:
+        points = _points(switch, key[0], out, SIZES[quick])
+        rate = netpipe.plateau(points, LARGE) / MBIT
+        print(f"  {key[0]}, {NAMES[setup]}: {rate:.2f} Mbit/s", file=sys.stderr)
+        return [astuple(point) for point in points]
+
+    keys = [(kind, *setup, turn) for turn in range(TIMES[quick]) for kind in KINDS]
+    rows = kept.fill(keys, switch.running, play)
+    return [
+        Curve(key[0], setup, [Point(*p) for p in row]) for key, row in zip(keys, rows, strict=True)
+    ]
 
 
 def _points(switch: LevadaPlaces, kind: str, out: Path, sizes: netpipe.Sizes) -> list[Point]:

@@ -12,10 +12,13 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from lab import netpipe
+from lab.kept import Kept
 from lab.net import Lab, missing_tools
 from lab.programs import Missing
 from lab.report import Claim, Report, at_least
@@ -32,7 +35,7 @@ LINKS = 2
 LARGEST, LARGE = 4 << 20, 1 << 20
 SIZES: netpipe.Sizes = (1, LARGEST)
 #: Rounds of a quick run, and of a full one.
-ROUNDS = {True: 1, False: 5}
+ROUNDS = {True: 1, False: 3}
 #: What the published comparison found of Multipath TCP: 1755 of 2 x 1000 Mbit/s.
 PUBLISHED_PERCENT = 87.75
 CARRIED_PERCENT = 98.0
@@ -57,9 +60,14 @@ class Found:
     bps: float
     shortest_s: float
 
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Found:
+        """Of what `asdict` has made of one, after JSON."""
+        return cls(**{**row, "way": tuple(row["way"])})
 
-def play(lab: Lab, quick: bool, out: Path, report: Report) -> None:
-    """Plays the part, and adds what was found to a report."""
+
+def play(lab: Lab, quick: bool, out: Path, report: Report, kept: Kept) -> None:
+    """Plays the rounds that are not kept, and adds what was found to a report."""
     missing = missing_tools([MPTCPIZE[0]])
     if missing:
         raise Missing("bonding --only peers needs mptcpize: apt install mptcpize")
@@ -69,12 +77,12 @@ def play(lab: Lab, quick: bool, out: Path, report: Report) -> None:
         "sizes": SIZES,
         "published_percent": PUBLISHED_PERCENT,
     }
-    found: list[Found] = []
-    for turn in range(ROUNDS[quick]):
-        for way in WAYS:
-            points = _points(lab, way, out / f"netpipe-peers-{WAYS.index(way)}-{turn}.txt")
-            found.append(Found(way, turn, netpipe.plateau(points, LARGE), points[0].seconds))
-            print(f"  {name_of(way)}: {found[-1].bps / MBIT:.1f} Mbit/s", file=sys.stderr)
+    rounds = kept.part("peers", report.parameters["peers"]).fill(
+        [(turn,) for turn in range(ROUNDS[quick])],
+        nullcontext,
+        lambda _, key: [asdict(_found(lab, way, key[0], out)) for way in WAYS],
+    )
+    found = [Found.of(row) for rows in rounds for row in rows]
     report.cells += [
         {
             "labels": {"by": name_of(f.way), "round": f.round},
@@ -91,6 +99,13 @@ def play(lab: Lab, quick: bool, out: Path, report: Report) -> None:
 def name_of(way: Way) -> str:
     """In words."""
     return f"{way[0]}, {way[1]} link{'s' if way[1] > 1 else ''}"
+
+
+def _found(lab: Lab, way: Way, turn: int, out: Path) -> Found:
+    points = _points(lab, way, out / f"netpipe-peers-{WAYS.index(way)}-{turn}.txt")
+    found = Found(way, turn, netpipe.plateau(points, LARGE), points[0].seconds)
+    print(f"  {name_of(way)}: {found.bps / MBIT:.1f} Mbit/s", file=sys.stderr)
+    return found
 
 
 def _points(lab: Lab, way: Way, file: Path) -> list[netpipe.Point]:
