@@ -295,7 +295,7 @@ impl Maintenance {
             }
             _ => (true, Vec::new()),
         };
-        // What happens again and again the log itself counts; none of what happens once is left out.
+        // What happens again and again the log itself counts; what happens once is said.
         if may_be_said {
             self.say_of_bond(plan, news);
         }
