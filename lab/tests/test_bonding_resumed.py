@@ -31,7 +31,7 @@ from lab.switches import Switch
 from lab.switches.levada_bond import LevadaBond
 
 #: What is measured at a time, of a full run: setups, rounds of five parts, faults, curves, rounds.
-COUNTS = [3, 9, 9, 15, 9, 9, 80, 45, 3, 3]
+COUNTS = [3, 9, 9, 15, 9, 9, 90, 45, 3, 3]
 ALL = sum(COUNTS)
 POINTS = [Point(size, 9.5e7, 8 * size / 9.5e7) for size in (1, 1 << 20, 4 << 20)]
 
