@@ -48,7 +48,7 @@ use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout, source};
 use affinity::Affinity;
-pub use affinity::ClientState;
+pub use affinity::{ClientState, MOST_CLIENTS};
 use answer::{Answer, Part};
 pub use ask::{Ask, Http, Tls};
 pub use check::{Check, Checked, Probe};

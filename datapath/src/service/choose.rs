@@ -101,6 +101,15 @@ impl Load {
     }
 }
 
+/// Whether so little of the weight is well that health says nothing: less than `panic_ppm`
+/// millionths of it. Of each backend its weight, and whether it is well.
+pub fn is_in_panic(backends: impl Iterator<Item = (u32, bool)>, panic_ppm: u32) -> bool {
+    let (all, well) = backends.fold((0, 0), |(all, well), (weight, is_well)| {
+        (all + u64::from(weight), well + if is_well { u64::from(weight) } else { 0 })
+    });
+    well * 1_000_000 < all * u64::from(panic_ppm)
+}
+
 /// A generator of numbers that nobody outside can foresee (splitmix64, Steele 2014), seeded.
 #[derive(Clone, Copy, Debug)]
 pub struct Dice(u64);

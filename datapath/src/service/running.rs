@@ -330,10 +330,7 @@ impl Running {
     /// Whether so little of the weight is healthy that health says nothing.
     pub(super) fn is_in_panic(&self, now: Instant) -> bool {
         let weights = self.servers.iter().filter_map(|s| Some((s.backend.as_ref()?.weight, s.is_well(now))));
-        let (all, healthy) = weights.fold((0, 0), |(all, healthy), (weight, is_well)| {
-            (all + u64::from(weight), healthy + if is_well { u64::from(weight) } else { 0 })
-        });
-        healthy * 1_000_000 < all * u64::from(self.service.panic_ppm)
+        choose::is_in_panic(weights, self.service.panic_ppm)
     }
 
     /// Whether a backend can have a connection of somebody: one outside none from outside, unless
