@@ -425,6 +425,16 @@ const OPENFLOW_SERVICE: &[Key] = &[
     ("mac", Form::Text(MAC), false, "its Ethernet address"),
     ("ping", Form::Flag, false, "echo requests to its addresses are answered by the switch"),
     ("report_period", Form::Text(TIME), false, "how often servers report their load, for the policies by load average"),
+    ("affinity", Form::Word(&["connection", "client"]), false, "reactive: what stays at its backend"),
+    ("affinity_time", Form::Text(TIME), false, "for how long a client does, after its last connection"),
+    ("when_down", Form::WhenDown, false, "what a client gets when no backend is up"),
+    (
+        "on_failure",
+        Form::Word(&["keep", "reset"]),
+        false,
+        "what becomes of the connections of a backend that `probe` finds down",
+    ),
+    ("panic", Form::Text(PERCENT), false, "health is ignored while less of the weight than this is well"),
     ("backend", Form::Tables(OPENFLOW_BACKEND), false, "who answers"),
 ];
 const OPENFLOW_BACKEND: &[Key] = &[

@@ -51,7 +51,12 @@ fn each_mistake_has_its_line_and_remedy() {
         ("mac = \"02:00:00:00:00:01\"\n", "", "add mac = "),
         ("ip = \"10.0.0.1\"", "ip = \"10.0.0.1\"\nendpoint = \"a\"", "the keys here are"),
         ("ip = \"10.0.0.1\"", "ip = \"10.0.0.1\"\nweight = 0", "add [[openflow.service.backend]] with a weight"),
-        ("name = \"web\"", "name = \"web\"\nwhen_down = \"drop\"", "the keys here are"),
+        ("name = \"web\"", "name = \"web\"\nslow_start = \"1 s\"", "the keys here are"),
+        ("name = \"web\"", "name = \"web\"\nwhen_down = \"redirect\"", "it is one of \"reset\", \"drop\""),
+        ("name = \"web\"", "name = \"web\"\non_failure = \"close\"", "it is one of \"keep\", \"reset\""),
+        ("name = \"web\"", "name = \"web\"\naffinity = \"source\"", "it is one of \"connection\", \"client\""),
+        ("name = \"web\"", "name = \"web\"\naffinity_time = \"1 ms\"", "affinity_time"),
+        ("name = \"web\"", "name = \"web\"\npanic = \"101 %\"", "panic"),
     ] {
         let text = GOOD.replacen(from, to, 1);
         assert_ne!(text, GOOD, "{from}");
@@ -61,6 +66,37 @@ fn each_mistake_has_its_line_and_remedy() {
         let is_warning = to.contains("weight = 0") || to.contains("key = \"/k\"") && to.contains("ip = ");
         assert_eq!(checked.config.is_some(), is_warning, "{to}: {shown}");
     }
+}
+
+#[test]
+fn what_a_mode_cannot_do_is_refused_and_what_says_nothing_is_warned_of() {
+    let with = |top: &str, keys: &str| {
+        GOOD.replace("name = \"edge\"", &format!("name = \"edge\"\n{top}"))
+            .replace("name = \"web\"", &format!("name = \"web\"\npolicy = \"maglev\"\n{keys}"))
+    };
+    let (stays, ends) = ("affinity = \"client\"\naffinity_time = \"60 s\"", "on_failure = \"reset\"");
+    let rest = "when_down = \"drop\"\npanic = \"0 %\"";
+    // Whether it is applied, and what is said of it.
+    for (text, is_applied, said) in [
+        (with("", stays), true, None),
+        (with("mode = \"hash\"\nprobe = \"1 s\"", &format!("{ends}\n{rest}")), true, None),
+        (with("mode = \"hash\"", stays), false, Some("or mode = \"reactive\" at the top")),
+        (with("", ends), true, Some("write `probe = \"1 s\"` in [openflow] too")),
+        (
+            with("probe = \"1 s\"", ends).replace("\"10.0.0.100", "\"udp://10.0.0.100"),
+            true,
+            Some("leave `on_failure` out"),
+        ),
+    ] {
+        let checked = load_openflow(&text);
+        let shown = render(&checked.problems, "f.toml", &text);
+        assert_eq!(checked.config.is_some(), is_applied, "{text}: {shown}");
+        assert_eq!(checked.problems.len(), usize::from(said.is_some()), "{text}: {shown}");
+        assert!(said.is_none_or(|said| shown.contains(said) && shown.contains("--> f.toml:")), "{text}: {shown}");
+    }
+    let service = load_openflow(&with("", &format!("{stays}\n{rest}"))).config.unwrap().services.remove(0);
+    assert_eq!((service.affinity, service.affinity_ns, service.panic_ppm), (true, 60_000_000_000, 0));
+    assert_eq!(service.when_down, datapath::service::WhenDown::Drop);
 }
 
 #[test]

@@ -12,11 +12,15 @@ use std::sync::{Arc, OnceLock};
 const TEXT: &str = r#"
 [openflow]
 name = "fuzz"
+probe = "1 s"
 mode = "MODE"
 [[openflow.service]]
 name = "web"
 address = ["10.0.0.100:80", "udp://10.0.0.100:53", "[fd00::100]:80", "udp://[fd00::100]:53"]
 policy = "maglev"
+affinity = "AFFINITY"
+on_failure = "reset"
+panic = "0 %"
 [[openflow.service.backend]]
 name = "a"
 ip = ["10.0.0.1", "fd00::1"]
@@ -35,8 +39,9 @@ const OUT_A_BYTE: usize = 10;
 fn configs() -> &'static [(OpenFlow, Arc<Rules>); 2] {
     static CONFIGS: OnceLock<[(OpenFlow, Arc<Rules>); 2]> = OnceLock::new();
     CONFIGS.get_or_init(|| {
-        ["reactive", "hash"].map(|mode| {
-            let config = control::load_openflow(&TEXT.replace("MODE", mode)).config.expect("it is good");
+        [("reactive", "client"), ("hash", "connection")].map(|(mode, affinity)| {
+            let text = TEXT.replace("MODE", mode).replace("AFFINITY", affinity);
+            let config = control::load_openflow(&text).config.expect("it is good");
             let rules = Arc::new(Rules::of(&config));
             (config, rules)
         })

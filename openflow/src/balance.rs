@@ -3,15 +3,20 @@
 //! A connection is *live* while the switch has its flows, and then *remembered* for
 //! [`REMEMBERED_NS`], so that one that was idle goes on where it was. The table is bounded; one
 //! client has at most half of it. Of a switch that has left, connections are live for as long as
-//! their flows may be there without a frame.
+//! their flows may be there without a frame. Where the backend of a connection is down and its
+//! service ends such connections, it is *cut* when its next segment comes.
+
+mod stays;
 
 use crate::rules::{Client, Rules};
 use control::config::openflow::OpenFlow;
 use datapath::random::Keyed;
-use datapath::service::choose::{Chooser, Load, Policy, REPORT_PERIODS, Report};
+use datapath::service::OnFailure;
+use datapath::service::choose::{Chooser, Load, Policy, REPORT_PERIODS, Report, is_in_panic};
 use datapath::service::maglev::{Lookup, Seat};
 use datapath::table::{Id, Table};
 use datapath::units::Instant;
+use stays::Stays;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher as _;
 use std::net::{IpAddr, Ipv6Addr};
@@ -46,6 +51,8 @@ struct Connection {
     /// Which switch has its flows, and as of which of its reports.
     switch: u64,
     round: u64,
+    /// Both ends were told that it is over.
+    is_cut: bool,
 }
 
 /// Whether a switch is connected.
@@ -79,6 +86,8 @@ pub struct Count {
     pub load_milli: Option<u64>,
     /// It does not answer.
     pub is_down: bool,
+    /// Connections that ended since it did not.
+    pub cut: u64,
 }
 
 /// What one service has had.
@@ -90,6 +99,8 @@ pub struct Total {
     pub full: u64,
     /// Connections that were forgotten before their time, for new ones.
     pub evicted: u64,
+    /// Connections that went where their client was, by affinity.
+    pub stayed: u64,
 }
 
 #[derive(Debug)]
@@ -101,6 +112,9 @@ struct Running {
     loads: Vec<Load>,
     reported: Vec<Option<Instant>>,
     is_down: Vec<bool>,
+    panic_ppm: u32,
+    on_failure: OnFailure,
+    cut: Vec<u64>,
     period_ns: u64,
     lookup: Lookup,
     new: Vec<u64>,
@@ -114,6 +128,7 @@ pub struct Balancer {
     /// By front, its service.
     service_of: Vec<usize>,
     connections: Table<Key, Connection>,
+    stays: Stays,
     /// Of an IPv6 client, by its network of 64 bits.
     of_client: HashMap<IpAddr, u32, Keyed>,
     of_switch: HashMap<u64, u32, Keyed>,
@@ -143,6 +158,8 @@ pub enum Refused {
     NoBackend,
     /// The table is full of live connections, or the client has its part of it.
     Full,
+    /// It is over: its backend, which is this, is down.
+    Cut(usize),
 }
 
 impl Balancer {
@@ -170,6 +187,9 @@ impl Balancer {
                 loads: service.backends.iter().map(|backend| load(backend.weight, backend.cores)).collect(),
                 reported: vec![None; service.backends.len()],
                 is_down: vec![false; service.backends.len()],
+                panic_ppm: service.panic_ppm,
+                on_failure: service.on_failure,
+                cut: vec![0; service.backends.len()],
                 period_ns: service.report_period_ns,
                 // The same after each restart and at each controller of this configuration.
                 lookup: Lookup::build(&seats, &identities),
@@ -177,8 +197,10 @@ impl Balancer {
                 total: Total::default(),
             }
         });
+        let times_ns = config.services.iter().map(|service| if service.affinity { service.affinity_ns } else { 0 });
         Balancer {
             services: services.collect(),
+            stays: Stays::new(times_ns.collect(), seed.rotate_left(51)),
             service_of: rules.fronts.iter().map(|front| front.service).collect(),
             connections: Table::new(Keyed::new(seed), config.connections),
             of_client: HashMap::with_hasher(Keyed::new(seed.rotate_left(17))),
@@ -193,7 +215,7 @@ impl Balancer {
     }
 
     /// Another configuration: connections are forgotten, and the switches that are connected tell
-    /// of them anew. Loads are known on.
+    /// of them anew. Loads are known on, and so are clients that stay at their backends.
     pub fn renew(&mut self, config: &OpenFlow, rules: &Rules, seed: u64) {
         let mut switches = std::mem::take(&mut self.switches);
         switches.retain(|_, switch| switch.presence == Presence::Here);
@@ -201,7 +223,14 @@ impl Balancer {
             switch.counted.clear();
             switch.seen.clear();
         }
-        let before = std::mem::replace(self, Balancer { switches, ..Balancer::new(config, rules, seed) }).services;
+        let before = std::mem::replace(self, Balancer { switches, ..Balancer::new(config, rules, seed) });
+        let place = |(s, one): (usize, &Running)| (0..one.called.len()).map(move |b| (s, b)).collect::<Vec<_>>();
+        let places: Vec<(usize, usize)> = self.services.iter().enumerate().flat_map(place).collect();
+        let named: HashMap<&str, (usize, usize)> =
+            places.into_iter().map(|(s, b)| (self.services[s].called[b].as_str(), (s, b))).collect();
+        let called = |s: usize, b: usize| before.services.get(s)?.called.get(b);
+        self.stays.inherit(&before.stays, |s, b| named.get(called(s, b)?.as_str()).copied());
+        let before = before.services;
         let known: BTreeMap<&str, (Option<Report>, Option<Instant>)> = before
             .iter()
             .flat_map(|one| one.called.iter().zip(one.loads.iter().zip(&one.reported)))
@@ -275,10 +304,11 @@ impl Balancer {
         if let Some(down) = one.is_down.get_mut(backend) {
             *down = is_down;
         }
-        // Where none answers, that says more of who asks.
-        let is_none_up = one.loads.iter().zip(&one.is_down).all(|(load, &is_down)| is_down || load.weight == 0);
+        // Where too few answer, that says more of who asks.
+        let health = one.loads.iter().zip(&one.is_down).map(|(load, &is_down)| (load.weight, !is_down));
+        let is_ignored = is_in_panic(health, one.panic_ppm);
         for (load, &is_down) in one.loads.iter_mut().zip(&one.is_down) {
-            let takes = is_none_up || !is_down;
+            let takes = is_ignored || !is_down;
             self.health += u64::from(load.takes != takes);
             load.takes = takes;
         }
@@ -293,10 +323,15 @@ impl Balancer {
         self.age(now);
         if let Some(id) = self.connections.find(&key) {
             let is_live = self.connections.list(id) == Some(LIVE);
-            let backend = self.connections.get(id).map_or(0, |connection| connection.backend);
+            let (backend, is_cut) = self.connections.get(id).map_or((0, false), |at| (at.backend, at.is_cut));
+            let is_over = is_cut || self.service_of.get(key.front).is_some_and(|&s| self.is_lost(s, backend));
+            if is_over && !is_new {
+                self.cut(now, id);
+                return Err(Refused::Cut(backend));
+            }
             // A live one was asked again before its flows were there. Of those that are remembered,
             // a SYN begins another.
-            if is_live || !is_new {
+            if !is_over && (is_live || !is_new) {
                 let is_set_up = is_live && self.connections.seen(id).is_some_and(|at| now.since(at) < SETTLING_NS);
                 if !is_live {
                     self.revive(now, switch, id, key, backend);
@@ -307,9 +342,11 @@ impl Balancer {
             }
             self.remove(id);
         }
-        let backend = if is_new { self.policy(now, key) } else { self.candidate(key) };
+        let stays = if is_new { self.stays_at(now, key) } else { None };
+        let backend = stays.or_else(|| if is_new { self.policy(now, key) } else { self.candidate(key) });
         let service = self.service_of.get(key.front).and_then(|&s| self.services.get_mut(s));
         let service = service.ok_or(Refused::NoBackend)?;
+        service.total.stayed += u64::from(stays.is_some());
         let Some(backend) = backend else {
             service.total.refused += 1;
             return Err(Refused::NoBackend);
@@ -325,12 +362,61 @@ impl Balancer {
             report.sent_since += 1;
         }
         self.insert(now, switch, key, backend, 0);
+        if is_new {
+            self.stays.remember(now, self.service_of[key.front], key.client.ip, backend);
+        }
         Ok(Place { backend, is_set_up: false })
     }
 
     /// Whether a backend may have new connections, whatever its weight.
     pub(crate) fn takes(&self, service: usize, backend: usize) -> bool {
         self.services.get(service).and_then(|one| one.loads.get(backend)).is_some_and(|load| load.takes)
+    }
+
+    /// Whether connections of a backend end: it is down, health is not ignored, and that is what
+    /// its service wants then.
+    pub(crate) fn is_lost(&self, service: usize, backend: usize) -> bool {
+        let ends = self.services.get(service).is_some_and(|one| one.on_failure == OnFailure::Reset);
+        ends && !self.takes(service, backend)
+    }
+
+    /// Whether a backend of a service takes new connections.
+    pub(crate) fn has_any(&self, service: usize) -> bool {
+        self.services.get(service).is_some_and(|one| one.loads.iter().any(Load::is_eligible))
+    }
+
+    /// One more connection of a service got no backend, somewhere else than here.
+    pub(crate) fn count_refused(&mut self, service: usize) {
+        if let Some(one) = self.services.get_mut(service) {
+            one.total.refused += 1;
+        }
+    }
+
+    /// One more connection ended since its backend was down, somewhere else than here.
+    pub(crate) fn count_cut(&mut self, service: usize, backend: usize) {
+        if let Some(cut) = self.services.get_mut(service).and_then(|one| one.cut.get_mut(backend)) {
+            *cut += 1;
+        }
+    }
+
+    /// A connection is over; counted once.
+    fn cut(&mut self, now: Instant, id: Id) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let (backend, is_first) = (connection.backend, !std::mem::replace(&mut connection.is_cut, true));
+        let service = self.connections.key(id).and_then(|key| self.service_of.get(key.front).copied());
+        if let (true, Some(service)) = (is_first, service) {
+            self.count_cut(service, backend);
+        }
+        if self.connections.list(id) == Some(LIVE) {
+            self.bury(now, id);
+        }
+    }
+
+    /// The backend that a client stays at, where that takes connections.
+    fn stays_at(&self, now: Instant, key: Key) -> Option<usize> {
+        let service = *self.service_of.get(key.front)?;
+        let backend = self.stays.find(now, service, key.client.ip)?;
+        self.services.get(service)?.loads.get(backend)?.is_eligible().then_some(backend)
     }
 
     fn policy(&mut self, now: Instant, key: Key) -> Option<usize> {
@@ -352,14 +438,17 @@ impl Balancer {
         service.lookup.candidates(self.hash(key)).map(|[first, _]| first.into())
     }
 
+    /// With affinity all connections of a client have one.
     fn hash(&self, key: Key) -> u64 {
-        self.keyed.hash_one((key.front, key.client))
+        let is_by_client = self.service_of.get(key.front).is_some_and(|&service| self.stays.is_for(service));
+        let client = if is_by_client { Client { port: 0, ..key.client } } else { key.client };
+        self.keyed.hash_one((key.front, client))
     }
 
     /// Whether there is room for a connection, for which the one that was remembered longest may
     /// go.
     fn make_room(&mut self, key: Key) -> bool {
-        if self.of_client.get(&who(key)).is_some_and(|&count| count >= (self.most / 2).max(1)) {
+        if self.of_client.get(&network(key.client.ip)).is_some_and(|&count| count >= (self.most / 2).max(1)) {
             return false;
         }
         if self.connections.len() < self.most {
@@ -374,9 +463,9 @@ impl Balancer {
     }
 
     fn insert(&mut self, now: Instant, switch: u64, key: Key, backend: usize, round: u64) {
-        let connection = Connection { backend, switch, round };
+        let connection = Connection { backend, switch, round, is_cut: false };
         if self.connections.insert(now, LIVE, key, connection).is_ok() {
-            *self.of_client.entry(who(key)).or_default() += 1;
+            *self.of_client.entry(network(key.client.ip)).or_default() += 1;
             *self.of_switch.entry(switch).or_default() += 1;
             self.count(key.front, backend, true);
         }
@@ -405,7 +494,7 @@ impl Balancer {
         if is_live {
             self.count(key.front, connection.backend, false);
         }
-        less(&mut self.of_client, who(key));
+        less(&mut self.of_client, network(key.client.ip));
         less(&mut self.of_switch, connection.switch);
     }
 
@@ -476,6 +565,7 @@ impl Balancer {
         let has_room = has_part && self.connections.len() < self.most;
         if has_room {
             self.insert(now, switch, key, backend, round);
+            self.stays.learn(now, self.service_of[key.front], key.client.ip, backend);
         }
         has_room
     }
@@ -529,12 +619,13 @@ impl Balancer {
     #[must_use]
     pub fn counts(&self, service: usize) -> (Total, Vec<Count>) {
         let Some(service) = self.services.get(service) else { return Default::default() };
-        let all = service.loads.iter().zip(&service.new).zip(&service.is_down);
-        let counts = all.map(|((load, &new), &is_down)| Count {
+        let all = service.loads.iter().zip(&service.new).zip(&service.is_down).zip(&service.cut);
+        let counts = all.map(|(((load, &new), &is_down), &cut)| Count {
             new,
             live: load.busy,
             load_milli: load.report.map(|report| report.load),
             is_down,
+            cut,
         });
         (service.total, counts.collect())
     }
@@ -546,9 +637,9 @@ impl Balancer {
     }
 }
 
-/// Who has a connection: one machine may have all addresses of a network of 64 bits.
-fn who(key: Key) -> IpAddr {
-    match key.client.ip {
+/// Who has an address: one machine may have all of a network of 64 bits.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
         ip => ip,
     }

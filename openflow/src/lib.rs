@@ -8,6 +8,7 @@
 //! causes a panic; what is kept of it has a bound.
 
 pub mod balance;
+mod ending;
 pub mod fault;
 pub mod health;
 pub mod rules;

@@ -14,6 +14,7 @@
 //! | 0 | 60 010 | others for a service, or in its name | dropped |
 //! | 0 | 1 | all others | forwarded as usual |
 //! | 1 | | tracked | new ones to the group, answers get the service's addresses |
+//! | 2 | 60 030 | for a backend whose connections end (`hash`) | to the controller |
 //! | 2 | | for a backend | its Ethernet address |
 //! | 3 | | answers of neighbour discovery | the service's Ethernet address |
 
@@ -26,8 +27,8 @@ use crate::wire::{
 use control::config::openflow::{Mode, OpenFlow};
 use control::config::{Backend, Service};
 use datapath::random::Keyed;
-use datapath::service::Address;
-use datapath::wire::{Mac, protocol};
+use datapath::service::{Address, WhenDown};
+use datapath::wire::{Mac, protocol, tcp_flags};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hash};
 use std::net::{IpAddr, Ipv4Addr};
@@ -59,6 +60,7 @@ const CHOSEN: u8 = 2;
 const NEIGHBOURS: u8 = 3;
 /// States of connection tracking (ovs-fields(7), ct_state).
 const NEW: u32 = 1 << 0;
+const ESTABLISHED: u32 = 1 << 1;
 const RELATED: u32 = 1 << 2;
 const INVALID: u32 = 1 << 4;
 const IS_TRACKED: u32 = 1 << 5;
@@ -80,6 +82,13 @@ pub struct Front {
     pub mac: Mac,
 }
 
+impl Front {
+    /// Its address and port.
+    pub(crate) fn at(&self) -> Client {
+        Client { ip: self.ip, port: self.port }
+    }
+}
+
 /// A backend, as a front's connections reach it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
@@ -89,6 +98,13 @@ pub struct Target {
     pub port: u16,
     /// Its Ethernet address.
     pub mac: Mac,
+}
+
+impl Target {
+    /// Its address and port.
+    pub(crate) fn at(&self) -> Client {
+        Client { ip: self.ip, port: self.port }
+    }
 }
 
 /// One end of a connection: the client's.
@@ -120,6 +136,8 @@ pub struct Rules {
     dealt: BTreeMap<u32, Dealt>,
     /// Services, and below each its backends' weights.
     weights: Vec<Vec<u32>>,
+    /// The same, what a new connection gets where none takes it.
+    when_down: Vec<WhenDown>,
     /// The same, how they are called.
     called: Vec<Vec<String>>,
     /// Where services are reached.
@@ -148,6 +166,7 @@ impl Rules {
             groups: BTreeMap::new(),
             dealt: BTreeMap::new(),
             weights: config.services.iter().map(|service| weights(&service.backends)).collect(),
+            when_down: config.services.iter().map(|service| service.when_down).collect(),
             called: config.services.iter().map(called).collect(),
             fronts: Vec::new(),
             targets: Vec::new(),
@@ -301,6 +320,39 @@ impl Rules {
         self.add(CHOSEN, OTHERS, [], [normal()]);
     }
 
+    /// Whether a new connection of a service is refused where no backend takes it.
+    pub(crate) fn refuses(&self, service: usize) -> bool {
+        self.when_down.get(service) == Some(&WhenDown::Reset)
+    }
+
+    /// Lets segments of a front's connections to a backend come to the controller, or no longer:
+    /// where connections have flows, these are removed.
+    pub(crate) fn end(&self, mode: Mode, front: usize, backend: usize, is_lost: bool) -> Option<FlowMod> {
+        let cookie = self.owner | CONNECTION | self.names.get(front)?.get(backend)?;
+        let (front, target) = self.pair(front, backend)?;
+        match mode {
+            Mode::Reactive => is_lost.then(|| FlowMod { cookie_mask: !ANSWER, ..delete(0, cookie) }),
+            Mode::Hash if front.protocol != protocol::TCP => None,
+            Mode::Hash if !is_lost => Some(delete(CHOSEN, cookie)),
+            Mode::Hash => {
+                let state = Field::bits(Kind::CT_STATE, IS_TRACKED | ESTABLISHED, 0);
+                let mut fields =
+                    [&[state], &with_port(front, Field::target(target.ip), false, target.port)[..]].concat();
+                // Another service's connections to the same backend are not this one's.
+                fields.extend([Field::first_target(front.ip), Field::new(Kind::CT_TP_DST, front.port)]);
+                fields.push(Field::bits(Kind::TCP_FLAGS, 0, tcp_flags::RST.into()));
+                let instructions = vec![Instruction::Apply(vec![Action::Output(port::CONTROLLER, WHOLE)])];
+                Some(FlowMod {
+                    command: FlowCommand::Add,
+                    priority: OF_CONNECTION,
+                    matches: Match::of(fields),
+                    instructions,
+                    ..delete(CHOSEN, cookie)
+                })
+            }
+        }
+    }
+
     /// A backend's name.
     pub(crate) fn called(&self, (service, backend): (usize, usize)) -> &str {
         self.called.get(service).and_then(|all| all.get(backend)).map_or("", String::as_str)
@@ -317,7 +369,11 @@ impl Rules {
             let nat = Some(Nat::To(targets[b].ip, targets[b].port));
             Bucket { weight: 1, actions: vec![Action::Ct { commits: true, zone, table: Some(CHOSEN), nat }] }
         };
-        deal(&weights, targets).into_iter().map(bucket).collect()
+        let buckets: Vec<Bucket> = deal(&weights, targets).into_iter().map(bucket).collect();
+        if buckets.is_empty() && self.refuses(service) {
+            return vec![Bucket { weight: 1, actions: vec![Action::Output(port::CONTROLLER, WHOLE)] }];
+        }
+        buckets
     }
 
     /// A number that a front keeps over restarts.
@@ -334,8 +390,9 @@ impl Rules {
         u64::from(id >> 16) == self.owner >> 32 & 0x7fff
     }
 
-    /// Whether a cookie is that of a connection's flow: its front and backend, where they are
-    /// known, and whether the flow is for the backend's answers.
+    /// Whether a cookie is that of a connection's flow, or of all connections of a backend that
+    /// end: its front and backend, where they are known, and whether the flow is for the backend's
+    /// answers.
     #[must_use]
     pub fn connection_of(&self, cookie: u64) -> Option<(Option<(usize, usize)>, bool)> {
         let is_one = cookie & OURS == self.owner && cookie & CONNECTION != 0;
@@ -349,10 +406,20 @@ impl Rules {
         all.any(|(_, targets)| targets.iter().any(|target| (target.ip, target.port) == (at.ip, at.port)))
     }
 
+    /// The front with an address.
+    pub(crate) fn front_at(&self, to: Client, protocol: u8) -> Option<usize> {
+        self.fronts.iter().position(|front| (front.at(), front.protocol) == (to, protocol))
+    }
+
+    /// A front and its backend.
+    pub(crate) fn pair(&self, front: usize, backend: usize) -> Option<(&Front, &Target)> {
+        Some((self.fronts.get(front)?, self.targets.get(front)?.get(backend)?))
+    }
+
     /// The flows of a connection, the one for answers first.
     #[must_use]
     pub fn flows_of(&self, front: usize, backend: usize, client: Client) -> Option<[FlowMod; 2]> {
-        let (one, target) = (self.fronts.get(front)?, self.targets.get(front)?.get(backend)?);
+        let (one, target) = self.pair(front, backend)?;
         let cookie = self.owner | CONNECTION | self.names.get(front)?.get(backend)?;
         let flow = |cookie, flags, fields, actions| FlowMod {
             command: FlowCommand::Add,
@@ -387,7 +454,7 @@ impl Rules {
         in_port: u32,
         data: Vec<u8>,
     ) -> Option<PacketOut> {
-        let (front, target) = (self.fronts.get(front)?, self.targets.get(front)?.get(backend)?);
+        let (front, target) = self.pair(front, backend)?;
         let actions = if is_answer { back(front, target) } else { there(front, target) };
         Some(PacketOut { in_port, actions, data })
     }
@@ -412,6 +479,21 @@ impl Rules {
             matches: Match::of(fields),
             instructions: vec![Instruction::Apply(vec![normal()])],
         }
+    }
+}
+
+/// All flows of a table with a cookie go.
+pub(crate) fn delete(table: u8, cookie: u64) -> FlowMod {
+    FlowMod {
+        command: FlowCommand::Delete,
+        cookie,
+        cookie_mask: u64::MAX,
+        table,
+        idle_timeout_s: 0,
+        priority: 0,
+        flags: 0,
+        matches: Match::default(),
+        instructions: Vec::new(),
     }
 }
 

@@ -4,14 +4,15 @@
 //! added, and behind a barrier what is old is removed, so that at no moment a service is without
 //! its rules. Connections' flows stay: from them the balancer learns which connections are open.
 
-use crate::balance::{Balancer, Key};
+use crate::balance::{Balancer, Key, Refused};
+use crate::ending::Asked;
 use crate::fault;
 use crate::health::Prober;
 use crate::rules::version::Version;
-use crate::rules::{Client, OURS, Rules, normal, port_kind};
+use crate::rules::{Client, OURS, Rules, delete, normal, port_kind};
 use crate::wire::{
-    Description, Features, Field, FlowCommand, FlowMod, FlowRemoved, FlowStats, GroupCommand, GroupMod, Kind, Message,
-    Multipart, PacketIn, PacketOut, Request, Role, Stream, VERSION, WHOLE,
+    Action, Description, Features, Field, FlowRemoved, FlowStats, GroupCommand, GroupMod, Kind, Message, Multipart,
+    PacketIn, PacketOut, Request, Role, Stream, VERSION, WHOLE, port,
 };
 use control::config::openflow::{self, Mode, OpenFlow};
 use datapath::units::Instant;
@@ -146,6 +147,8 @@ pub struct Session {
     prober: Option<Prober>,
     /// As of which change the switch's groups know who is up.
     health: u64,
+    /// Services and backends whose connections were ended here. Only those of the configuration.
+    lost: BTreeSet<(usize, usize)>,
     /// Which report of its flows this is: when it was asked for it.
     round: u64,
     /// When it said the last of it.
@@ -185,6 +188,7 @@ impl Session {
             probed: now,
             prober: None,
             health: 0,
+            lost: BTreeSet::new(),
             round: 0,
             listed: now,
             is_doubtful: false,
@@ -377,6 +381,7 @@ impl Session {
             return self.enter(now, Phase::Ready);
         }
         (self.is_served, self.health) = (true, 0);
+        self.lost.clear();
         for (&id, buckets) in &rules.groups {
             let command = if found.groups.contains(&id) { GroupCommand::Modify } else { GroupCommand::Add };
             self.send(&Message::GroupMod(GroupMod { command, id, buckets: buckets.clone() }));
@@ -476,7 +481,12 @@ impl Session {
         let is_ours = packet.cookie & OURS == self.rules.owner;
         let in_port = packet.about.get(Kind::IN_PORT).map(|port| port as u32);
         if let (true, true, Some(in_port), Some(seen)) = (is_on, is_ours, in_port, Seen::of(&packet.data)) {
-            self.connect(now, seen, in_port, packet.data, balancer);
+            match (self.mode, self.rules.connection_of(packet.cookie)) {
+                (Mode::Reactive, _) => self.connect(now, seen, in_port, packet.data, balancer),
+                (Mode::Hash, named) => {
+                    self.take_tracked(seen, named.and_then(|(at, _)| at), in_port, &packet.data, balancer)
+                }
+            }
         } else {
             self.status.ignored += 1;
         }
@@ -485,18 +495,17 @@ impl Session {
     fn connect(&mut self, now: Instant, seen: Seen, in_port: u32, data: Vec<u8>, balancer: &mut Balancer) {
         let Seen { from, to, protocol, is_new } = seen;
         let rules = Arc::clone(&self.rules);
-        if let Some(answered) = self.prober.as_mut().and_then(|prober| prober.answer(from, to, &data)) {
-            self.frames.extend(answered);
-            return self.judge(balancer);
+        if self.is_probed(from, to, &data, balancer) {
+            return;
         }
-        let to_front =
-            |front: &crate::rules::Front| (front.ip, front.port, front.protocol) == (to.ip, to.port, protocol);
         let switch = self.status.datapath;
-        let (front, place, client, is_answer) = match rules.fronts.iter().position(to_front) {
+        let (front, place, client, is_answer) = match rules.front_at(to, protocol) {
             Some(front) => {
                 let key = Key { front, client: from };
                 match balancer.choose(now, switch, key, is_new) {
                     Ok(place) => (front, place, from, false),
+                    Err(Refused::NoBackend) if is_new => return self.refuse(front, in_port, &data),
+                    Err(Refused::Cut(backend)) => return self.cut(front, backend, None, in_port, data),
                     // Dropped: the client asks again.
                     Err(_) => return,
                 }
@@ -504,6 +513,7 @@ impl Session {
             None => match balancer.front_of_answer(&rules, from, to, protocol) {
                 Some(front) => match balancer.choose(now, switch, Key { front, client: to }, false) {
                     Ok(place) => (front, place, to, true),
+                    Err(Refused::Cut(backend)) => return self.cut(front, backend, Some(to), in_port, data),
                     Err(_) => return,
                 },
                 // A connection to the backend's own address.
@@ -523,6 +533,97 @@ impl Session {
             self.has_changed = true;
         }
         self.frames.extend(rules.send(front, place.backend, is_answer, in_port, data));
+    }
+
+    /// Whether a frame answers what a backend was asked.
+    fn is_probed(&mut self, from: Client, to: Client, data: &[u8], balancer: &mut Balancer) -> bool {
+        let Some(answered) = self.prober.as_mut().and_then(|prober| prober.answer(from, to, data)) else {
+            return false;
+        };
+        self.frames.extend(answered);
+        self.judge(balancer);
+        true
+    }
+
+    /// A frame that the switch's connection tracking has no place for: of a new connection, or of
+    /// one that is over, with front and backend.
+    fn take_tracked(
+        &mut self,
+        Seen { from, to, protocol, is_new }: Seen,
+        over: Option<(usize, usize)>,
+        in_port: u32,
+        data: &[u8],
+        balancer: &mut Balancer,
+    ) {
+        if self.is_probed(from, to, data, balancer) {
+            return;
+        }
+        let rules = Arc::clone(&self.rules);
+        if let Some((front, backend)) = over {
+            return self.cut_tracked(front, backend, in_port, data, balancer);
+        }
+        let Some(front) = rules.front_at(to, protocol) else { return };
+        let service = rules.fronts[front].service;
+        if is_new && !balancer.has_any(service) {
+            balancer.count_refused(service);
+            self.refuse(front, in_port, data);
+        }
+    }
+
+    /// A client's segment of a connection that is over, translated for its backend: both ends are
+    /// told so, and connection tracking, whose numbers are those behind the segment.
+    fn cut_tracked(&mut self, front: usize, backend: usize, in_port: u32, data: &[u8], balancer: &mut Balancer) {
+        let rules = Arc::clone(&self.rules);
+        let Some((front, target)) =
+            rules.pair(front, backend).filter(|(front, _)| balancer.is_lost(front.service, backend))
+        else {
+            return;
+        };
+        let (service, server) = ((front.mac, front.at()), (target.mac, target.at()));
+        let told = Asked::of(data).and_then(|asked| {
+            let client = (asked.macs[0], asked.from()?);
+            let tracked = asked.end(client, service, true)?;
+            Some((asked.reset(service, client)?, asked.end(client, server, false)?, tracked))
+        });
+        let Some((back, on, tracked)) = told else { return };
+        balancer.count_cut(front.service, backend);
+        self.frames.push(back_to(in_port, back));
+        self.frames.push(PacketOut { in_port, actions: vec![normal()], data: on });
+        self.frames.push(PacketOut { in_port, actions: vec![Action::Output(port::TABLE, 0)], data: tracked });
+    }
+
+    /// No backend takes a new connection.
+    fn refuse(&mut self, front: usize, in_port: u32, data: &[u8]) {
+        let Some(front) = self.rules.fronts.get(front).filter(|front| self.rules.refuses(front.service)) else {
+            return;
+        };
+        let refusal = Asked::of(data).and_then(|asked| asked.refusal(front.mac));
+        self.frames.extend(refusal.map(|data| back_to(in_port, data)));
+    }
+
+    /// A connection is over, of which a segment has come, from the client or (`to`) from the
+    /// backend: both ends are told so. What is no segment, or a RST itself, goes on.
+    fn cut(&mut self, front: usize, backend: usize, to: Option<Client>, in_port: u32, data: Vec<u8>) {
+        let rules = Arc::clone(&self.rules);
+        let told = Asked::of(&data).zip(rules.pair(front, backend)).and_then(|(asked, (front, target))| {
+            let [sender, receiver] = asked.macs;
+            let (service, server) = ((front.mac, front.at()), (target.mac, target.at()));
+            Some(match to {
+                Some(client) => [
+                    asked.reset((receiver, client), (sender, server.1))?,
+                    asked.end(service, (receiver, client), false)?,
+                ],
+                None => {
+                    let client = (sender, asked.from()?);
+                    [asked.reset(service, client)?, asked.end(client, server, false)?]
+                }
+            })
+        });
+        let Some([back, on]) = told else {
+            return self.frames.extend(rules.send(front, backend, to.is_some(), in_port, data));
+        };
+        self.frames.push(back_to(in_port, back));
+        self.frames.push(PacketOut { in_port, actions: vec![normal()], data: on });
     }
 
     /// Frames go on behind one barrier, unless they are too long for a message.
@@ -578,12 +679,34 @@ impl Session {
         }
         if self.health != balancer.health() {
             self.health = balancer.health();
+            self.end_lost(balancer);
             let rules = Arc::clone(&self.rules);
             for &id in rules.groups.keys() {
                 let buckets = rules.buckets(id, |service, backend| balancer.takes(service, backend));
                 self.send(&Message::GroupMod(GroupMod { command: GroupCommand::Modify, id, buckets }));
             }
         }
+    }
+
+    /// Next segments of connections that are over come here.
+    fn end_lost(&mut self, balancer: &Balancer) {
+        let rules = Arc::clone(&self.rules);
+        let mut lost = BTreeSet::new();
+        for (at, front) in rules.fronts.iter().enumerate() {
+            for backend in 0..rules.targets[at].len() {
+                let is_lost = balancer.is_lost(front.service, backend);
+                if is_lost {
+                    lost.insert((front.service, backend));
+                }
+                let was_lost = self.lost.contains(&(front.service, backend));
+                if is_lost != was_lost
+                    && let Some(change) = rules.end(self.mode, at, backend, is_lost)
+                {
+                    self.send(&Message::FlowMod(change));
+                }
+            }
+        }
+        self.lost = lost;
     }
 
     /// Time has passed.
@@ -718,7 +841,8 @@ impl Found {
             }
             return Ok(());
         }
-        let Some((named, is_answer)) = rules.connection_of(flow.cookie) else {
+        // In other tables they are of all connections of a backend, which is asked anew.
+        let Some((named, is_answer)) = rules.connection_of(flow.cookie).filter(|_| flow.table == 0) else {
             self.flows.insert((flow.table, flow.cookie));
             let most = rules.flows.len() + MOST_OLD;
             return if self.flows.len() > most { Err(endless()) } else { Ok(()) };
@@ -745,19 +869,9 @@ fn endless() -> String {
     "the switch names more flows or groups of ours than there can be".to_owned()
 }
 
-/// All flows of a table with a cookie go.
-fn delete(table: u8, cookie: u64) -> FlowMod {
-    FlowMod {
-        command: FlowCommand::Delete,
-        cookie,
-        cookie_mask: u64::MAX,
-        table,
-        idle_timeout_s: 0,
-        priority: 0,
-        flags: 0,
-        matches: crate::wire::Match::default(),
-        instructions: Vec::new(),
-    }
+/// A frame of the controller's, out of a port.
+fn back_to(in_port: u32, data: Vec<u8>) -> PacketOut {
+    PacketOut { in_port, actions: vec![Action::Output(port::IN_PORT, 0)], data }
 }
 
 /// The client of a connection's flow.

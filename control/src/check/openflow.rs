@@ -6,7 +6,9 @@ use crate::config::Service;
 use crate::config::openflow::{Listen, MOST_SERVICES, Mode, OpenFlow};
 use crate::place::Place;
 use crate::problem::Problem;
+use datapath::service::OnFailure;
 use datapath::service::choose::Policy;
+use datapath::wire::protocol;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -49,6 +51,7 @@ pub(crate) fn check(config: &OpenFlow) -> Vec<Problem> {
             }
         }
         check_policy(&mut findings, config, service, &place);
+        check_failures(&mut findings, config, service, &place);
         check_backends(&mut findings, config, service, &place);
         keys.check(&mut findings, service, &service.name, &place);
     }
@@ -62,6 +65,28 @@ fn check_policy(findings: &mut Findings, config: &OpenFlow, service: &Service, p
         let message = "with mode = \"hash\" the switch spreads connections by weight; this policy has no effect yet";
         let remedy = "write policy = \"maglev\", or mode = \"reactive\" at the top";
         findings.error(place.key("policy"), message, remedy);
+    }
+    if config.mode == Mode::Hash && service.affinity {
+        let message = "with mode = \"hash\" the switch spreads connections by addresses and ports together; \
+                       OpenFlow 1.3 has no group that goes by the client alone";
+        let remedy = "write affinity = \"connection\", or mode = \"reactive\" at the top";
+        findings.error(place.key("affinity"), message, remedy);
+    }
+}
+
+/// Who is found down is said by `probe` alone, of backends of TCP.
+fn check_failures(findings: &mut Findings, config: &OpenFlow, service: &Service, place: &Place) {
+    let is_asked = service.addresses.iter().any(|address| address.0.protocol == protocol::TCP);
+    let (message, remedy) = match (config.probe_ns > 0, is_asked) {
+        (true, true) => return,
+        (true, false) => ("backends of UDP are not asked, so `on_failure` says nothing", "leave `on_failure` out"),
+        (false, _) => (
+            "without `probe` no backend is found down, so `on_failure` says nothing",
+            "write `probe = \"1 s\"` in [openflow] too",
+        ),
+    };
+    if service.on_failure == OnFailure::Reset {
+        findings.warning(place.key("on_failure"), message, remedy);
     }
 }
 

@@ -54,6 +54,11 @@ fn balanced(r: &mut Reader, mut t: Table<'_>) -> Service {
         mac: r.get(&mut t, "mac", values::mac),
         ping: r.get(&mut t, "ping", values::flag).unwrap_or(default.ping),
         report_period_ns: r.get(&mut t, "report_period", values::period).unwrap_or(default.report_period_ns),
+        affinity: r.get(&mut t, "affinity", values::affinity).unwrap_or(default.affinity),
+        affinity_ns: r.get(&mut t, "affinity_time", values::period).unwrap_or(default.affinity_ns),
+        when_down: r.get(&mut t, "when_down", values::when_down).unwrap_or(default.when_down),
+        on_failure: r.get(&mut t, "on_failure", values::on_failure).unwrap_or(default.on_failure),
+        panic_ppm: r.get(&mut t, "panic", values::panic_part).unwrap_or(default.panic_ppm),
         backends: r.tables(&mut t, "backend").into_iter().map(|u| backend(r, u)).collect(),
         ..default
     };

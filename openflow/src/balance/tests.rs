@@ -251,3 +251,93 @@ fn loads_are_known_on_under_another_configuration() {
     assert_eq!(loads, [Some(900), Some(500)]);
     assert_eq!(at(&mut balancer, now, key(1), true), Ok(1));
 }
+
+fn of_client(client: u32, port: u16) -> Key {
+    Key { client: Client { port, ..key(client).client }, ..key(client) }
+}
+
+/// With affinity for ten seconds.
+fn start_with_affinity(policy: Policy) -> (OpenFlow, Balancer) {
+    let mut config = config("reactive", 4);
+    (config.services[0].affinity, config.services[0].affinity_ns) = (true, 10_000_000_000);
+    config.services[0].policy = policy;
+    let balancer = Balancer::new(&config, &Rules::of(&config), 1);
+    (config, balancer)
+}
+
+#[test]
+fn a_client_stays_at_the_backend_of_its_last_connection() {
+    let (config, mut balancer) = start_with_affinity(Policy::RoundRobin);
+    let at_second = |second: u64| Instant(1 + second * 1_000_000_000);
+    assert!(balancer.join(at_second(0), SWITCH));
+    for port in 0..9 {
+        assert_eq!(at(&mut balancer, at_second(port), of_client(1, port as u16), true), Ok(0));
+    }
+    assert_eq!(at(&mut balancer, at_second(9), of_client(2, 1), true), Ok(1), "another client, in turn");
+    // Ten seconds after the last one, and no later.
+    assert_eq!(at(&mut balancer, at_second(17), of_client(1, 20), true), Ok(0));
+    assert_eq!(at(&mut balancer, at_second(27), of_client(1, 21), true), Ok(2));
+    assert_eq!(balancer.counts(0).0.stayed, 9);
+    // One that is down is left, and the client stays where it went.
+    balancer.found(SWITCH, (0, 2), false);
+    assert_eq!(at(&mut balancer, at_second(28), of_client(1, 22), true), Ok(3));
+    balancer.found(SWITCH, (0, 2), true);
+    assert_eq!(at(&mut balancer, at_second(29), of_client(1, 23), true), Ok(3));
+    // Another configuration has them elsewhere.
+    let mut turned = config;
+    turned.services[0].backends.reverse();
+    balancer.renew(&turned, &Rules::of(&turned), 1);
+    assert_eq!(at(&mut balancer, at_second(30), of_client(1, 24), true), Ok(0), "the same one, by its name");
+    // It is drained: the client goes, and stays where it went.
+    turned.services[0].backends[0].weight = 0;
+    balancer.renew(&turned, &Rules::of(&turned), 1);
+    let went = at(&mut balancer, at_second(31), of_client(1, 25), true).unwrap();
+    assert_ne!(went, 0);
+    assert_eq!(at(&mut balancer, at_second(32), of_client(1, 26), true), Ok(went));
+}
+
+#[test]
+fn another_controller_knows_clients_by_their_open_connections() {
+    let (_, mut balancer) = start_with_affinity(Policy::RoundRobin);
+    let now = Instant(1);
+    assert!(balancer.known(now, SWITCH, of_client(1, 7), 3, 5));
+    assert_eq!(at(&mut balancer, now, of_client(1, 8), true), Ok(3));
+    // What is open long begins nothing anew.
+    let later = now.plus_ns(10_000_000_000);
+    assert!(balancer.known(later, SWITCH, of_client(1, 7), 3, 6));
+    assert_eq!(at(&mut balancer, later, of_client(1, 9), true), Ok(0));
+    // Nobody remembers anything: by maglev a client's address names its backend.
+    let ports = |client| {
+        let (_, mut balancer) = start_with_affinity(Policy::Maglev);
+        let mut all: Vec<_> = (0..9)
+            .map(|port| {
+                let is_new = port % 2 == 0;
+                let chosen =
+                    at(&mut balancer, Instant(1 + u64::from(port) * 20_000_000_000), of_client(client, port), is_new);
+                chosen.unwrap()
+            })
+            .collect();
+        all.dedup();
+        all
+    };
+    let all: Vec<_> = (0..16).map(ports).collect();
+    assert!(all.iter().all(|one| one.len() == 1), "{all:?}");
+    assert!(all.iter().any(|one| one != &all[0]), "not all at one: {all:?}");
+}
+
+#[test]
+fn health_is_ignored_below_a_part_of_the_weight() {
+    for (panic_ppm, takes) in [(0, false), (250_000, false), (260_000, true), (1_000_000, true)] {
+        let mut config = config("reactive", 4);
+        config.services[0].panic_ppm = panic_ppm;
+        config.services[0].on_failure = OnFailure::Reset;
+        let mut balancer = Balancer::new(&config, &Rules::of(&config), 1);
+        assert!(balancer.join(Instant(1), SWITCH));
+        for backend in 1..4 {
+            balancer.found(SWITCH, (0, backend), false);
+        }
+        assert_eq!(balancer.takes(0, 1), takes, "{panic_ppm}");
+        assert_eq!(balancer.is_lost(0, 1), !takes, "nothing ends while health is ignored");
+        assert!(balancer.takes(0, 0) && !balancer.is_lost(0, 0));
+    }
+}

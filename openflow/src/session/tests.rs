@@ -1,7 +1,8 @@
 use super::*;
 use crate::balance::tests::live;
 use crate::rules::tests::{config, of_both_versions};
-use crate::wire::{Action, GroupDescription, Instruction, Match, port};
+use crate::wire::{Action, FlowCommand, FlowMod, GroupDescription, Instruction, Match, port};
+use datapath::service::{OnFailure, WhenDown};
 use datapath::wire::Mac;
 use datapath::wire::build::eth;
 use std::collections::BTreeMap;
@@ -676,4 +677,222 @@ fn what_is_no_connection_is_ignored_whatever_it_says() {
     }
     assert_eq!(session.status().ignored, count);
     assert_eq!(live(&balancer), BTreeMap::new());
+}
+
+/// What a frame from the controller says: from whom, to whom, and its flags.
+fn said(packet: &PacketOut) -> ((Client, Client), u8) {
+    let layout = parse(&packet.data).unwrap();
+    let [from, to] = FlowKey::of(&packet.data, &layout).unwrap().ends().map(|(ip, port)| Client { ip, port });
+    ((from, to), Tcp::of(&packet.data, &layout).map_or(0, Tcp::flags))
+}
+
+fn end((ip, port): (IpAddr, u16)) -> Client {
+    Client { ip, port }
+}
+
+#[test]
+fn with_on_failure_reset_connections_of_a_backend_that_is_down_end() {
+    for on_failure in [OnFailure::Keep, OnFailure::Reset] {
+        let (mut config, mut switch) = (config("reactive", 2), Switch::default());
+        config.services[0].on_failure = on_failure;
+        let (mut session, mut balancer) = connect(&config, &mut switch);
+        for n in 0..4 {
+            packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 1000 + n), SERVICE, tcp_flags::SYN));
+        }
+        run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+        assert!(balancer.found(NUMBER, (0, 1), false));
+        session.poll(Instant(2 * MS), &mut balancer).unwrap();
+        run(&mut session, &mut switch, &mut balancer, Instant(2 * MS)).unwrap();
+        let ends = on_failure == OnFailure::Reset;
+        // The flows of its two connections are gone, and those of the other's stay.
+        assert_eq!(switch.of_connections(&session.rules), if ends { 4 } else { 8 });
+        let backend = (IpAddr::from([10, 0, 0, 2]), 8080);
+        let mut ask = |from, to, flags| {
+            switch.packets.clear();
+            packet_in(&mut session, &mut balancer, Instant(3 * MS), frame(from, to, flags));
+            run(&mut session, &mut switch, &mut balancer, Instant(3 * MS)).unwrap();
+            (std::mem::take(&mut switch.packets), balancer.counts(0).1[1])
+        };
+        // What a client says, twice, and what the backend says on another one.
+        for (from, to, cut) in
+            [((CLIENT, 1001), SERVICE, 1), ((CLIENT, 1001), SERVICE, 1), (backend, (CLIENT, 1003), 2)]
+        {
+            let (packets, count) = ask(from, to, tcp_flags::ACK);
+            if !ends {
+                assert_eq!((packets.len(), count.cut), (1, 0));
+                continue;
+            }
+            let all: Vec<_> = packets.iter().map(said).collect();
+            let (client, server) = if to == SERVICE { (from, backend) } else { (to, from) };
+            let to_client = (end(SERVICE), end(client));
+            let to_server = (end(client), end(server));
+            let both = tcp_flags::RST | tcp_flags::ACK;
+            let wanted = match to == SERVICE {
+                true => [(to_client, tcp_flags::RST), (to_server, both)],
+                false => [(to_server, tcp_flags::RST), (to_client, both)],
+            };
+            assert_eq!((all, count.cut), (wanted.to_vec(), cut));
+            assert_eq!(packets[0].actions, [Action::Output(port::IN_PORT, 0)]);
+            assert_eq!(packets[1].actions, [normal()]);
+        }
+        // A RST goes on as it is; a client that connects again gets the other one.
+        let (packets, _) = ask((CLIENT, 1001), SERVICE, tcp_flags::RST);
+        assert_eq!(packets.len(), 1);
+        assert_eq!(sets(&packets[0].actions, Kind::IPV4_DST), Some(Field::target(backend.0).value));
+        if ends {
+            let (packets, count) = ask((CLIENT, 1001), SERVICE, tcp_flags::SYN);
+            assert_eq!(sets(&packets[0].actions, Kind::IPV4_DST), Some(0x0a00_0001));
+            assert_eq!((packets.len(), count.live), (1, 0), "none of its connections counts");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_was_cut_stays_so_and_one_that_was_silent_goes_on() {
+    let (mut config, mut switch) = (config("reactive", 2), Switch::default());
+    config.services[0].on_failure = OnFailure::Reset;
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    for n in 0..4 {
+        packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 1000 + n), SERVICE, tcp_flags::SYN));
+    }
+    balancer.found(NUMBER, (0, 1), false);
+    packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 1001), SERVICE, tcp_flags::ACK));
+    balancer.found(NUMBER, (0, 1), true);
+    run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+    for (client, flags) in [(1001, tcp_flags::RST), (1003, tcp_flags::ACK)] {
+        switch.packets.clear();
+        packet_in(&mut session, &mut balancer, Instant(2 * MS), frame((CLIENT, client), SERVICE, tcp_flags::ACK));
+        run(&mut session, &mut switch, &mut balancer, Instant(2 * MS)).unwrap();
+        assert_eq!(said(&switch.packets[0]).1, flags, "{client}");
+    }
+    assert_eq!(balancer.counts(0).1[1].cut, 1);
+}
+
+#[test]
+fn when_down_says_what_a_client_gets() {
+    for when_down in [WhenDown::Reset, WhenDown::Drop] {
+        let (mut config, mut switch) = (config("reactive", 2), Switch::default());
+        config.services[0].when_down = when_down;
+        config.services[0].panic_ppm = 0;
+        let mut datagrams = config.services[0].addresses[0];
+        datagrams.0.protocol = protocol::UDP;
+        config.services[0].addresses.push(datagrams);
+        let (mut session, mut balancer) = connect(&config, &mut switch);
+        balancer.found(NUMBER, (0, 0), false);
+        balancer.found(NUMBER, (0, 1), false);
+        let ends = || eth(Mac([2, 0, 0, 0, 0, 9]), Mac([2, 0, 0, 0, 1, 0])).ip(CLIENT, SERVICE.0);
+        let segment = |flags| ends().tcp(1000, 80, 1).flags(flags).bytes();
+        let mut refused = 0;
+        for (data, is_answered) in [
+            (segment(tcp_flags::SYN), true),
+            (segment(tcp_flags::RST), false),
+            (ends().udp(1000, 80).payload(vec![1; 9]).bytes(), true),
+        ] {
+            switch.packets.clear();
+            packet_in(&mut session, &mut balancer, Instant(MS), data);
+            run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+            refused += u64::from(is_answered);
+            let answers = if is_answered && when_down == WhenDown::Reset { 1 } else { 0 };
+            let told = switch.packets.iter().filter(|packet| packet.actions == [Action::Output(port::IN_PORT, 0)]);
+            assert_eq!(told.count(), answers, "{when_down:?}");
+            assert_eq!(balancer.counts(0).0.refused, refused);
+        }
+    }
+}
+
+/// What comes to the controller by a flow with this cookie.
+fn packet_by(session: &mut Session, balancer: &mut Balancer, cookie: u64, data: Vec<u8>) {
+    let about = Match::of([Field::new(Kind::IN_PORT, 3_u32)]);
+    let mut bytes = Vec::new();
+    Message::PacketIn(PacketIn { cookie, table: 2, about, data }).write(0, &mut bytes);
+    session.receive(Instant(MS), &bytes, balancer).unwrap();
+}
+
+#[test]
+fn in_hash_a_flow_brings_connections_that_end_while_their_backend_is_down() {
+    let (mut config, mut switch) = (of_both_versions("hash", 2), Switch::default());
+    config.services[0].on_failure = OnFailure::Reset;
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    let rules = switch.flows.len();
+    balancer.found(NUMBER, (0, 1), false);
+    let look = |session: &mut Session, switch: &mut Switch, balancer: &mut Balancer| {
+        session.poll(Instant(MS), balancer).unwrap();
+        run(session, switch, balancer, Instant(MS)).unwrap();
+    };
+    look(&mut session, &mut switch, &mut balancer);
+    // One for each version of IP, and each names what it is for.
+    let flows: Vec<FlowMod> =
+        switch.flows.values().filter(|flow| session.rules.connection_of(flow.cookie).is_some()).cloned().collect();
+    let named: Vec<_> = flows.iter().map(|flow| session.rules.connection_of(flow.cookie).unwrap().0).collect();
+    assert_eq!((named.len(), switch.flows.len()), (2, rules + 2));
+    assert!(named.contains(&Some((0, 1))) && named.contains(&Some((1, 1))));
+    let four = flows.iter().find(|flow| flow.matches.get(Kind::CT_NW_DST).is_some()).unwrap();
+    assert_eq!(
+        (four.table, four.matches.get(Kind::CT_TP_DST), four.matches.get(Kind::TCP_DST)),
+        (2, Some(80), Some(8080))
+    );
+
+    // A client's segment, translated for the backend that is dead.
+    let backend = (IpAddr::from([10, 0, 0, 2]), 8080);
+    switch.packets.clear();
+    packet_by(&mut session, &mut balancer, four.cookie, frame((CLIENT, 1000), backend, tcp_flags::ACK));
+    run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+    let both = tcp_flags::RST | tcp_flags::ACK;
+    let (client, service) = (end((CLIENT, 1000)), end(SERVICE));
+    assert_eq!(
+        switch.packets.iter().map(said).collect::<Vec<_>>(),
+        [((service, client), tcp_flags::RST), ((client, end(backend)), both), ((client, service), both)]
+    );
+    let to = [port::IN_PORT, port::NORMAL, port::TABLE].map(|port| vec![Action::Output(port, 0)]);
+    assert!(switch.packets.iter().map(|packet| &packet.actions).eq(&to));
+    assert_eq!(balancer.counts(0).1[1].cut, 1);
+
+    // Another controller does not know that it is down, and removes the flows until it does.
+    let (other, _) = connect(&config, &mut switch);
+    assert_eq!((switch.flows.len(), other.status().phase), (rules, "ready"));
+    // It is up again.
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    for (is_up, count) in [(false, rules + 2), (true, rules)] {
+        balancer.found(NUMBER, (0, 1), is_up);
+        look(&mut session, &mut switch, &mut balancer);
+        assert_eq!(switch.flows.len(), count);
+    }
+    // What was on its way still is let be: its client sends it again.
+    switch.packets.clear();
+    packet_by(&mut session, &mut balancer, four.cookie, frame((CLIENT, 1000), backend, tcp_flags::ACK));
+    run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+    assert!(switch.packets.is_empty());
+}
+
+#[test]
+fn in_hash_the_group_of_a_service_without_backends_asks_the_controller() {
+    for when_down in [WhenDown::Reset, WhenDown::Drop] {
+        let (mut config, mut switch) = (config("hash", 2), Switch::default());
+        (config.services[0].when_down, config.services[0].panic_ppm) = (when_down, 0);
+        let (mut session, mut balancer) = connect(&config, &mut switch);
+        let mut ask = |session: &mut Session, balancer: &mut Balancer, is_up, flags| {
+            for backend in [0, 1] {
+                balancer.found(NUMBER, (0, backend), is_up);
+            }
+            session.poll(Instant(MS), balancer).unwrap();
+            run(session, &mut switch, balancer, Instant(MS)).unwrap();
+            switch.packets.clear();
+            packet_by(session, balancer, session.rules.owner | 1, frame((CLIENT, 1000), SERVICE, flags));
+            run(session, &mut switch, balancer, Instant(MS)).unwrap();
+            let group = switch.groups.values().next().unwrap();
+            let asks = group.buckets.iter().any(|bucket| bucket.actions == [Action::Output(port::CONTROLLER, WHOLE)]);
+            (group.buckets.len(), asks, switch.packets.iter().map(said).collect::<Vec<_>>())
+        };
+        let refusal = ((end(SERVICE), end((CLIENT, 1000))), tcp_flags::RST | tcp_flags::ACK);
+        let (buckets, asks, said) = ask(&mut session, &mut balancer, false, tcp_flags::SYN);
+        match when_down {
+            WhenDown::Reset => assert_eq!((buckets, asks, said), (1, true, vec![refusal])),
+            WhenDown::Drop => assert_eq!((buckets, asks, said), (0, false, vec![])),
+        }
+        // What belongs to no connection is refused nothing, nor is a SYN that came late.
+        assert!(ask(&mut session, &mut balancer, false, tcp_flags::ACK).2.is_empty());
+        let (buckets, asks, said) = ask(&mut session, &mut balancer, true, tcp_flags::SYN);
+        assert_eq!((buckets, asks, said), (crate::rules::PLACES, false, vec![]));
+        assert_eq!(balancer.counts(0).0.refused, 1);
+    }
 }

@@ -9,6 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub mod port {
     /// Back where the frame came from.
     pub const IN_PORT: u32 = 0xffff_fff8;
+    /// Through the switch's tables, as if it had just come.
+    pub const TABLE: u32 = 0xffff_fff9;
     /// As a learning switch forwards.
     pub const NORMAL: u32 = 0xffff_fffa;
     /// To the controller.

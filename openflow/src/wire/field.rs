@@ -85,8 +85,16 @@ kinds! {
     ND_FLAGS = (ERICSSON, 1, 4);
     /// Which option there is first (Open vSwitch 2.11).
     ND_OPTION = (ERICSSON, 2, 1);
+    /// TCP's flags (Open vSwitch).
+    TCP_FLAGS = (NICIRA, 34, 2);
     /// What connection tracking knows of the packet (Open vSwitch).
     CT_STATE = (NICIRA, 105, 4);
+    /// IPv4 destination of the first packet of its connection (Open vSwitch).
+    CT_NW_DST = (NICIRA, 121, 4);
+    /// The same of IPv6.
+    CT_IPV6_DST = (NICIRA, 123, 16);
+    /// The same, the port.
+    CT_TP_DST = (NICIRA, 125, 2);
 }
 
 impl Kind {
@@ -128,6 +136,12 @@ impl Field {
     #[must_use]
     pub fn source(ip: IpAddr) -> Field {
         Field::ip([Kind::IPV4_SRC, Kind::IPV6_SRC], ip)
+    }
+
+    /// The destination of the first packet of a connection.
+    #[must_use]
+    pub fn first_target(ip: IpAddr) -> Field {
+        Field::ip([Kind::CT_NW_DST, Kind::CT_IPV6_DST], ip)
     }
 
     /// The destination of a packet of IP.
