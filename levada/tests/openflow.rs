@@ -330,6 +330,91 @@ fn a_dead_backend_gets_no_new_connections() {
     }
 }
 
+/// With these lines in the service.
+fn with_keys(text: &str, lines: &str) -> String {
+    text.replace("policy = \"round-robin\"\n", &format!("policy = \"round-robin\"\n{lines}\n"))
+}
+
+#[test]
+fn connections_of_a_dead_backend_end_and_new_ones_are_refused_where_all_are_dead() {
+    const NAME: &str = "connections_of_a_dead_backend_end_and_new_ones_are_refused_where_all_are_dead";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = bed();
+    let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
+    ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
+    for mode in ["reactive", "hash"] {
+        let text = configuration(mode, 1).replace("idle_timeout", "probe = \"1 s\"\nidle_timeout");
+        let mut controller = control(&bed, &with_keys(&text, "on_failure = \"reset\"\npanic = \"0 %\""));
+        let states = || {
+            let shown = controller.show_part("services");
+            [0, 1].map(|b| shown["services"][0]["backends"][b]["state"].as_str().unwrap().to_owned())
+        };
+        let (all, shares) = open(&bed, 32);
+        assert_eq!(shares.len(), 2, "both answer: {shares:?}");
+        let (mut first, mut second): (Vec<_>, Vec<_>) = all.into_iter().partition(|connection| connection.1 == "b1");
+        let is_open = |line: &str| line.contains("src=10.0.0.2,") && line.contains("state=ESTABLISHED");
+        let are_tracked = || ovs.ask("dpctl/dump-conntrack").lines().any(is_open);
+        assert_eq!(are_tracked(), mode == "hash");
+        bed.ip("b2", "link set b2 down").unwrap();
+        soon("it is found", || states() == ["up", "down"]);
+        for connection in &mut second {
+            connection.0.get_mut().write_all(b"who\n").unwrap();
+            let ended = connection.0.read_line(&mut String::new()).unwrap_err();
+            assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset, "{mode}");
+        }
+        assert!(counts(&controller, "cut")[1] >= second.len() as u64, "{mode}");
+        assert!(first.iter_mut().all(Connection::holds), "those of the other one stay, {mode}");
+        // Nor does the switch's connection tracking remember them as open.
+        soon("they are forgotten", || !are_tracked());
+        assert_eq!(counts(&controller, "cut")[0], 0, "{mode}");
+
+        bed.ip("b1", "link set b1 down").unwrap();
+        soon("it is found", || states() == ["down", "down"]);
+        let connect = || TcpStream::connect_timeout(&SocketAddr::from((SERVICE, 80)), Duration::from_secs(30));
+        let refused = bed.space("c").run(|| connect().unwrap_err()).unwrap();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{mode}");
+        let shown = controller.show_part("services");
+        assert!(shown["services"][0]["refused"].as_u64() >= Some(1), "{mode}: {shown}");
+
+        for backend in ["b1", "b2"] {
+            bed.ip(backend, &format!("link set {backend} up")).unwrap();
+        }
+        soon("both are back", || states() == ["up", "up"]);
+        assert!(first.iter_mut().all(Connection::holds), "who was silent goes on, {mode}");
+        assert_eq!(open(&bed, 16).1.values().sum::<usize>(), 16, "{mode}");
+        assert_eq!(switch(&controller)["errors"], 0, "{}", switch(&controller));
+        assert!(controller.end(Signal::TERM).success());
+    }
+}
+
+#[test]
+fn a_client_stays_at_its_backend() {
+    const NAME: &str = "a_client_stays_at_its_backend";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = bed();
+    let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
+    ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
+    let both = with_keys(&configuration("reactive", 1), "affinity = \"client\"");
+    // While the first one is drained, the client comes to the second, where it stays after that.
+    let mut controller = control(&bed, &both.replace("name = \"b1\"\n", "name = \"b1\"\nweight = 0\n"));
+    let second = |count| BTreeMap::from([("b2".to_owned(), count)]);
+    let (mut all, shares) = open(&bed, 1);
+    assert_eq!(shares, second(1));
+    bed.configuration(&both.replace("DIRECTORY", &bed.directory.display().to_string()));
+    controller.signal(Signal::HUP);
+    soon("it is applied", || controller.log().contains("is applied"));
+    soon("the switch is ready", || switch(&controller)["phase"] == "ready");
+    assert_eq!(open(&bed, 8).1, second(8));
+    assert_eq!(controller.show_part("services")["services"][0]["stayed"], 8);
+    // Another controller knows it by its open connection.
+    assert!(!controller.end(Signal::KILL).success());
+    assert!(all.iter_mut().all(Connection::holds));
+    let controller = control(&bed, &both);
+    assert_eq!(open(&bed, 8).1, second(8));
+    assert!(all.iter_mut().all(Connection::holds));
+    assert_eq!(switch(&controller)["errors"], 0);
+}
+
 #[test]
 fn servers_report_to_the_controller() {
     const NAME: &str = "servers_report_to_the_controller";

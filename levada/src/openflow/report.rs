@@ -96,6 +96,7 @@ pub(super) fn services(house: &House) -> ServicesReply {
             }
             .to_owned(),
             busy: count.live,
+            cut: count.cut,
             load_milli: count.load_milli,
             ..BackendReport::default()
         });
@@ -107,6 +108,7 @@ pub(super) fn services(house: &House) -> ServicesReply {
             refused: total.refused,
             full: total.full,
             evicted: total.evicted,
+            stayed: total.stayed,
             table,
             table_most,
             backends: backends.collect(),
