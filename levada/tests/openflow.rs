@@ -343,16 +343,29 @@ fn connections_of_a_dead_backend_end_and_new_ones_are_refused_where_all_are_dead
     let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
     ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
     for mode in ["reactive", "hash"] {
-        let text = configuration(mode, 1).replace("idle_timeout", "probe = \"1 s\"\nidle_timeout");
-        let mut controller = control(&bed, &with_keys(&text, "on_failure = \"reset\"\npanic = \"0 %\""));
+        let text = of_both_versions(mode, 1).replace("idle_timeout", "probe = \"1 s\"\nidle_timeout");
+        // Another service has the same backends, and keeps its connections.
+        let (head, service) = text.split_once("[[openflow.service]]\n").unwrap();
+        let other = service.replace("\"web\"", "\"other\"").replace("100", "101");
+        let service = with_keys(service, "on_failure = \"reset\"\npanic = \"0 %\"");
+        let text = format!("{head}[[openflow.service]]\n{service}[[openflow.service]]\n{other}");
+        let mut controller = control(&bed, &text);
         let states = || {
             let shown = controller.show_part("services");
             [0, 1].map(|b| shown["services"][0]["backends"][b]["state"].as_str().unwrap().to_owned())
         };
-        let (all, shares) = open(&bed, 32);
+        let mut all = Vec::new();
+        for to in [SERVICE, SERVICE6] {
+            let (more, shares) = open_to(&bed, to, 32);
+            assert_eq!(shares.len(), 2, "both answer: {shares:?}");
+            all.extend(more);
+        }
+        let (mut kept, shares) = open_to(&bed, IpAddr::from([10, 0, 0, 101]), 32);
         assert_eq!(shares.len(), 2, "both answer: {shares:?}");
         let (mut first, mut second): (Vec<_>, Vec<_>) = all.into_iter().partition(|connection| connection.1 == "b1");
-        let is_open = |line: &str| line.contains("src=10.0.0.2,") && line.contains("state=ESTABLISHED");
+        let is_of_second = |line: &str| line.contains("src=10.0.0.2,") || line.contains("src=fd00::2,");
+        let is_open =
+            |line: &str| is_of_second(line) && !line.contains("dst=10.0.0.101,") && line.contains("state=ESTABLISHED");
         let are_tracked = || ovs.ask("dpctl/dump-conntrack").lines().any(is_open);
         assert_eq!(are_tracked(), mode == "hash");
         bed.ip("b2", "link set b2 down").unwrap();
@@ -362,6 +375,9 @@ fn connections_of_a_dead_backend_end_and_new_ones_are_refused_where_all_are_dead
             let ended = connection.0.read_line(&mut String::new()).unwrap_err();
             assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset, "{mode}");
         }
+        for connection in &mut kept {
+            connection.0.get_mut().write_all(b"who\n").unwrap();
+        }
         assert!(counts(&controller, "cut")[1] >= second.len() as u64, "{mode}");
         assert!(first.iter_mut().all(Connection::holds), "those of the other one stay, {mode}");
         // Nor does the switch's connection tracking remember them as open.
@@ -370,17 +386,28 @@ fn connections_of_a_dead_backend_end_and_new_ones_are_refused_where_all_are_dead
 
         bed.ip("b1", "link set b1 down").unwrap();
         soon("it is found", || states() == ["down", "down"]);
-        let connect = || TcpStream::connect_timeout(&SocketAddr::from((SERVICE, 80)), Duration::from_secs(30));
-        let refused = bed.space("c").run(|| connect().unwrap_err()).unwrap();
-        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{mode}");
+        for to in [SERVICE, SERVICE6] {
+            let connect = || TcpStream::connect_timeout(&SocketAddr::from((to, 80)), Duration::from_secs(30));
+            let refused = bed.space("c").run(|| connect().unwrap_err()).unwrap();
+            assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{mode}, {to}");
+        }
         let shown = controller.show_part("services");
-        assert!(shown["services"][0]["refused"].as_u64() >= Some(1), "{mode}: {shown}");
+        assert!(shown["services"][0]["refused"].as_u64() >= Some(2), "{mode}: {shown}");
 
-        for backend in ["b1", "b2"] {
+        for (backend, number) in [("b1", 1), ("b2", 2)] {
             bed.ip(backend, &format!("link set {backend} up")).unwrap();
+            bed.ip(backend, &format!("addr replace fd00::{number}/64 dev {backend} nodad")).unwrap();
         }
         soon("both are back", || states() == ["up", "up"]);
         assert!(first.iter_mut().all(Connection::holds), "who was silent goes on, {mode}");
+        for connection in &mut kept {
+            // Longer than a client waits before it sends once more.
+            connection.0.get_ref().set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+            let mut line = String::new();
+            connection.0.read_line(&mut line).unwrap();
+            assert_eq!(line.trim_end(), connection.1, "{mode}");
+            assert!(connection.holds(), "{mode}");
+        }
         assert_eq!(open(&bed, 16).1.values().sum::<usize>(), 16, "{mode}");
         assert_eq!(switch(&controller)["errors"], 0, "{}", switch(&controller));
         assert!(controller.end(Signal::TERM).success());
