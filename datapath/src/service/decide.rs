@@ -253,11 +253,11 @@ impl Services {
     }
 
     /// Whether the backend of a connection was drained, and its time for that is over; or it is
-    /// down, where that ends connections and health is not ignored.
+    /// down, where that ends connections.
     fn is_let_go(&self, now: Instant, known: &Known) -> bool {
         let Some((running, _)) = self.running(known.key.front) else { return false };
         let Some(server) = running.servers.get(usize::from(known.backend)) else { return false };
-        let is_lost = running.service.on_failure == OnFailure::Reset && server.is_down() && !running.is_in_panic(now);
+        let is_lost = running.service.on_failure == OnFailure::Reset && server.is_down();
         is_lost || server.drained_at().is_some_and(|at| at <= now)
     }
 

@@ -380,26 +380,6 @@ fn with_on_failure_reset_connections_of_a_backend_that_is_down_end() {
 }
 
 #[test]
-fn while_health_is_ignored_connections_of_a_backend_that_is_down_go_on() {
-    let mut rig = rig(Policy::RoundRobin);
-    let change = |panic_ppm| {
-        move |service: &mut Service| (service.on_failure, service.panic_ppm) = (OnFailure::Reset, panic_ppm)
-    };
-    one_down(&mut rig, change(1_000_000));
-    assert_eq!(down(&rig), [true, false]);
-    let got: Vec<u8> = (1..5).map(|port| connect(&mut rig, port)).collect();
-    assert!(got.contains(&2), "{got:?}");
-    let go_on = |rig: &mut Rig| (1..5).map(|port| at_once(rig, 1, &ask(port, ACK, (100, 500)))).collect::<Vec<_>>();
-    assert_eq!(go_on(&mut rig), got);
-    let cut = |rig: &Rig| rig.switch.service_backends(FIRST).map(|(_, _, stats)| stats.cut).sum::<u64>();
-    assert_eq!(cut(&rig), 0);
-    one_down(&mut rig, change(0));
-    let lost = got.iter().filter(|&&to| to == 2).count() as u64;
-    (1..5).for_each(|port| drop(rig.send_for_bytes(1, &ask(port, ACK, (100, 500)))));
-    assert_eq!(cut(&rig), lost, "health counts again");
-}
-
-#[test]
 fn panic_says_how_much_must_be_well_for_health_to_count() {
     for (panic_ppm, ignored) in [(0, false), (500_000, false), (510_000, true), (1_000_000, true)] {
         let mut rig = rig(Policy::RoundRobin);
