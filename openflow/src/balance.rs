@@ -112,6 +112,8 @@ struct Running {
     loads: Vec<Load>,
     reported: Vec<Option<Instant>>,
     is_down: Vec<bool>,
+    /// Too little of the weight is well for that to say anything.
+    ignores_health: bool,
     panic_ppm: u32,
     on_failure: OnFailure,
     cut: Vec<u64>,
@@ -187,6 +189,7 @@ impl Balancer {
                 loads: service.backends.iter().map(|backend| load(backend.weight, backend.cores)).collect(),
                 reported: vec![None; service.backends.len()],
                 is_down: vec![false; service.backends.len()],
+                ignores_health: false,
                 panic_ppm: service.panic_ppm,
                 on_failure: service.on_failure,
                 cut: vec![0; service.backends.len()],
@@ -215,7 +218,8 @@ impl Balancer {
     }
 
     /// Another configuration: connections are forgotten, and the switches that are connected tell
-    /// of them anew. Loads are known on, and so are clients that stay at their backends.
+    /// of them anew. Loads are known on, and so are clients that stay at their backends, and, until
+    /// somebody has asked them, backends that are down.
     pub fn renew(&mut self, config: &OpenFlow, rules: &Rules, seed: u64) {
         let mut switches = std::mem::take(&mut self.switches);
         switches.retain(|_, switch| switch.presence == Presence::Here);
@@ -231,16 +235,19 @@ impl Balancer {
         let called = |s: usize, b: usize| before.services.get(s)?.called.get(b);
         self.stays.inherit(&before.stays, |s, b| named.get(called(s, b)?.as_str()).copied());
         let before = before.services;
-        let known: BTreeMap<&str, (Option<Report>, Option<Instant>)> = before
+        let known: BTreeMap<&str, (Option<Report>, Option<Instant>, bool)> = before
             .iter()
-            .flat_map(|one| one.called.iter().zip(one.loads.iter().zip(&one.reported)))
-            .map(|(called, (load, at))| (called.as_str(), (load.report, *at)))
+            .flat_map(|one| one.called.iter().zip(one.loads.iter().zip(&one.reported).zip(&one.is_down)))
+            .map(|(called, ((load, at), is_down))| (called.as_str(), (load.report, *at, *is_down)))
             .collect();
         for one in &mut self.services {
-            for (called, (load, at)) in one.called.iter().zip(one.loads.iter_mut().zip(&mut one.reported)) {
-                (load.report, *at) = known.get(called.as_str()).copied().unwrap_or_default();
+            let fresh = one.loads.iter_mut().zip(&mut one.reported).zip(&mut one.is_down);
+            for (called, ((load, at), is_down)) in one.called.iter().zip(fresh) {
+                (load.report, *at, *is_down) = known.get(called.as_str()).copied().unwrap_or_default();
+                *is_down &= config.probe_ns > 0;
             }
         }
+        (0..self.services.len()).for_each(|service| self.weigh(service));
     }
 
     /// A switch of this number has connected. False where one is connected already, or too many
@@ -300,15 +307,20 @@ impl Balancer {
     fn settle(&mut self, service: usize, backend: usize) {
         let mut seen = self.switches.values().filter_map(|switch| switch.seen.get(&(service, backend)));
         let is_down = seen.clone().next().is_some() && !seen.any(|&is_up| is_up);
-        let Some(one) = self.services.get_mut(service) else { return };
-        if let Some(down) = one.is_down.get_mut(backend) {
+        if let Some(down) = self.services.get_mut(service).and_then(|one| one.is_down.get_mut(backend)) {
             *down = is_down;
         }
-        // Where too few answer, that says more of who asks.
+        self.weigh(service);
+    }
+
+    /// Who takes connections, by who is down. Where too few answer, that says more of who asks; but
+    /// not where it ends connections: what would be given to such a backend would end as well.
+    fn weigh(&mut self, service: usize) {
+        let Some(one) = self.services.get_mut(service) else { return };
         let health = one.loads.iter().zip(&one.is_down).map(|(load, &is_down)| (load.weight, !is_down));
-        let is_ignored = is_in_panic(health, one.panic_ppm);
+        one.ignores_health = one.on_failure == OnFailure::Keep && is_in_panic(health, one.panic_ppm);
         for (load, &is_down) in one.loads.iter_mut().zip(&one.is_down) {
-            let takes = is_ignored || !is_down;
+            let takes = one.ignores_health || !is_down;
             self.health += u64::from(load.takes != takes);
             load.takes = takes;
         }
@@ -342,11 +354,15 @@ impl Balancer {
             }
             self.remove(id);
         }
-        let stays = if is_new { self.stays_at(now, key) } else { None };
+        let stays = self.stays_at(now, key, is_new);
         let backend = stays.or_else(|| if is_new { self.policy(now, key) } else { self.candidate(key) });
+        let is_lost = |at: &usize| !is_new && self.service_of.get(key.front).is_some_and(|&s| self.is_lost(s, *at));
+        if let Some(backend) = backend.filter(is_lost) {
+            return Err(Refused::Cut(backend));
+        }
         let service = self.service_of.get(key.front).and_then(|&s| self.services.get_mut(s));
         let service = service.ok_or(Refused::NoBackend)?;
-        service.total.stayed += u64::from(stays.is_some());
+        service.total.stayed += u64::from(is_new && stays.is_some());
         let Some(backend) = backend else {
             service.total.refused += 1;
             return Err(Refused::NoBackend);
@@ -373,11 +389,15 @@ impl Balancer {
         self.services.get(service).and_then(|one| one.loads.get(backend)).is_some_and(|load| load.takes)
     }
 
-    /// Whether connections of a backend end: it is down, health is not ignored, and that is what
-    /// its service wants then.
+    /// Whether connections of a backend end: it is down, and that is what its service wants then.
     pub(crate) fn is_lost(&self, service: usize, backend: usize) -> bool {
         let ends = self.services.get(service).is_some_and(|one| one.on_failure == OnFailure::Reset);
         ends && !self.takes(service, backend)
+    }
+
+    /// Whether so little of a service's weight is well that health says nothing.
+    pub(crate) fn ignores_health(&self, service: usize) -> bool {
+        self.services.get(service).is_some_and(|one| one.ignores_health)
     }
 
     /// Whether a backend of a service takes new connections.
@@ -412,11 +432,14 @@ impl Balancer {
         }
     }
 
-    /// The backend that a client stays at, where that takes connections.
-    fn stays_at(&self, now: Instant, key: Key) -> Option<usize> {
+    /// The backend that a client stays at: of a new connection where that takes some, and is well,
+    /// though health may be ignored.
+    fn stays_at(&self, now: Instant, key: Key, is_new: bool) -> Option<usize> {
         let service = *self.service_of.get(key.front)?;
         let backend = self.stays.find(now, service, key.client.ip)?;
-        self.services.get(service)?.loads.get(backend)?.is_eligible().then_some(backend)
+        let one = self.services.get(service)?;
+        let takes = one.loads.get(backend)?.is_eligible() && !*one.is_down.get(backend)?;
+        (takes || !is_new).then_some(backend)
     }
 
     fn policy(&mut self, now: Instant, key: Key) -> Option<usize> {

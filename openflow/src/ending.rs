@@ -4,6 +4,7 @@
 use crate::rules::Client;
 use datapath::wire::build::{Build, eth};
 use datapath::wire::{FlowKey, L3, L4, Layout, Mac, Tcp, parse, tcp_flags};
+use std::net::Ipv4Addr;
 
 /// "Port unreachable" of ICMP and of ICMPv6, and the longest quote of each.
 const UNREACHABLE_V4: (u8, u8, usize) = (3, 3, 576 - 20 - 8);
@@ -43,9 +44,18 @@ impl<'a> Asked<'a> {
     }
 
     /// Refuses a connection, in the name of whom it asks for, who has the Ethernet address `mac`.
-    /// `None` where a frame is not answered.
+    /// `None` where a frame is not answered: nobody answers what is from a group or was for one (RFC
+    /// 1122, section 3.2.2).
     pub fn refusal(&self, mac: Mac) -> Option<Vec<u8>> {
         let [asks, asked] = FlowKey::of(self.frame, &self.layout)?.ends().map(|(ip, port)| Client { ip, port });
+        let is_broadcast = asks.ip == Ipv4Addr::BROADCAST;
+        if self.macs.iter().any(|mac| mac.is_group())
+            || asks.ip.is_multicast()
+            || asks.ip.is_unspecified()
+            || is_broadcast
+        {
+            return None;
+        }
         let ends = ((mac, asked), (self.macs[0], asks));
         if self.layout.l4 != L4::Udp {
             return self.reset(ends.0, ends.1);
@@ -133,6 +143,26 @@ mod tests {
             // Nobody answers a RST.
             let rst = frame(version).tcp(4000, 80, 1000).flags(tcp_flags::RST).bytes();
             assert_eq!(Asked::of(&rst).unwrap().refusal(SERVICE), None);
+        }
+    }
+
+    #[test]
+    fn what_is_from_a_group_or_for_one_is_not_answered() {
+        let [client, service] = ends(4);
+        let refusal = |macs: [Mac; 2], from: IpAddr| {
+            let syn = eth(macs[0], macs[1]).ip(from, service.ip).tcp(4000, 80, 9).flags(tcp_flags::SYN).ack(0, 100);
+            Asked::of(&syn.bytes()).unwrap().refusal(SERVICE)
+        };
+        let group = Mac([0xff; 6]);
+        assert!(refusal([CLIENT, SERVICE], client.ip).is_some());
+        for (macs, from) in [
+            ([CLIENT, group], client.ip),
+            ([group, SERVICE], client.ip),
+            ([CLIENT, SERVICE], [224, 0, 0, 1].into()),
+            ([CLIENT, SERVICE], [255; 4].into()),
+            ([CLIENT, SERVICE], [0; 4].into()),
+        ] {
+            assert_eq!(refusal(macs, from), None, "{macs:?} {from}");
         }
     }
 

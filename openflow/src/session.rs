@@ -150,6 +150,8 @@ pub struct Session {
     health: u64,
     /// Services and backends whose connections were ended here. Only those of the configuration.
     lost: BTreeSet<(usize, usize)>,
+    /// A second, and how many clients were refused in it.
+    refusals: (u64, u32),
     /// Which report of its flows this is: when it was asked for it.
     round: u64,
     /// When it said the last of it.
@@ -190,6 +192,7 @@ impl Session {
             prober: None,
             health: 0,
             lost: BTreeSet::new(),
+            refusals: (0, 0),
             round: 0,
             listed: now,
             is_doubtful: false,
@@ -598,12 +601,21 @@ impl Session {
     fn judge(&mut self, balancer: &mut Balancer) {
         let verdicts = self.prober.as_ref().map(Prober::verdicts).unwrap_or_default();
         for (of, is_up) in verdicts {
+            let ignored = balancer.ignores_health(of.0);
             if balancer.found(self.status.datapath, of, is_up) {
-                let name = self.rules.called(of);
-                if is_up {
-                    self.note(&format!("backend {name} answers"));
-                } else {
-                    self.warn(format!("backend {name} does not answer; it gets no new connections while others do"));
+                let name = self.rules.called(of).to_owned();
+                let ignores = balancer.ignores_health(of.0);
+                match (is_up, ignores) {
+                    (true, _) => self.note(&format!("backend {name} answers")),
+                    (false, false) => self.warn(format!("backend {name} does not answer: it gets no new connections")),
+                    (false, true) => self.warn(format!("backend {name} does not answer")),
+                }
+                if ignores && !ignored {
+                    self.warn(format!(
+                        "of the service of {name} less than `panic` is up: health is ignored, and all its backends get connections"
+                    ));
+                } else if ignored && !ignores {
+                    self.note(&format!("of the service of {name} enough is up: health counts again"));
                 }
             }
         }
@@ -620,11 +632,13 @@ impl Session {
             let asked = prober.ask();
             self.frames.extend(asked);
             self.judge(balancer);
+            // What a switch may have lost meanwhile it gets again.
+            self.end_lost(balancer, true);
             self.send_on();
         }
         if self.health != balancer.health() {
             self.health = balancer.health();
-            self.end_lost(balancer);
+            self.end_lost(balancer, false);
             let rules = Arc::clone(&self.rules);
             for &id in rules.groups.keys() {
                 let buckets = rules.buckets(id, |service, backend| balancer.takes(service, backend));

@@ -325,19 +325,66 @@ fn another_controller_knows_clients_by_their_open_connections() {
     assert!(all.iter().any(|one| one != &all[0]), "not all at one: {all:?}");
 }
 
+/// Of four, with this; all but the first are down.
+fn mostly_down(panic_ppm: u32, on_failure: OnFailure) -> (OpenFlow, Balancer) {
+    let mut config = config("reactive", 4);
+    (config.services[0].panic_ppm, config.services[0].on_failure) = (panic_ppm, on_failure);
+    config.probe_ns = 1_000_000_000;
+    let mut balancer = Balancer::new(&config, &Rules::of(&config), 1);
+    assert!(balancer.join(Instant(1), SWITCH));
+    for backend in 1..4 {
+        balancer.found(SWITCH, (0, backend), false);
+    }
+    (config, balancer)
+}
+
 #[test]
 fn health_is_ignored_below_a_part_of_the_weight() {
     for (panic_ppm, takes) in [(0, false), (250_000, false), (260_000, true), (1_000_000, true)] {
-        let mut config = config("reactive", 4);
-        config.services[0].panic_ppm = panic_ppm;
-        config.services[0].on_failure = OnFailure::Reset;
-        let mut balancer = Balancer::new(&config, &Rules::of(&config), 1);
-        assert!(balancer.join(Instant(1), SWITCH));
-        for backend in 1..4 {
-            balancer.found(SWITCH, (0, backend), false);
-        }
-        assert_eq!(balancer.takes(0, 1), takes, "{panic_ppm}");
-        assert_eq!(balancer.is_lost(0, 1), !takes, "nothing ends while health is ignored");
-        assert!(balancer.takes(0, 0) && !balancer.is_lost(0, 0));
+        let (_, balancer) = mostly_down(panic_ppm, OnFailure::Keep);
+        assert_eq!((balancer.takes(0, 1), balancer.ignores_health(0)), (takes, takes), "{panic_ppm}");
+        assert!(balancer.takes(0, 0) && !balancer.is_lost(0, 1));
+        // What would end at once is not begun.
+        let (_, balancer) = mostly_down(panic_ppm, OnFailure::Reset);
+        assert_eq!((balancer.takes(0, 1), balancer.ignores_health(0)), (false, false), "{panic_ppm}");
+        assert!(balancer.is_lost(0, 1) && balancer.takes(0, 0) && !balancer.is_lost(0, 0));
     }
+}
+
+#[test]
+fn what_nobody_remembers_ends_where_its_backend_is_down() {
+    let (_, mut balancer) = mostly_down(0, OnFailure::Reset);
+    let now = Instant(1);
+    let found: Vec<_> = (0..64).map(|n| balancer.choose(now, SWITCH, key(n), false)).collect();
+    let of_first = |one: &&Result<Place, Refused>| matches!(one, Ok(Place { backend: 0, .. }));
+    let is_cut = |one: &&Result<Place, Refused>| matches!(one, Err(Refused::Cut(1..4)));
+    assert!(found.iter().any(|one| of_first(&one)) && found.iter().any(|one| is_cut(&one)), "{found:?}");
+    assert!(found.iter().all(|one| of_first(&one) || is_cut(&one)), "{found:?}");
+}
+
+#[test]
+fn who_is_down_is_known_on_under_another_configuration() {
+    let (config, mut balancer) = mostly_down(0, OnFailure::Reset);
+    let mut turned = config;
+    turned.services[0].backends.reverse();
+    balancer.renew(&turned, &Rules::of(&turned), 1);
+    assert_eq!([0, 1, 2, 3].map(|backend| balancer.takes(0, backend)), [false, false, false, true]);
+    balancer.found(SWITCH, (0, 0), true);
+    assert_eq!([0, 1, 2, 3].map(|backend| balancer.takes(0, backend)), [true, false, false, true]);
+    // Nobody is asked any more, so nobody is found to be up again.
+    turned.probe_ns = 0;
+    balancer.renew(&turned, &Rules::of(&turned), 1);
+    assert!((0..4).all(|backend| balancer.takes(0, backend)));
+}
+
+#[test]
+fn a_client_does_not_stay_at_a_backend_that_is_down_though_health_is_ignored() {
+    let (config, mut balancer) = start_with_affinity(Policy::RoundRobin);
+    assert_eq!(config.services[0].panic_ppm, 500_000);
+    assert!(balancer.join(Instant(1), SWITCH));
+    assert_eq!(at(&mut balancer, Instant(1), of_client(1, 1), true), Ok(0));
+    (0..3).for_each(|backend| drop(balancer.found(SWITCH, (0, backend), false)));
+    assert!(balancer.ignores_health(0));
+    assert_ne!(at(&mut balancer, Instant(2), of_client(1, 2), true), Ok(0));
+    assert_eq!(balancer.counts(0).0.stayed, 0);
 }

@@ -5,8 +5,13 @@ use crate::balance::Balancer;
 use crate::ending::Asked;
 use crate::rules::{Client, normal};
 use crate::wire::{Action, Message, PacketOut, port};
+use control::config::openflow::Mode;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Clients that are refused in a second, at a switch: as many as a switch of ours answers.
+const MOST_REFUSALS: u32 = 1000;
+const SECOND_NS: u64 = 1_000_000_000;
 
 impl Session {
     /// No backend takes a new connection.
@@ -14,6 +19,12 @@ impl Session {
         let Some(front) = self.rules.fronts.get(front).filter(|front| self.rules.refuses(front.service)) else {
             return;
         };
+        let second = self.heard.0 / SECOND_NS;
+        let (was, count) = self.refusals;
+        self.refusals = if was == second { (was, count.saturating_add(1)) } else { (second, 1) };
+        if self.refusals.1 > MOST_REFUSALS {
+            return;
+        }
         let refusal = Asked::of(data).and_then(|asked| asked.refusal(front.mac));
         self.frames.extend(refusal.map(|data| back_to(in_port, data)));
     }
@@ -72,8 +83,9 @@ impl Session {
         self.frames.push(PacketOut { in_port, actions: vec![Action::Output(port::TABLE, 0)], data: tracked });
     }
 
-    /// Next segments of connections that are over come here.
-    pub(super) fn end_lost(&mut self, balancer: &Balancer) {
+    /// Next segments of connections that are over come here. `again`: the flows that have them do
+    /// so are sent once more.
+    pub(super) fn end_lost(&mut self, balancer: &Balancer, again: bool) {
         let rules = Arc::clone(&self.rules);
         let mut lost = BTreeSet::new();
         for (at, front) in rules.fronts.iter().enumerate() {
@@ -83,9 +95,8 @@ impl Session {
                     lost.insert((front.service, backend));
                 }
                 let was_lost = self.lost.contains(&(front.service, backend));
-                if is_lost != was_lost
-                    && let Some(change) = rules.end(self.mode, at, backend, is_lost)
-                {
+                let is_due = is_lost != was_lost || again && is_lost && self.mode == Mode::Hash;
+                if is_due && let Some(change) = rules.end(self.mode, at, backend, is_lost) {
                     self.send(&Message::FlowMod(change));
                 }
             }
