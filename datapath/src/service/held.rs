@@ -111,7 +111,7 @@ impl Running {
             server.backend.as_ref().is_some_and(|backend| {
                 let is_other = backend.ip(like).is_some_and(|ip| octets(ip) != client);
                 backend.weight > 0 && is_other && self.fits(backend, like, outside)
-            }) && (ignores_health || server.is_well(now))
+            }) && self.may_have_more(server, now, ignores_health)
         };
         for server in self.servers.iter().filter(takes) {
             full |= server.is_full();

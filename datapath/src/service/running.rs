@@ -9,7 +9,7 @@ use super::held::Held;
 use super::maglev::{Lookup, Seat};
 use super::octets;
 use super::recover::{MOST_ASKED, Order};
-use super::spec::{Backend, Service};
+use super::spec::{Backend, OnFailure, Service};
 use super::sweep::Sweeps;
 use crate::network::Network;
 use crate::random::Keyed;
@@ -340,6 +340,13 @@ impl Running {
         is_near && backend.ip(like).is_some()
     }
 
+    /// Whether health lets a server have a new connection. One whose connections end since it is
+    /// down gets none, although health is ignored: they would end as well.
+    pub(super) fn may_have_more(&self, server: &Server, now: Instant, ignores_health: bool) -> bool {
+        let ends = self.service.on_failure == OnFailure::Reset && server.is_down();
+        server.is_well(now) || ignores_health && !ends
+    }
+
     /// What the policy is to know of a server: one that does not fit takes no connection, one
     /// that is not well none unless health is ignored, and none takes its own.
     fn load(&self, server: &Server, now: Instant, from: Asker, ignores_health: bool) -> Load {
@@ -349,7 +356,7 @@ impl Running {
             0 => backend.weight,
             slow_start_ns => backend.weight * server.part(now, slow_start_ns) as u32,
         };
-        let is_well = ignores_health || server.is_well(now);
+        let is_well = self.may_have_more(server, now, ignores_health);
         let period = self.service.report_period_ns.saturating_mul(choose::REPORT_PERIODS);
         Load {
             takes: is_well && self.fits(backend, from.like, from.is_outside) && !from.is(backend) && !server.is_full(),
@@ -400,7 +407,7 @@ impl Running {
         }
         if !others {
             for (load, server) in loads.iter_mut().zip(&self.servers) {
-                let is_well = ignores_health || server.is_well(now);
+                let is_well = self.may_have_more(server, now, ignores_health);
                 let backend = server.backend.as_ref();
                 let fits = backend.is_some_and(|backend| self.fits(backend, from.like, from.is_outside));
                 load.takes = is_well && fits && !server.is_full();

@@ -379,6 +379,27 @@ fn with_on_failure_reset_connections_of_a_backend_that_is_down_end() {
     assert_eq!(connect(&mut rig, 1), 3, "its client connects again");
 }
 
+/// What is cut at once would be no service.
+#[test]
+fn with_on_failure_reset_a_backend_that_is_down_gets_nothing_though_health_is_ignored() {
+    for panic_ppm in [0, 1_000_000] {
+        let mut rig = rig(Policy::RoundRobin);
+        one_down(&mut rig, |service| (service.on_failure, service.panic_ppm) = (OnFailure::Reset, panic_ppm));
+        assert_eq!(down(&rig), [true, false]);
+        let got: Vec<u8> = (1..9).map(|port| connect(&mut rig, port)).collect();
+        assert_eq!(got, [3; 8], "{panic_ppm}");
+        assert!((1..9).all(|port| at_once(&mut rig, 1, &ask(port, ACK, (100, 500))) == 3), "{panic_ppm}");
+        // With none that is not down, clients are refused.
+        one_down(&mut rig, |service| {
+            (service.on_failure, service.panic_ppm) = (OnFailure::Reset, panic_ppm);
+            service.backends.truncate(1);
+        });
+        let (_, out) = rig.send_for_bytes(1, &ask(9, SYN, (99, 0)));
+        let to: Vec<u32> = out.iter().filter(|(to, _)| *to < 3).map(|(to, _)| *to).collect();
+        assert_eq!(to[0], 1, "{panic_ppm}: a reset");
+    }
+}
+
 #[test]
 fn panic_says_how_much_must_be_well_for_health_to_count() {
     for (panic_ppm, ignored) in [(0, false), (500_000, false), (510_000, true), (1_000_000, true)] {
