@@ -44,8 +44,8 @@ impl<'a> Asked<'a> {
     }
 
     /// Refuses a connection, in the name of whom it asks for, who has the Ethernet address `mac`.
-    /// `None` where a frame is not answered: nobody answers what is from a group or was for one (RFC
-    /// 1122, section 3.2.2).
+    /// `None` where a frame is not answered: nobody answers what is from a group or was for one
+    /// (RFC 1122, section 3.2.2).
     pub fn refusal(&self, mac: Mac) -> Option<Vec<u8>> {
         let [asks, asked] = FlowKey::of(self.frame, &self.layout)?.ends().map(|(ip, port)| Client { ip, port });
         let is_broadcast = asks.ip == Ipv4Addr::BROADCAST;
