@@ -176,8 +176,7 @@ pub struct Bond {
     /// The longest frame that is to be sent with a number, in bytes; the tag that `max_frame`s do
     /// not count is the number's.
     longest: u32,
-    /// Members that numbered frames leave out, since nobody at their other ends has answered; a bit
-    /// each.
+    /// See [`Bond::left_out`].
     left_out: u16,
     /// Who may send, or how fast, is another than before.
     has_changed: bool,
@@ -463,7 +462,7 @@ impl Bond {
             if self.is_known(index) {
                 senders.members[usize::from(senders.count)] = index as u8;
                 senders.count += 1;
-            } else if self.is_unanswered(index) {
+            } else if self.leaves_out(index) {
                 left_out |= 1 << index;
             }
         }

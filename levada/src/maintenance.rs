@@ -16,7 +16,7 @@ use control::bond::Command;
 use control::names::show_mac;
 use control::plan::{Plan, SwitchPlan};
 use control::units::show_rate;
-use datapath::bond::{MemberId, Plain};
+use datapath::bond::MemberId;
 use datapath::offload::OffloadSupport;
 use datapath::program::{EndpointId, TenantId};
 use datapath::switch::Event;
@@ -317,10 +317,7 @@ impl Maintenance {
             }
             BondNews::Plain(None) => format!("{}/uplink: frames are numbered", plan.name),
             BondNews::Plain(Some(why)) => {
-                // That is so for a moment whenever both ends meet.
-                if why != Plain::NotReceived {
-                    level = Level::Warning;
-                }
+                level = Level::Warning;
                 format!("{}/uplink: frames are not numbered: {}", plan.name, why.name())
             }
             BondNews::Churned(member, is_other, is_so) => {
@@ -339,7 +336,7 @@ impl Maintenance {
             BondNews::LeftOut(member, true) => {
                 level = Level::Warning;
                 format!(
-                    "{}/uplink/{} carries no frames: no Levada bond answers there; look at the cable and at the other end, or let bridges between them carry numbers: order = \"switched\"",
+                    "{}/uplink/{} is left out: no Levada bond answers there, as on other members; look at the cable and at the other end, or let bridges between them carry numbers: order = \"switched\"",
                     plan.name,
                     name(member)
                 )

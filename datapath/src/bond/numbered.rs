@@ -32,8 +32,7 @@ pub struct PeerView {
     pub plain: Option<Plain>,
     /// By member: whether the peer is there, is received from, and receives.
     pub members: [(bool, bool, bool); MOST_MEMBERS],
-    /// Members that numbered frames leave out, since nobody at their other ends has answered; a bit
-    /// each.
+    /// As [`Bond::left_out`].
     pub left_out: u16,
     /// What putting in order has counted.
     pub order: OrderStats,
@@ -171,21 +170,25 @@ impl Bond {
         let sending = |member: &Member| member.state() == MemberState::Distributing;
         let all = || (0..).zip(&self.members).filter(|(_, member)| sending(member));
         let mask = all().fold(0, |mask, (n, _)| mask | 1 << n);
-        let room = all().map(|(_, member)| member.features.max_frame).min().unwrap_or(u32::MAX);
+        let answered = all().filter(|&(n, _)| peer.knows(n).0);
+        let room = answered.map(|(_, member)| member.features.max_frame).min().unwrap_or(u32::MAX);
         peer.agree(now, mask, (self.longest + self.settings.shim_bytes(), room));
     }
 
     /// Whether a member may send, as far as the other end is concerned.
     pub(super) fn is_known(&self, index: usize) -> bool {
-        self.peer.as_ref().is_none_or(|peer| !peer.is_numbering() || peer.may_send(index))
+        self.peer.as_ref().is_none_or(|peer| match peer.is_numbering() {
+            true => peer.may_send(index),
+            false => !peer.leaves_out(index),
+        })
     }
 
-    pub(super) fn is_unanswered(&self, index: usize) -> bool {
-        self.peer.as_ref().is_some_and(|peer| peer.is_unanswered(index))
+    pub(super) fn leaves_out(&self, index: usize) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.leaves_out(index))
     }
 
-    /// Members that numbered frames leave out, since nobody at their other ends has answered; a bit
-    /// each.
+    /// Members that frames leave out, since nobody at their other ends has answered, and on others
+    /// the other end has; a bit each.
     #[must_use]
     pub fn left_out(&self) -> u16 {
         self.left_out

@@ -3,8 +3,9 @@
 //! what comes.
 //!
 //! Frames get numbers as soon as the other end has said that it receives from a member, and go over
-//! such members only. One behind which nobody answers is left out: what went there would be lost,
-//! or out of order. Until a member's other end is known, what comes with a number is dropped: in
+//! such members only. One behind which nobody answers is left out while the other end answers on
+//! another, also of frames without numbers: what went there would be lost, or out of order. Until a
+//! member's other end is known, what comes with a number is dropped: in
 //! the network of a tenant it would be a tag.
 //!
 //! A member on which the other's numbers have not come for [`SILENCE_NS`], while they came over
@@ -318,9 +319,10 @@ impl Peer {
         self.lines.get(member).is_some_and(|line| line.end == End::Peer && line.is_received)
     }
 
-    /// Whether nobody at a member's other end has answered in time.
-    pub fn is_unanswered(&self, member: usize) -> bool {
+    /// Whether nobody at a member's other end has answered in time, and the peer answers on others.
+    pub fn leaves_out(&self, member: usize) -> bool {
         self.lines.get(member).is_some_and(|line| line.end == End::Other)
+            && self.lines.iter().any(|line| line.is_up && line.end == End::Peer)
     }
 
     /// Whether the peer is at a member's other end, and whether this receives from there.
@@ -430,7 +432,8 @@ impl Peer {
         if !lines().any(|line| line.end == End::Peer && line.is_received) {
             return nobody(Plain::NotReceived);
         }
-        let theirs = lines().filter(|line| line.max_frame > 0).map(|line| u32::from(line.max_frame)).min();
+        let answers = lines().filter(|line| line.end == End::Peer && line.max_frame > 0);
+        let theirs = answers.map(|line| u32::from(line.max_frame)).min();
         (longest > room.min(theirs.unwrap_or(u32::MAX))).then_some(Plain::TooLong)
     }
 

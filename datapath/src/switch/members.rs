@@ -62,7 +62,7 @@ impl Switch {
         self.bond.as_ref()?.plain()
     }
 
-    /// Members that numbered frames leave out, as [`Bond::left_out`].
+    /// Members that frames leave out, as [`Bond::left_out`].
     #[must_use]
     pub fn left_out_members(&self) -> u16 {
         self.bond.as_ref().map_or(0, |bond| bond.left_out())

@@ -22,6 +22,10 @@ const STEP: u32 = 8;
 /// Between one membership query and the next, in nanoseconds: Linux's.
 const QUERY_NS: u64 = 200_000_000;
 
+/// What is known of the other end is told when it has been so for this long, in nanoseconds: what
+/// comes and goes while both ends meet is not.
+const STEADY_NS: u64 = 100_000_000;
+
 /// What a bond is to be.
 pub struct BondPost {
     /// Its policy.
@@ -52,10 +56,10 @@ pub struct Bonded {
     churned: [u16; 2],
     /// In `802.3ad`: the system at the other end of the member that began to carry frames last.
     partner: Option<Mac>,
-    /// With numbers: why frames have none, as it was last told.
-    plain: Option<Option<Plain>>,
-    /// With numbers: the members that they leave out, a bit each, as it was last told.
-    left_out: u16,
+    /// With numbers: why frames have none, and the members that they leave out, a bit each, as it
+    /// was last told; and since when it is otherwise.
+    told: (Option<Option<Plain>>, u16),
+    untold_at: Option<Instant>,
 }
 
 /// What is said of a bond.
@@ -73,7 +77,7 @@ pub enum BondNews {
     Partner(MemberId, [Mac; 2]),
     /// Frames have numbers now, or have none.
     Plain(Option<Plain>),
-    /// Numbered frames leave a member out, since nobody at its other end answers; or do so no more.
+    /// Frames leave a member out, since nobody at its other end answers; or do so no more.
     LeftOut(MemberId, bool),
     /// The link of a member has negotiated something else than before, or half duplex, or less than
     /// the member's rate; what it is configured for, where it carries less.
@@ -128,7 +132,8 @@ impl Bonded {
     pub(super) fn due(&self) -> Option<Instant> {
         let policy = self.policy.poll_timeout();
         let passes = [self.announcing, self.asking].into_iter().flatten().map(|pass| pass.next);
-        policy.into_iter().chain(passes).min()
+        let untold = self.untold_at.map(|at| at.plus_ns(STEADY_NS));
+        policy.into_iter().chain(passes).chain(untold).min()
     }
 
     /// The port of the member that is preferred.
@@ -191,7 +196,7 @@ impl Worker {
             before.map_or((None, None, None), |before| (before.announcing, before.asking, before.groups_at));
         let agreed = states.into_iter().map(|state| (state, false)).collect();
         let agreed = (policy.settings().mode == Mode::Lacp).then_some(agreed);
-        let (plain, left_out) = (switch_slot.switch.bond_plain(), switch_slot.switch.left_out_members());
+        let told = (switch_slot.switch.bond_plain(), switch_slot.switch.left_out_members());
         let churned = switch_slot.switch.churned_members();
         switch_slot.bond = Some(Box::new(Bonded {
             policy,
@@ -203,8 +208,8 @@ impl Worker {
             agreed,
             churned,
             partner,
-            plain,
-            left_out,
+            told,
+            untold_at: None,
         }));
     }
 
@@ -269,7 +274,7 @@ impl Worker {
                 self.say_behind(index, now);
             }
             self.tell_agreed(index);
-            self.tell_plain(index);
+            self.tell_plain(index, now);
         }
     }
 
@@ -303,11 +308,18 @@ impl Worker {
     }
 
     /// Says whether frames have numbers, and over which members they do not go.
-    fn tell_plain(&mut self, index: usize) {
+    fn tell_plain(&mut self, index: usize, now: Instant) {
         let SwitchSlot { bond: Some(bond), switch, .. } = &mut self.switch_slots[index] else { return };
-        let (plain, left_out) = (switch.bond_plain(), switch.left_out_members());
-        let was_plain = std::mem::replace(&mut bond.plain, plain);
-        let was_left_out = std::mem::replace(&mut bond.left_out, left_out);
+        let is = (switch.bond_plain(), switch.left_out_members());
+        if is == bond.told {
+            bond.untold_at = None;
+            return;
+        }
+        if now < bond.untold_at.get_or_insert(now).plus_ns(STEADY_NS) {
+            return;
+        }
+        bond.untold_at = None;
+        let ((was_plain, was_left_out), (plain, left_out)) = (std::mem::replace(&mut bond.told, is), is);
         if was_plain != plain
             && let Some(plain) = plain
         {

@@ -477,7 +477,7 @@ fn a_member_that_nobody_answers_is_left_out_until_somebody_does() {
     };
     let sent = |daemon: &Daemon| bond(daemon)["members"][2]["sent"]["segments"].as_u64().unwrap_or(0);
     add(&beds[0]);
-    soon("it is said", || one.log().contains("s1/uplink/up2 carries no frames: no Levada bond answers there"));
+    soon("it is said", || one.log().contains("s1/uplink/up2 is left out: no Levada bond answers there"));
     assert!(is_numbered(&one) && is_numbered(&two), "{}", bond(&one));
     let shown = String::from_utf8(beds[0].run(&["show", "bonds"]).stdout).unwrap();
     assert!(shown.contains("left out: no hello has come"), "{shown}");

@@ -137,6 +137,63 @@ fn a_member_whose_other_end_does_not_answer_is_left_out() {
     }
 }
 
+/// While the other end begins anew, and says another secret, frames are plain: not over the cable
+/// that nobody answers, which the other end has no member for.
+#[test]
+fn a_member_that_is_left_out_is_left_out_of_plain_frames_too() {
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 3], 6);
+    set_members(&mut pair, 1, &[0, 1]);
+    let mut pair = pair.agreed();
+    pair.run(600 * MS);
+    let sent = |pair: &Pair| pair.switches[0].members().nth(2).map(|view| view.counts.traffic.egress.segments);
+    let (left_out, before) = (|pair: &Pair| pair.switches[0].left_out_members(), sent(&pair));
+    assert_eq!(left_out(&pair), 1 << 2);
+    for secret in [None, Some(HelloKey([1; 16]))] {
+        pair.switches[1].clear(&mut pair.pool);
+        let mut program = with_members(&pair, 1, &[0, 1]);
+        if let Some(bond) = program.uplink.as_mut().and_then(|uplink| uplink.bond.as_mut()) {
+            bond.is_keyed = secret.is_some();
+        }
+        pair.switches[1] = Switch::new(&program, 99).expect("sound");
+        let now = pair.now;
+        pair.switches[1].set_bond_key(&mut pair.pool, now, secret);
+        (0..2).for_each(|member| pair.set(1, member, MemberState::Distributing));
+        // With a secret of its own it is a peer no more, which is noticed after some seconds.
+        for _ in 0..20 {
+            pair.send(1000, 20_000, 100 * MS);
+            assert_eq!((left_out(&pair), sent(&pair)), (1 << 2, before), "{:?}", pair.plain(0));
+        }
+    }
+    pair.run(4_000 * MS);
+    assert!(pair.plain(0).is_some() && left_out(&pair) == 0, "nobody is known any more");
+    pair.clear();
+}
+
+/// A member that takes shorter frames than all others, and that nobody answers, is no reason to do
+/// without numbers.
+#[test]
+fn a_member_that_is_left_out_may_have_less_room() {
+    let programs = [0, 1].map(|side| {
+        let mut program = program(Mode::BalanceRr, true, &[GBIT; 3], 1518, side + 1);
+        program.ports[4].max_frame = 1514;
+        program
+    });
+    let mut pair = Pair::with(programs, &[GBIT; 3], 8);
+    for wires in &mut pair.wires {
+        wires[2].is_dead = true;
+    }
+    let mut pair = pair.agreed();
+    pair.send(1472, 20_000, 1_000 * MS);
+    pair.finish();
+    assert_eq!((pair.plain(0), pair.plain(1), pair.lost()), (None, None, 0));
+    for wires in &mut pair.wires {
+        wires[2].is_dead = false;
+    }
+    pair.run(1_500 * MS);
+    assert_eq!((pair.plain(0), pair.plain(1)), (Some(Plain::TooLong), Some(Plain::TooLong)), "it is used");
+    pair.clear();
+}
+
 /// Another process goes on with members whose numbers are not their places, and gets the third
 /// back.
 #[test]
