@@ -8,16 +8,18 @@ lab did not start. Interrupt work done for others shows only in the machine's fi
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import platform
 import re
+import subprocess
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.net import Process, run
+from lab.net import Process, find_tool
 
 #: A switch thread busier than this had no time to spare: its order of service, not the
 #: link's schedule, decided who got what.
@@ -222,12 +224,26 @@ def _system_name() -> str:
 
 
 #: How each tool is asked for its version where not by --version.
-_VERSION_FLAGS = {"ip": "-V", "tc": "-V", "ping": "-V"}
+_VERSION_FLAGS = {
+    **dict.fromkeys(("ip", "tc", "ping"), "-V"),
+    **dict.fromkeys(("apache2", "haproxy", "nginx"), "-v"),
+    "busybox": "--help",
+}
 
 
 def _version(tool: str) -> str:
-    told = run(tool, _VERSION_FLAGS.get(tool, "--version"), check=False).strip()
-    return told.splitlines()[0] if told else "unknown"
+    """What a tool tells of itself; of one that does not, such as NPtcp, what is in its file."""
+    path = find_tool(tool)
+    if path is None:
+        return "not installed"
+    command = [path, _VERSION_FLAGS.get(Path(tool).name, "--version")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    told = (done.stdout.strip() or done.stderr.strip()) if done.returncode == 0 else ""
+    if told:
+        return told.splitlines()[0]
+    return f"unknown, sha256 {hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]}"
 
 
 def _first_line(path: str) -> str:

@@ -336,8 +336,12 @@ def ifb(host: Namespace, device: str, source: str) -> None:
 def missing_tools(names: Sequence[str]) -> list[str]:
     """Those of the named programs that are not installed. The search includes /usr/sbin,
     which an ordinary user's PATH lacks."""
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    return [name for name in names if shutil.which(name, path=path) is None]
+    return [name for name in names if find_tool(name) is None]
+
+
+def find_tool(name: str) -> str | None:
+    """Where a program is, if it is installed; see `missing_tools`."""
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
 def remove_leftovers() -> list[str]:
