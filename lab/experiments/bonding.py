@@ -50,20 +50,24 @@ from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import FIRST_PORT, Guest, Stream, TcpFlow, UdpFlow
 
 SUMMARY = "one TCP connection over several links, next to one link, and a cable pulled"
-#: How long each part takes in a full run, in minutes: `netpipe` as it was measured, others by their
-#: times, counts and single curves. In a quick run each takes 3 at most.
-MINUTES = {
-    "two": 8,
-    "links": 9,
-    "unequal": 7,
-    "loss": 5,
-    "tunnel": 2,
-    "switched": 2,
-    "faults": 7,
-    "netpipe": 47,
-    "peers": 6,
-    "kernel": 17,
+#: Repetitions of `two` in a quick run and in a full one.
+TIMES = {True: 1, False: 3}
+#: How often a full run repeats each part, and how many minutes that takes each time: of `netpipe`
+#: as measured, of others by their times and single curves. A quick run of one takes 3 at most.
+REPEATED = {
+    "two": (TIMES[False], 2.7),
+    "links": (bonding_links.LINKS.rounds[1], 1.0),
+    "unequal": (bonding_links.UNEQUAL.rounds[1], 0.8),
+    "loss": (bonding_links.LOSS.rounds[1], 0.35),
+    "tunnel": (bonding_links.TUNNEL.rounds[1], 0.2),
+    "switched": (bonding_links.SWITCHED.rounds[1], 0.2),
+    "faults": (bonding_faults.ROUNDS[1], 0.7),
+    "netpipe": (bonding_netpipe.TIMES[False], 9.4),
+    "peers": (bonding_peers.ROUNDS[False], 2.0),
+    "kernel": (bonding_kernel.ROUNDS[False], 5.7),
 }
+#: How long each part takes in a full run.
+MINUTES = {part: times * minutes for part, (times, minutes) in REPEATED.items()}
 #: What `--only` takes.
 PARTS = tuple(MINUTES)
 
@@ -199,7 +203,7 @@ def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     for number, part in enumerate(parts):
         if not quick:
             minutes = sum(MINUTES[later] for later in parts[number:])
-            _say(f"{part}: part {number + 1} of {len(parts)}, about {minutes} min left")
+            _say(f"{part}: part {number + 1} of {len(parts)}, about {minutes:.0f} min left")
         _play(part, lab, quick, out, report, kept)
     kept.end()
     return report
@@ -222,7 +226,7 @@ def _play(part: str, lab: Lab, quick: bool, out: Path, report: Report, kept: Kep
 
 def _play_two(lab: Lab, quick: bool, out: Path, report: Report, kept: Kept) -> None:
     """One link, two links, a cable pulled."""
-    times = 1 if quick else 3
+    times = TIMES[quick]
     report.parameters["two"] = _parameters(times)
 
     def play(_: None, setup: Key) -> dict[str, Any]:

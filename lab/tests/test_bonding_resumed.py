@@ -186,7 +186,15 @@ def test_a_full_run_takes_two_hours_at_most() -> None:
     for part in bonding_links.PARTS.values():
         # Of a second is each set of links made and taken away.
         per_round = len(part.links) * (len(part.connections) * part.seconds + 1.2)
-        assert part.rounds[1] * per_round / 60 <= bonding.MINUTES[part.name] + 0.5
+        assert per_round / 60 <= bonding.REPEATED[part.name][1]
     one_s = bonding_faults.LEAD_S + bonding_faults.WATCHED_S + 2.5
     count = sum(len(kinds) for _, kinds in bonding_faults.PLAYED)
-    assert bonding_faults.ROUNDS[1] * count * one_s / 60 <= bonding.MINUTES["faults"]
+    assert count * one_s / 60 <= bonding.REPEATED["faults"][1]
+
+
+def test_the_time_of_a_full_run_grows_with_each_parts_repetitions(play: PlayAll) -> None:
+    report = play(Machine())
+    for part, (times, minutes) in bonding.REPEATED.items():
+        played = report.parameters[part]
+        assert times == played.get("rounds", played.get("times"))
+        assert bonding.MINUTES[part] == times * minutes
