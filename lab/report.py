@@ -68,9 +68,11 @@ class Report:
         return path
 
     def text(self) -> str:
-        """What is printed: the tables, then the claims."""
+        """What is printed: the tables, then the claims, and what to know of them."""
         invalid = [c for c in self.cells if not c.get("valid", True)]
         parts = [*self.tables, claims_table(self.claims)]
+        if "resumed" in self.parameters:
+            parts.append(f"resumed: {self.parameters['resumed']}")
         if invalid:
             parts.append(
                 f"{len(invalid)} of {len(self.cells)} cells do not count: "

@@ -15,8 +15,9 @@ leaving a server idle. A failed connection counts as httperf's time-out in the h
 itself leaves it out of its own.
 
 A full run keeps its cells in `cells.jsonl` beside the report: one that was interrupted goes on
-where it was, and plays cells that do not count again, three times in all. A quick run, and one
-after a run that ended, begin anew. A full run takes 20 to 60 minutes (`Figure.cell_s`).
+where it was, and plays cells that do not count again, three times in all. What is compared may then
+be of several starts, which the report says. A quick run, and one after a run that ended, begin
+anew. A full run takes 20 to 60 minutes (`Figure.cell_s`).
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ BESIDE = (*POLICIES, *PROXIES, NUMGEN)
 WAYS = (*BESIDE, *OPENFLOW)
 #: Those that a plot has room for.
 PLOTTED = (*POLICIES, HAPROXY, "os-ken")
-#: What the mean of ours may be at most, of round-robin's in the same run.
+#: What the mean of ours may be at most, of round-robin's.
 MOST_TIMES = 1.25
 #: A load up to this, as part of what the link carries, is one that it carries.
 CARRIED = 0.95
@@ -242,11 +243,13 @@ def run(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
         "capacity_per_s": figure.capacity,
     }
     made_of = digest(program(), report.machine, report.parameters)
-    kept = Kept(None if quick else out / "cells.jsonl", made_of, lambda row: not Cell.of(row).valid)
+    path = None if quick else out / "cells.jsonl"
+    kept = Kept(path, made_of, Cell.of, lambda cell: not cell.valid)
     write_files(_files(lab), figure.bytes)
     services = {BESIDE: partial(_over_levada, lab, figure, plan)}
     services |= {(way,): partial(_over_ovs, lab, figure, plan, way) for way in OPENFLOW}
     cells = measure(figure, plan, services, kept)
+    report.parameters |= kept.resumed()
     report.cells = [cell.as_row() for cell in cells]
     report.tables = [shown(figure, plan, cells)]
     report.claims = claims(figure, quick, cells)
@@ -283,8 +286,9 @@ def measure(figure: Figure, plan: Plan, services: Services, kept: Kept) -> list[
         _say(cell, f"{total - len(left)} of {total}, {left_s / 60:.0f} min left")
         return asdict(cell)
 
-    rows = [kept.fill(keys[ways], running, play) for ways, running in services.items()]
-    return [Cell.of(row) for some in rows for row in some]
+    return [
+        cell for ways, running in services.items() for cell in kept.fill(keys[ways], running, play)
+    ]
 
 
 @contextmanager

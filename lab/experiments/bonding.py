@@ -1,11 +1,11 @@
 """One connection over two links between two hosts, each running Levada, and a pulled cable.
 
 NetPIPE's curve over two links in round robin (`balance-rr`), plain and with numbers, stands next to
-that of one link alone, in the same run. UDP counts what the links carry together. One connection
-(cubic) takes what it gets, and another is paced below what the links carry, so that it loses
-nothing by congestion: what the kernels count of it, out of order and sent again, is disorder. Last,
-a cable is pulled under a TCP connection and a thousand datagrams a second. The links run at a
-stated fraction of 1 Gbit/s, as fast as the lab's machine carries with time to spare.
+that of one link alone. UDP counts what the links carry together. One connection (cubic) takes what
+it gets, and another is paced below what the links carry, so that it loses nothing by congestion:
+what the kernels count of it, out of order and sent again, is disorder. Last, a cable is pulled
+under a TCP connection and a thousand datagrams a second. The links run at a stated fraction of
+1 Gbit/s, as fast as the lab's machine carries with time to spare.
 
 Nothing is claimed of message sizes beside each other here. That is the part `two`, which a quick
 run plays where `--only` names no other; the parts `links`, `unequal` and `loss` are in
@@ -16,8 +16,9 @@ beside each other) in `lab.experiments.bonding_netpipe`, `peers` (Multipath TCP)
 `lab.experiments.bonding_kernel`.
 
 A full run takes 110 minutes (`MINUTES`). It keeps what it has measured in `cells.jsonl` beside the
-report: one that was interrupted goes on where it was. A quick run, and one after a run that ended,
-begin anew.
+report: one that was interrupted goes on where it was. What is compared, such as two setups here or
+two curves of `netpipe`, may then be of several starts, which the report says; ratios within a round
+are of one. A quick run, and one after a run that ended, begin anew.
 """
 
 from __future__ import annotations
@@ -173,12 +174,15 @@ class Seen:
     pulled: Pulled | None
 
     @classmethod
-    def of(cls, setup: Setup, row: dict[str, Any]) -> Seen:
+    def of(cls, row: dict[str, Any]) -> Seen:
         """Of what `asdict` has made of one, after JSON."""
         return cls(
-            [Curve(setup, [Point(**p) for p in curve["points"]]) for curve in row["curves"]],
+            [
+                Curve(tuple(curve["setup"]), [Point(**p) for p in curve["points"]])
+                for curve in row["curves"]
+            ],
             row["carried"],
-            [Connection(**{**one, "setup": setup}) for one in row["connections"]],
+            [Connection(**{**one, "setup": tuple(one["setup"])}) for one in row["connections"]],
             Pulled(**row["pulled"]) if row["pulled"] else None,
         )
 
@@ -191,6 +195,7 @@ def topology() -> Topology:
 
 def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     """The part that `only` names; else all, but in a quick run the first."""
+    parts = PARTS[: 1 if quick else None] if only is None else (only,)
     missing = missing_tools(["NPtcp", "ss", "ethtool"])
     if missing:
         what = "netpipe-tcp iproute2 ethtool"
@@ -198,13 +203,14 @@ def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     out.mkdir(parents=True, exist_ok=True)
     report = Report("bonding", quick)
     report.machine = machine.describe(["iperf3", "ip", str(program())])
-    kept = Kept(None if quick else out / "cells.jsonl", digest(program(), report.machine, only))
-    parts = PARTS[: 1 if quick else None] if only is None else (only,)
+    made_of = digest(program(), report.machine, only)
+    kept = Kept(None if quick else out / "cells.jsonl", made_of)
     for number, part in enumerate(parts):
         if not quick:
             minutes = sum(MINUTES[later] for later in parts[number:])
             _say(f"{part}: part {number + 1} of {len(parts)}, about {minutes:.0f} min left")
         _play(part, lab, quick, out, report, kept)
+    report.parameters |= kept.resumed()
     kept.end()
     return report
 
@@ -234,8 +240,8 @@ def _play_two(lab: Lab, quick: bool, out: Path, report: Report, kept: Kept) -> N
         curves = 0 if quick and setup == PLAIN else times
         return asdict(_seen(lab, setup, curves, out))
 
-    rows = kept.part("two", report.parameters["two"]).fill(SETUPS, nullcontext, play)
-    seen = {setup: Seen.of(setup, row) for setup, row in zip(SETUPS, rows, strict=True)}
+    mine = kept.part("two", report.parameters["two"], Seen.of)
+    seen = dict(zip(SETUPS, mine.fill(SETUPS, nullcontext, play), strict=True))
     curves = [curve for one in seen.values() for curve in one.curves]
     carried = {setup: one.carried for setup, one in seen.items()}
     connections = [connection for one in seen.values() for connection in one.connections]

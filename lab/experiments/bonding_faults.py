@@ -72,7 +72,7 @@ def play(lab: Lab, quick: bool, report: Report, kept: Kept) -> None:
     """Plays the faults in all modes that are not kept, and adds what was found to a report."""
     rounds = ROUNDS[0 if quick else 1]
     report.parameters["faults"] = {"rounds": rounds, "datagrams_per_s": 1 / INTERVAL_S}
-    mine = kept.part("faults", report.parameters["faults"])
+    mine = kept.part("faults", report.parameters["faults"], lambda row: Fault(**row))
     faults: list[Fault] = []
     for mode, kinds in PLAYED:
         keys = [(mode, kind, turn) for turn in range(rounds) for kind in kinds]
@@ -89,7 +89,7 @@ def _faults(switch: LevadaBond, keys: Sequence[Key], kept: Kept) -> list[Fault]:
         _mode, kind, turn = key
         return asdict(_fault(switch, kind, turn))
 
-    return [Fault(**row) for row in kept.fill(keys, switch.running, play)]
+    return kept.fill(keys, switch.running, play)
 
 
 def _fault(switch: LevadaBond, kind: str, turn: int) -> Fault:

@@ -80,14 +80,13 @@ def play(lab: Lab, quick: bool, report: Report, kept: Kept) -> None:
         "guest_kernel": image.version,
         "accelerator": guest.ACCELERATOR,
     }
-    rounds = kept.part("kernel", report.parameters["kernel"]).fill(
+    rounds = kept.part("kernel", report.parameters["kernel"], _read).fill(
         [(turn,) for turn in range(ROUNDS[quick])],
         nullcontext,
         lambda _, key: [_seen(lab, way, key[0], image, SIZES[quick]) for way in WAYS],
     )
-    seen = [one for some in rounds for one in some]
-    found = [Found.of(one["found"]) for one in seen]
-    disorder = [Disorder.of(one["disorder"]) for one in seen]
+    found = [one for some in rounds for one, _ in some]
+    disorder = [one for some in rounds for _, one in some]
     report.cells += [
         {
             "labels": {"by": name_of(f.way), "round": f.round},
@@ -103,6 +102,11 @@ def play(lab: Lab, quick: bool, report: Report, kept: Kept) -> None:
     ]
     report.tables.append(_table(found, disorder))
     report.claims += claims(found, disorder)
+
+
+def _read(rows: list[dict[str, Any]]) -> list[tuple[Found, Disorder]]:
+    """A round, of what JSON has of it."""
+    return [(Found.of(row["found"]), Disorder.of(row["disorder"])) for row in rows]
 
 
 def _seen(

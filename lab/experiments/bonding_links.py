@@ -163,13 +163,13 @@ def play(lab: Lab, part: Part, quick: bool, report: Report, kept: Kept) -> None:
         "seconds": part.seconds,
         "links": [links.name() for links in part.links],
     }
-    found = kept.part(part.name, report.parameters[part.name]).fill(
+    found = kept.part(part.name, report.parameters[part.name], _read).fill(
         [(turn,) for turn in range(rounds)],
         nullcontext,
         lambda _, key: _round(lab, part, quick, key[0]),
     )
-    tcp = [_of(Tcp, row) for one in found for row in one["tcp"]]
-    udp = [_of(Udp, row) for one in found for row in one["udp"]]
+    tcp = [one for some, _ in found for one in some]
+    udp = [one for _, some in found for one in some]
     report.cells += [*(_row(part, t) for t in tcp), *(_row(part, u) for u in udp)]
     report.tables += [tcp_table(part, tcp), *([udp_table(udp)] if udp else [])]
     report.claims += CLAIMS[part.name](tcp, udp)
@@ -193,6 +193,11 @@ def _round(lab: Lab, part: Part, quick: bool, turn: int) -> dict[str, list[dict[
             if part.udp and turn == 0:
                 udp.append(_udp(switch, links))
     return {"tcp": [asdict(t) for t in tcp], "udp": [asdict(u) for u in udp]}
+
+
+def _read(row: dict[str, Any]) -> tuple[list[Tcp], list[Udp]]:
+    """A round, of what JSON has of it."""
+    return [_of(Tcp, one) for one in row["tcp"]], [_of(Udp, one) for one in row["udp"]]
 
 
 Counted = TypeVar("Counted", Tcp, Udp)

@@ -4,8 +4,8 @@ The part `netpipe` of `lab/run bonding`. Two hosts, each running Levada, have on
 and then two in `balance-rr`, with numbers and, in a full run, plain. One TCP connection at a time
 goes from one host to the other: between programs in namespaces with TAPs (*native*), in LXC
 containers whose devices are moved in, and in virtual machines behind vhost-user ports. All three
-have the same links in the same run. Links are as slow as emulated machines need; stated in the
-result.
+have the same links, in turn; a curve is of one start of the run. Links are as slow as emulated
+machines need; stated in the result.
 
 A *dip* is a message size whose rate, the median of the repetitions, is more than 5 % below that of
 both sizes beside it. One over two links counts unless one link alone has a dip at that size in the
@@ -76,7 +76,9 @@ def play(lab: Lab, quick: bool, out: Path, report: Report, kept: Kept) -> None:
         "guest_kernel": image.version,
         "accelerator": guest.ACCELERATOR,
     }
-    mine = kept.part("netpipe", report.parameters["netpipe"])
+    mine = kept.part(
+        "netpipe", report.parameters["netpipe"], lambda row: [Point(*point) for point in row]
+    )
     setups = (ONE, NUMBERED) if quick else (ONE, NUMBERED, PLAIN)
     curves = [c for setup in setups for c in _curves(lab, setup, image, out, quick, mine)]
     report.cells += [
@@ -103,10 +105,8 @@ def _curves(
         return [astuple(point) for point in points]
 
     keys = [(kind, *setup, turn) for turn in range(TIMES[quick]) for kind in KINDS]
-    rows = kept.fill(keys, switch.running, play)
-    return [
-        Curve(key[0], setup, [Point(*p) for p in row]) for key, row in zip(keys, rows, strict=True)
-    ]
+    points = kept.fill(keys, switch.running, play)
+    return [Curve(key[0], setup, some) for key, some in zip(keys, points, strict=True)]
 
 
 def _points(switch: LevadaPlaces, kind: str, out: Path, sizes: netpipe.Sizes) -> list[Point]:

@@ -77,12 +77,15 @@ def play(lab: Lab, quick: bool, out: Path, report: Report, kept: Kept) -> None:
         "sizes": SIZES,
         "published_percent": PUBLISHED_PERCENT,
     }
-    rounds = kept.part("peers", report.parameters["peers"]).fill(
+    mine = kept.part(
+        "peers", report.parameters["peers"], lambda rows: [Found.of(row) for row in rows]
+    )
+    rounds = mine.fill(
         [(turn,) for turn in range(ROUNDS[quick])],
         nullcontext,
         lambda _, key: [asdict(_found(lab, way, key[0], out)) for way in WAYS],
     )
-    found = [Found.of(row) for rows in rounds for row in rows]
+    found = [one for some in rounds for one in some]
     report.cells += [
         {
             "labels": {"by": name_of(f.way), "round": f.round},

@@ -16,8 +16,8 @@ The same seeds are on both sides of each ratio. A claim holds if the upper end o
 of its number is within the bound, fails if the lower end is beyond it, and is undecided otherwise.
 `--only` with `echo`, `echo-all`, `echo-late` or `dctcp` has these and their natives alone, with ten
 seeds; with `trace` it has all, with five, and the job is the first trace in $LEVADA_TRACES.
-Results of cells are kept in `cells.jsonl` beside the report: a run that was interrupted goes on
-where it was.
+Results of cells are kept in `cells.jsonl` beside the report: a run after one goes on where that
+was, ended or not; the report says so.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
         jobs += _traces()
     if not jobs:
         raise Failed(f"the part {TRACE} needs ${TRACES_VARIABLE}: a folder of MRemu's traces")
-    cells = _play(plan, jobs, out)
     report = Report("vcc-fig1", quick, parameters=_parameters(plan, jobs))
+    cells, resumed = _play(plan, jobs, out)
+    report.parameters |= resumed
     report.machine = machine.describe([])
     report.cells = [
         {"labels": dict(zip(("job", "queue", "guests", "pairs", "seed"), key, strict=True)), **cell}
@@ -210,7 +211,11 @@ def floor_s(job: Job) -> float:
 # --- running -------------------------------------------------------------------------------
 
 
-def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any]]:
+Cells = dict[Key, dict[str, Any]]
+
+
+def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> tuple[Cells, dict[str, str]]:
+    """All cells, and how many are of an earlier start (`Kept.resumed`)."""
     texts = {job.name: lines(job) for job in jobs}
     keys: list[Key] = [
         (job.name, queue, guests, pairs, seed)
@@ -243,7 +248,7 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any
     finally:
         pool.shutdown(cancel_futures=True)
         print(file=sys.stderr)
-    return {key: kept.results[key] for key in keys}
+    return {key: kept.results[key] for key in keys}, kept.resumed()
 
 
 # --- judging -------------------------------------------------------------------------------
@@ -314,7 +319,7 @@ class View:
 
     plan: Plan
     job: Job
-    cells: dict[Key, dict[str, Any]]
+    cells: Cells
 
     def values(self, queue: str, guests: str, pairs: int, number: Number) -> list[float]:
         """A number of each seed's cell."""

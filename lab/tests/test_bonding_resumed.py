@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -24,6 +25,7 @@ from lab.experiments.bonding_kernel import Disorder
 from lab.experiments.bonding_links import Part, Tcp, Udp
 from lab.experiments.bonding_peers import Found, Way
 from lab.guest import Image
+from lab.kept import Kept
 from lab.net import Lab
 from lab.netpipe import Point
 from lab.report import Report
@@ -137,6 +139,7 @@ def test_each_part_goes_on_where_it_was(play: PlayAll) -> None:
     whole = Machine()
     report = play(whole, "at once")
     assert len(whole.measured) == ALL and report.claims
+    assert "resumed" not in report.parameters
     # In the midst of each part, and where each begins.
     begins = [sum(COUNTS[:n]) for n in range(len(COUNTS))]
     stops = sorted({*begins, *(begin + 2 for begin in begins)})
@@ -147,7 +150,10 @@ def test_each_part_goes_on_where_it_was(play: PlayAll) -> None:
             play(machine)
         measured += machine.measured
     rest = Machine()
-    assert play(rest) == report
+    resumed = play(rest)
+    told = resumed.parameters.pop("resumed")
+    assert told.startswith(f"{stops[-1]} of {ALL} results are of an earlier start, the oldest of 2")
+    assert resumed == report
     assert measured + rest.measured == whole.measured
     assert len(rest.measured) == ALL - stops[-1]
     # Only rounds of machines are left, which start their own.
@@ -179,6 +185,20 @@ def test_another_program_measures_all(play: PlayAll, tmp_path: Path) -> None:
     again = Machine()
     play(again)
     assert len(again.measured) == ALL
+
+
+def test_results_of_other_fields_are_measured_again(play: PlayAll, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        play(Machine(ALL - 1))
+    file = tmp_path / "out" / "cells.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    file.unlink()
+    for line in lines:
+        Kept(file, line["made_of"]).add(tuple(line["key"]), [{"other": 1}])
+    again = Machine()
+    report = play(again)
+    assert len(again.measured) == ALL
+    assert "resumed" not in report.parameters
 
 
 def test_a_full_run_takes_two_hours_at_most() -> None:

@@ -1,16 +1,20 @@
-"""Results that are kept are those of the same program, whole, and under their keys; a run that was
-interrupted plays the rest and nothing else."""
+"""Results that are kept are those of the same program, whole, and under their keys; a run
+that was interrupted plays the rest and nothing else, and says so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
 
 from lab.cell import ATTEMPTS
 from lab.kept import Kept, Key, digest
+from lab.report import Report
 
 KEYS: list[Key] = [("p2c", rate, n) for rate in (90, 500) for n in (0, 1)]
 
@@ -115,7 +119,8 @@ def test_parts_are_kept_apart_and_depend_on_their_parameters(tmp_path: Path) -> 
 
 def test_what_says_nothing_is_played_again_a_bounded_number_of_times(tmp_path: Path) -> None:
     def kept() -> Kept:
-        return Kept(tmp_path / "results.jsonl", "a", lambda result: result["key"][1] == 500)
+        path = tmp_path / "results.jsonl"
+        return Kept(path, "a", is_void=lambda result: result["key"][1] == 500)
 
     runs = [Played() for _ in range(ATTEMPTS + 2)]
     for run in runs:
@@ -150,3 +155,133 @@ def test_a_digest_is_of_what_is_in_a_file(tmp_path: Path) -> None:
     assert one != digest(program, {"rounds": 5})
     program.write_bytes(b"2")
     assert one != digest(program, {"rounds": 3})
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets the clock, to an hour of a day."""
+
+    def hour(n: int) -> None:
+        monkeypatch.setattr("lab.kept._now", lambda: f"2026-11-28T{n:02}:00:00Z")
+
+    return hour
+
+
+def test_a_run_that_goes_on_says_how_much_it_has_taken_and_since_when(
+    tmp_path: Path, at: Callable[[int], None]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    for hour, stops in ((8, 1), (10, 2)):
+        at(hour)
+        with pytest.raises(KeyboardInterrupt):
+            Played(stops).fill(Kept(path, "a"))
+    at(12)
+    first = Kept(path, "a")
+    Played().fill(first)
+    told = "3 of 4 results are of an earlier start, the oldest of 2026-11-28T08:00:00Z"
+    assert first.resumed() == {"resumed": told}
+    # Only what this run asks for counts, with its parts.
+    part = first.part("peers", {})
+    part.add(("late",), 1)
+    part.missing([("late",), ("other",)])
+    again = Kept(path, "a")
+    again.fill(KEYS[2:], Played().running, Played().play)
+    again.part("peers", {}).missing([("late",), ("other",)])
+    told = "3 of 4 results are of an earlier start, the oldest of 2026-11-28T10:00:00Z"
+    assert again.resumed() == {"resumed": told}
+    assert first.resumed() == {"resumed": told.replace("of 4", "of 6").replace("T10", "T08")}
+
+
+def test_a_run_that_takes_nothing_says_nothing(tmp_path: Path, at: Callable[[int], None]) -> None:
+    at(8)
+    for path in (tmp_path / "results.jsonl", None):
+        whole = Kept(path, "a")
+        Played().fill(whole)
+        Played().fill(whole.part("peers", {}))
+        assert whole.resumed() == {}
+        whole.end()
+    anew = Kept(tmp_path / "results.jsonl", "a")
+    Played().fill(anew)
+    assert anew.resumed() == {}
+
+
+def test_what_is_played_again_is_not_of_an_earlier_start(
+    tmp_path: Path, at: Callable[[int], None]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    for hour in (8, 9):
+        at(hour)
+        kept = Kept(path, "a", is_void=lambda result: result["key"][1:] == [90, 0])
+        Played().fill(kept)
+    told = "3 of 4 results are of an earlier start, the oldest of 2026-11-28T08:00:00Z"
+    assert kept.resumed() == {"resumed": told}
+
+
+def test_a_time_is_utc_in_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    Kept(path, "a").add(("one",), 1)
+    time.strptime(json.loads(path.read_text())["at"], "%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_a_report_prints_that_it_was_resumed() -> None:
+    report = Report("bonding", quick=False)
+    assert "resumed" not in report.text()
+    report.parameters["resumed"] = "1 of 2"
+    assert "\n\nresumed: 1 of 2" in report.text()
+
+
+@dataclass
+class Row:
+    """A result."""
+
+    rate: int
+    name: str
+
+    @classmethod
+    def of(cls, row: dict[str, object]) -> Row:
+        return cls(**row)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "row", [{"rate": 1}, {"rate": 1, "name": "a", "more": 2}, {}, [1, "a"], None, "a", 5]
+)
+def test_a_result_whose_fields_do_not_fit_is_missing(
+    tmp_path: Path, row: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    before = Kept(path, "a")
+    before.add(("good",), asdict(Row(1, "a")))
+    before.add(("bad",), row)
+    kept = Kept(path, "a", Row.of)
+    assert kept.results == {("good",): Row(1, "a")}
+    assert kept.missing([("good",), ("bad",)]) == [("bad",)]
+    assert f"lines of {path} left out: 1" in capsys.readouterr().err
+    kept.add(("bad",), asdict(Row(2, "b")))
+    assert Kept(path, "a", Row.of).results[("bad",)] == Row(2, "b")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"rate": 10', '"rate": 11'),
+        ('"rate": 10', '"rate": "ten"'),
+        ('"rate": 10, ', ""),
+        ('"key": ["one"]', '"key": ["two"]'),
+        ('"key": ["one"]', '"key": 1'),
+        ('"at": "2', '"at": "1'),
+        ('"at"', '"then"'),
+        ('"result"', '"results"'),
+        ('"name": "a"', '"name": "\udcff"'),
+    ],
+)
+def test_a_line_that_was_changed_by_hand_is_left_out(
+    tmp_path: Path, old: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    Kept(path, "a").add(("one",), asdict(Row(10, "a")))
+    Kept(path, "a").add(("three",), asdict(Row(10, "a")))
+    line, other = path.read_text().splitlines()
+    assert old in line
+    path.write_text(f"{line.replace(old, new)}\n{other}\n", errors="surrogateescape")
+    assert Kept(path, "a", Row.of).results == {("three",): Row(10, "a")}
+    assert f"lines of {path} left out: 1" in capsys.readouterr().err

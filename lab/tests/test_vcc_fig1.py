@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from lab import vcc_live
 from lab.experiments import vcc_fig1
-from lab.experiments.vcc_fig1 import Interval, floor_s, lines, placed, shortened
+from lab.experiments.vcc_fig1 import Interval, Plan, floor_s, lines, placed, shortened
 from lab.shuffle.generate import generate
 from lab.shuffle.job import WIRE_OVER_PAYLOAD, Copy
 
@@ -72,3 +73,20 @@ def test_half_of_a_live_jobs_hosts_are_at_each_side() -> None:
     shape = vcc_live.topology(generate(1, vcc_live.SHAPE))
     sides = [e.host for e in shape.endpoints if e.tenant == "job"]
     assert sides.count("h1") == sides.count("h2") == len(sides) / 2
+
+
+def test_cells_are_taken_from_an_earlier_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, simulator = tmp_path / "levada", tmp_path / "levada-sim"
+    program.write_bytes(b"")
+    simulator.write_text("#!/bin/sh\ncat >/dev/null\necho '{\"job_ns\": 1}'\n")
+    simulator.chmod(0o755)
+    monkeypatch.setenv("LEVADA", str(program))
+    plan = Plan(("native", "echo"), ("red1",), (2,), 2)
+    jobs = [generate(1, vcc_fig1.SHAPE)]
+    cells, resumed = vcc_fig1._play(plan, jobs, tmp_path / "out")
+    assert (len(cells), resumed) == (4, {})
+    same, resumed = vcc_fig1._play(plan, jobs, tmp_path / "out")
+    assert same == cells
+    assert resumed["resumed"].startswith("4 of 4 results are of an earlier start")

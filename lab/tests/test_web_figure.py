@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -95,6 +96,9 @@ def test_what_is_missing_is_played_and_nothing_else(out: Path, stops: int) -> No
     report = play(out, rest)
     assert (first.keys, rest.keys) == (KEYS[:stops], KEYS[stops:])
     assert rows(report) == KEYS
+    resumed = report.parameters.pop("resumed", "")
+    assert resumed.startswith(f"{stops} of {len(KEYS)} result" if stops else "")
+    assert bool(resumed) == bool(stops)
     assert report == play(out / "at once", Machine())
     # 36 cells are played over Levada, four over each of the others.
     assert rest.started == ["levada", *OPENFLOW][0 if stops < 36 else (stops - 36) // 4 + 1 :]
@@ -107,6 +111,20 @@ def test_another_program_plays_all(out: Path) -> None:
     again = Machine()
     play(out, again)
     assert again.keys == KEYS
+
+
+def test_a_cell_of_other_fields_is_played_again(out: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        play(out, Machine(5))
+    file = out / "cells.jsonl"
+    (made_of,) = {json.loads(line)["made_of"] for line in file.read_text().splitlines()}
+    Kept(file, made_of).add(KEYS[2], {"labels": {}})
+    Kept(file, made_of).add(KEYS[5], {"labels": {}, "calls": {"times": []}, "more": 1})
+    rest = Machine()
+    report = play(out, rest)
+    # Of the third there is a whole line, too.
+    assert rest.keys == KEYS[5:]
+    assert rows(report) == KEYS
 
 
 def test_a_run_that_ended_is_not_shown_again(out: Path) -> None:
