@@ -18,12 +18,13 @@ from lab.programs import Missing
 LONGEST_S = 3600
 #: What a container has of busybox by name.
 _APPLETS = ("cat", "ip", "ping", "sleep", "timeout")
-_TOOLS = ("lxc-start", "lxc-attach", "lxc-info", "lxc-stop", "busybox")
+#: Programs without which there is no container.
+TOOLS = ("lxc-start", "lxc-attach", "lxc-info", "lxc-stop", "busybox")
 
 
 def check() -> None:
     """Raises `Missing` where containers cannot be run."""
-    missing = missing_tools(_TOOLS)
+    missing = missing_tools(TOOLS)
     if missing:
         raise Missing(f"containers need {', '.join(missing)}: tools/setup guests")
 

@@ -32,7 +32,7 @@ _CPU = "Nehalem,-cx16"
 #: What apt has fetched and `tools/setup guests` has unpacked.
 _FETCHED = Path(__file__).resolve().parents[1] / "target" / "guests"
 #: Programs without which there is no machine, and the Debian packages that hold them.
-_TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "iperf3": "iperf3"}
+TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "iperf3": "iperf3"}
 #: In the order in which they are loaded.
 _MODULES = (
     "virtio_ring",
@@ -77,7 +77,7 @@ class Image:
 def image(lab: Lab, more: tuple[str, ...] = (), programs: tuple[str, ...] = ()) -> Image:
     """Makes a guest's file system, with these modules of the kernel and programs of this machine
     beside the usual ones. Raises `Missing` with what to do."""
-    missing = [package for tool, package in _TOOLS.items() if shutil.which(tool) is None]
+    missing = [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
     if missing:
         raise Missing(f"virtual machines need {', '.join(missing)}: tools/setup guests")
     root = next((r for r in (_FETCHED, Path("/")) if list(r.glob("boot/vmlinuz-*-cloud-*"))), None)

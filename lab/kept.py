@@ -1,11 +1,12 @@
 """Results on disk of a run that takes long: one that was interrupted goes on where it was.
 
 A line of JSON each, with its time, written as soon as it is there. Left out are lines of another
-program, or of other parameters, those that were not written whole or were changed by
+program, of another lab or of other parameters, those that were not written whole or were changed by
 hand, and those of a run that ended: after that what is live is measured anew.
 
-A run that goes on says in its report how many of its results are of an earlier start, and since
-when.
+Any edit of the lab's Python beside its tests begins anew, as measuring and judging are not told
+apart: nothing is taken that other code has measured. A run that goes on says in its report how many
+of its results are of an earlier start, and since when.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from typing import Any, TypeVar
 
 from lab.cell import ATTEMPTS
 
+#: The sources that measure.
+LAB = Path(__file__).resolve().parent
+
 #: What a result is of: numbers and words.
 Key = tuple[Any, ...]
 Place = TypeVar("Place")
@@ -37,13 +41,21 @@ def digest(*of: object) -> str:
     return made_of.hexdigest()
 
 
+def digest_with_lab(*of: object) -> str:
+    """What results are made of: the lab's own Python but its tests, and what is given (`digest`).
+    Modules that an experiment does not use count too."""
+    sources = sorted(path.relative_to(LAB) for path in LAB.rglob("*.py"))
+    measuring = [path for path in sources if path.parts[0] != "tests"]
+    return digest(*(part for path in measuring for part in (str(path), LAB / path)), *of)
+
+
 def _now() -> str:
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Kept:
     """Results by what they are of, in the file `path`; without one they last as long as this
-    object. `made_of` stands for all that they depend on beside their keys (`digest`).
+    object. `made_of` stands for all that they depend on beside their keys (`digest_with_lab`).
 
     `read` makes a result of what JSON has of it; where it cannot, the line is left out. One that
     `is_void` is missing again when the run goes on, until it was played `ATTEMPTS` times."""

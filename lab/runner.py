@@ -4,7 +4,8 @@ claims.
 Exit status: 0 when all claims hold, 1 when one does not, 2 when the experiment could not be
 played. `lab/run --clean` removes what a killed run has left. A full run of `bonding` or of
 `lb-fig2` to `lb-fig5`, and any of `vcc-fig1`, that was interrupted goes on where it was when it is
-started again; to begin anew, remove `cells.jsonl` in its folder.
+started again, unless the program, its tools or the lab have changed since (`lab.kept`); to begin
+anew, remove `cells.jsonl` in its folder.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ itself leaves it out of its own.
 
 A full run keeps its cells in `cells.jsonl` beside the report: one that was interrupted goes on
 where it was, and plays cells that do not count again, three times in all. What is compared may then
-be of several starts, which the report says. A quick run, and one after a run that ended, begin
-anew. A full run takes 20 to 60 minutes (`Figure.cell_s`).
+be of several starts, which the report says. A quick run, one after a run that ended, and one after
+an edit of the lab (`lab.kept`) begin anew. A full run takes 20 to 60 minutes (`Figure.cell_s`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from lab.balance import (
     shared_times_s,
     write_files,
 )
-from lab.kept import Kept, Key, digest
+from lab.kept import Kept, Key, digest_with_lab
 from lab.machine import cpu_use, sample_cpu
 from lab.net import Lab, Namespace, missing_tools
 from lab.net import run as run_command
@@ -55,8 +55,15 @@ from lab.report import Claim, Report, at_least, at_most
 from lab.stats import Mean, mean, quantile, table
 from lab.switches import Levada
 from lab.switches.levada import toml_table
-from lab.switches.ovs_balanced import OvsBalanced
+from lab.switches.ovs_balanced import OSKEN, OvsBalanced
 from lab.topology import Endpoint, Host, Tenant, Topology
+
+#: What is started beside the program.
+TOOLS = (
+    *("ip", "tc", "ss", "sysctl", "ps", "ethtool", "nft"),
+    *("httperf", "apache2", "haproxy", "nginx"),
+    *("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", OSKEN),
+)
 
 MBIT = 1_000_000
 #: The published link.
@@ -228,13 +235,12 @@ class Balanced(Levada):
 
 def run(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
     """All rates, and at each all policies and peers one after the other."""
-    tools = ["httperf", "apache2", "haproxy", "nginx", "nft", "ss"]
-    missing = missing_tools([*tools, "ovs-vswitchd", "osken-manager"])
+    missing = missing_tools(TOOLS)
     if missing:
         raise Missing(f"{figure.name} needs {', '.join(missing)}: tools/setup balance")
     plan = figure.plan(quick)
     report = Report(figure.name, quick)
-    report.machine = machine.describe(["ip", "apache2", "haproxy", "nft", str(program())])
+    report.machine = machine.describe([*TOOLS, str(program())])
     report.parameters = {
         **asdict(figure),
         "timeout_s": TIMEOUT_S,
@@ -242,7 +248,7 @@ def run(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
         "bytes": figure.bytes,
         "capacity_per_s": figure.capacity,
     }
-    made_of = digest(program(), report.machine, report.parameters)
+    made_of = digest_with_lab(program(), report.machine, report.parameters)
     path = None if quick else out / "cells.jsonl"
     kept = Kept(path, made_of, Cell.of, lambda cell: not cell.valid)
     write_files(_files(lab), figure.bytes)

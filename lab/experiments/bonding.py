@@ -18,7 +18,8 @@ beside each other) in `lab.experiments.bonding_netpipe`, `peers` (Multipath TCP)
 A full run takes 110 minutes (`MINUTES`). It keeps what it has measured in `cells.jsonl` beside the
 report: one that was interrupted goes on where it was. What is compared, such as two setups here or
 two curves of `netpipe`, may then be of several starts, which the report says; ratios within a round
-are of one. A quick run, and one after a run that ended, begin anew.
+are of one. A quick run, one after a run that ended, and one after an edit of the lab (`lab.kept`)
+begin anew.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import machine, netpipe
+from lab import container, guest, machine, netpipe
 from lab.experiments import (
     bonding_faults,
     bonding_kernel,
@@ -40,13 +41,14 @@ from lab.experiments import (
     bonding_netpipe,
     bonding_peers,
 )
-from lab.kept import Kept, Key, digest
+from lab.kept import Kept, Key, digest_with_lab
 from lab.net import Lab, missing_tools
 from lab.netpipe import Point
 from lab.programs import Missing, program
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
+from lab.switches.multipath import MPTCPIZE
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import FIRST_PORT, Guest, Stream, TcpFlow, UdpFlow
 
@@ -71,6 +73,13 @@ REPEATED = {
 MINUTES = {part: times * minutes for part, (times, minutes) in REPEATED.items()}
 #: What `--only` takes.
 PARTS = tuple(MINUTES)
+#: What is started beside the program; and what parts start beside that.
+TOOLS = ("ip", "tc", "ss", "sysctl", "ping", "ethtool", "iperf3", "NPtcp")
+TOOLS_OF: dict[str, tuple[str, ...]] = {
+    "netpipe": (*container.TOOLS, *guest.TOOLS),
+    "peers": MPTCPIZE[:1],
+    "kernel": tuple(guest.TOOLS),
+}
 
 MBIT = 1_000_000
 #: A tenth of the published links.
@@ -196,14 +205,15 @@ def topology() -> Topology:
 def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     """The part that `only` names; else all, but in a quick run the first."""
     parts = PARTS[: 1 if quick else None] if only is None else (only,)
-    missing = missing_tools(["NPtcp", "ss", "ethtool"])
+    tools = list(dict.fromkeys([*TOOLS, *(t for part in parts for t in TOOLS_OF.get(part, ()))]))
+    # All at once: with a tool more, a run that goes on would begin anew.
+    missing = missing_tools(tools)
     if missing:
-        what = "netpipe-tcp iproute2 ethtool"
-        raise Missing(f"bonding needs {', '.join(missing)}: apt install {what}")
+        raise Missing(f"bonding needs {', '.join(missing)}: tools/setup guests peers")
     out.mkdir(parents=True, exist_ok=True)
     report = Report("bonding", quick)
-    report.machine = machine.describe(["iperf3", "ip", str(program())])
-    made_of = digest(program(), report.machine, only)
+    report.machine = machine.describe([*tools, str(program())])
+    made_of = digest_with_lab(program(), report.machine, only)
     kept = Kept(None if quick else out / "cells.jsonl", made_of)
     for number, part in enumerate(parts):
         if not quick:

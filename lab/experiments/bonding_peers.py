@@ -19,8 +19,7 @@ from typing import Any
 
 from lab import netpipe
 from lab.kept import Kept
-from lab.net import Lab, missing_tools
-from lab.programs import Missing
+from lab.net import Lab
 from lab.report import Claim, Report, at_least
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
@@ -68,9 +67,6 @@ class Found:
 
 def play(lab: Lab, quick: bool, out: Path, report: Report, kept: Kept) -> None:
     """Plays the rounds that are not kept, and adds what was found to a report."""
-    missing = missing_tools([MPTCPIZE[0]])
-    if missing:
-        raise Missing("bonding --only peers needs mptcpize: apt install mptcpize")
     report.parameters["peers"] = {
         "link_bps": LINK_BPS,
         "rounds": ROUNDS[quick],

@@ -17,7 +17,7 @@ of its number is within the bound, fails if the lower end is beyond it, and is u
 `--only` with `echo`, `echo-all`, `echo-late` or `dctcp` has these and their natives alone, with ten
 seeds; with `trace` it has all, with five, and the job is the first trace in $LEVADA_TRACES.
 Results of cells are kept in `cells.jsonl` beside the report: a run after one goes on where that
-was, ended or not; the report says so.
+was, ended or not, as long as nobody has edited the lab (`lab.kept`); the report says so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import machine, plot, vcc_live
-from lab.kept import Kept, digest
+from lab.kept import Kept, digest_with_lab
 from lab.net import Failed, Lab
 from lab.programs import simulator
 from lab.report import Claim, Report
@@ -226,7 +226,7 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> tuple[Cells, dict[str, 
         for guests in plan.guests
     ]
     program = simulator()
-    kept = Kept(out / "cells.jsonl", digest(Path(program), texts))
+    kept = Kept(out / "cells.jsonl", digest_with_lab(Path(program), texts))
 
     def play(key: Key) -> None:
         name, queue, guests, pairs, seed = key

@@ -28,6 +28,7 @@ from lab.guest import Image
 from lab.kept import Kept
 from lab.net import Lab
 from lab.netpipe import Point
+from lab.programs import Missing
 from lab.report import Report
 from lab.switches import Switch
 from lab.switches.levada_bond import LevadaBond
@@ -112,8 +113,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayAll:
     program = tmp_path / "levada"
     program.write_bytes(b"1")
     monkeypatch.setenv("LEVADA", str(program))
-    for module in (bonding, bonding_peers):
-        monkeypatch.setattr(module, "missing_tools", lambda tools: [])
+    monkeypatch.setattr(bonding, "missing_tools", lambda tools: [])
     monkeypatch.setattr("lab.container.check", lambda: None)
     image = Image(Path("kernel"), Path("initrd"), "6.1")
     monkeypatch.setattr("lab.guest.image", lambda lab, **more: image)
@@ -199,6 +199,30 @@ def test_results_of_other_fields_are_measured_again(play: PlayAll, tmp_path: Pat
     report = play(again)
     assert len(again.measured) == ALL
     assert "resumed" not in report.parameters
+
+
+def test_another_lab_measures_all(
+    play: PlayAll, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        play(Machine(20))
+    monkeypatch.setattr("lab.kept.LAB", tmp_path)
+    again = Machine()
+    play(again)
+    assert len(again.measured) == ALL
+
+
+def test_a_tool_of_any_part_is_missed_before_the_first_is_played(
+    play: PlayAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        bonding, "missing_tools", lambda tools: [t for t in tools if t == "mptcpize"]
+    )
+    machine = Machine()
+    with pytest.raises(Missing, match="mptcpize"):
+        play(machine)
+    assert machine.measured == []
+    play(machine, only="links")
 
 
 def test_a_full_run_takes_two_hours_at_most() -> None:

@@ -1,4 +1,4 @@
-"""Results that are kept are those of the same program, whole, and under their keys; a run
+"""Results that are kept are those of the same program and lab, whole, and under their keys; a run
 that was interrupted plays the rest and nothing else, and says so."""
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from lab import kept as module
 from lab.cell import ATTEMPTS
-from lab.kept import Kept, Key, digest
+from lab.kept import Kept, Key, digest, digest_with_lab
 from lab.report import Report
 
 KEYS: list[Key] = [("p2c", rate, n) for rate in (90, 500) for n in (0, 1)]
@@ -285,3 +286,25 @@ def test_a_line_that_was_changed_by_hand_is_left_out(
     path.write_text(f"{line.replace(old, new)}\n{other}\n", errors="surrogateescape")
     assert Kept(path, "a", Row.of).results == {("three",): Row(10, "a")}
     assert f"lines of {path} left out: 1" in capsys.readouterr().err
+
+
+def test_results_depend_on_the_lab_but_not_on_its_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (module.LAB / "experiments" / "bonding.py").is_file()
+    monkeypatch.setattr("lab.kept.LAB", tmp_path)
+    source = tmp_path / "experiments" / "one.py"
+    for folder in ("experiments", "tests"):
+        (tmp_path / folder).mkdir()
+    source.write_text("TCP_S = 4\n")
+    one = digest_with_lab("a")
+    assert one == digest_with_lab("a") != digest_with_lab("b")
+    (tmp_path / "tests" / "test_one.py").write_text("")
+    (tmp_path / "experiments" / "one.pyc").write_text("")
+    assert one == digest_with_lab("a")
+    source.write_text("TCP_S = 5\n")
+    assert one != digest_with_lab("a")
+    source.write_text("TCP_S = 4\n")
+    assert one == digest_with_lab("a")
+    source.rename(tmp_path / "one.py")
+    assert one != digest_with_lab("a")

@@ -75,7 +75,7 @@ def test_half_of_a_live_jobs_hosts_are_at_each_side() -> None:
     assert sides.count("h1") == sides.count("h2") == len(sides) / 2
 
 
-def test_cells_are_taken_from_an_earlier_start(
+def test_cells_are_taken_from_an_earlier_start_of_the_same_lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, simulator = tmp_path / "levada", tmp_path / "levada-sim"
@@ -90,3 +90,5 @@ def test_cells_are_taken_from_an_earlier_start(
     same, resumed = vcc_fig1._play(plan, jobs, tmp_path / "out")
     assert same == cells
     assert resumed["resumed"].startswith("4 of 4 results are of an earlier start")
+    monkeypatch.setattr("lab.kept.LAB", tmp_path)
+    assert vcc_fig1._play(plan, jobs, tmp_path / "out") == (cells, {})

@@ -113,6 +113,15 @@ def test_another_program_plays_all(out: Path) -> None:
     assert again.keys == KEYS
 
 
+def test_another_lab_plays_all(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        play(out, Machine(5))
+    monkeypatch.setattr("lab.kept.LAB", out)
+    again = Machine()
+    assert "resumed" not in play(out, again).parameters
+    assert again.keys == KEYS
+
+
 def test_a_cell_of_other_fields_is_played_again(out: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         play(out, Machine(5))
