@@ -260,7 +260,7 @@ fn names_in(kind: Kind, path: &str) -> Result<Vec<&str>, Refused> {
     if names.len() != wanted {
         let (message, remedy) = match wanted {
             0 => (format!("the {} has no path", kind.word()), "leave it out".to_owned()),
-            _ => (format!("\"{path}\" is not the path of a {}", kind.word()), format!("write {form}")),
+            _ => (format!("\"{path}\" is not a path of kind {}", kind.word()), format!("write {form}")),
         };
         return Err(Refused::new(message, remedy));
     }
