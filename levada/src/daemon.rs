@@ -12,10 +12,15 @@
 //! | `levada-door` | another process that takes over (`handover`) |
 //! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`handler`) |
 //! | `levada-vde` | lets clients into VDE directories (`vde_server`) |
+//! | `levada-vhost` | talks with front ends of machines (`front_ends`), where there are any |
+//! | `levada-links` | is told of carriers of bonds' members (`carriers`) |
+//! | `levada-routes` | is told of the host's routes and neighbours (`next_hops`), where there are tunnels |
 //! | `levada-peers` | speaks with other hosts (`peers`), where there is a cluster |
 //! | `levada-store` | asks an etcd for them (`directory`), where there is one |
 //! | `levada-others` | brings what that has said |
 //! | `levada-reports` | takes servers' load reports (`reports`) |
+//! | `levada-herald` | says again what is to be said again, as where services are |
+//! | `levada-watchdog` | tells systemd that the worker answers (`notify`), where it wants to know |
 //!
 //! What each may do, `privileges` says.
 
