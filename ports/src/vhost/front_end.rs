@@ -14,7 +14,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::message::{HEADER_BYTES, Place, Region, Request};
-use super::session::feature;
+use super::session::{feature, protocol};
 
 /// Where the memory is for the guest, and for the front end.
 const GUEST: u64 = 0x10_0000;
@@ -23,8 +23,10 @@ const USER: u64 = 0x7f00_0000_0000;
 const RING_BYTES: usize = 0x1_0000;
 const AVAILABLE: usize = 0x8000;
 const USED: usize = 0xa000;
-/// Bytes of the buffer that each descriptor has.
+/// Bytes of the buffer that each descriptor has, where nothing else was said.
 pub const BUFFER_BYTES: usize = 2048;
+/// Its memory's file keeps its length.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// The longest ring that it makes.
 pub const MOST_ENTRIES: u16 = 1024;
 
@@ -47,6 +49,7 @@ pub struct FrontEnd {
     map: NonNull<u8>,
     bytes: usize,
     entries: u16,
+    buffer_bytes: usize,
     features: u64,
     drivers: Vec<Driver>,
 }
@@ -67,7 +70,15 @@ impl FrontEnd {
     /// # Errors
     /// The kernel has no memory or descriptor left.
     pub fn new(pairs: usize, entries: u16, features: u64) -> io::Result<FrontEnd> {
-        FrontEnd::with_seals(pairs, entries, features, SealFlags::SHRINK | SealFlags::GROW)
+        FrontEnd::with_seals(pairs, entries, features, SEALS)
+    }
+
+    /// The same, with buffers of so many bytes.
+    ///
+    /// # Errors
+    /// See [`FrontEnd::new`].
+    pub fn with_buffers(pairs: usize, entries: u16, features: u64, buffer_bytes: usize) -> io::Result<FrontEnd> {
+        FrontEnd::make(pairs, entries, features, SEALS, buffer_bytes)
     }
 
     /// The same, with memory whose file has these seals.
@@ -75,9 +86,13 @@ impl FrontEnd {
     /// # Errors
     /// See [`FrontEnd::new`].
     pub fn with_seals(pairs: usize, entries: u16, features: u64, seals: SealFlags) -> io::Result<FrontEnd> {
+        FrontEnd::make(pairs, entries, features, seals, BUFFER_BYTES)
+    }
+
+    fn make(pairs: usize, entries: u16, features: u64, seals: SealFlags, buffer_bytes: usize) -> io::Result<FrontEnd> {
         assert!(entries.is_power_of_two() && entries <= MOST_ENTRIES, "{entries} entries");
         let rings = 2 * pairs;
-        let bytes = rings * (RING_BYTES + usize::from(entries) * BUFFER_BYTES);
+        let bytes = rings * (RING_BYTES + usize::from(entries) * buffer_bytes);
         let file = rustix::fs::memfd_create("levada-front-end", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, bytes as u64)?;
         rustix::fs::fcntl_add_seals(&file, seals)?;
@@ -96,7 +111,7 @@ impl FrontEnd {
             Ok(Driver { free, available: 0, used: 0, told: 0, kick: event()?, call: event()? })
         };
         let drivers = (0..rings).map(driver).collect::<io::Result<_>>()?;
-        Ok(FrontEnd { file: File::from(file), map, bytes, entries, features, drivers })
+        Ok(FrontEnd { file: File::from(file), map, bytes, entries, buffer_bytes, features, drivers })
     }
 
     /// The memory's file.
@@ -127,7 +142,8 @@ impl FrontEnd {
         let mut all = vec![
             (Request::GetFeatures, vec![]),
             (Request::GetProtocolFeatures, vec![]),
-            (Request::SetProtocolFeatures(u64::MAX), vec![]),
+            // The least that back ends offer: some end the session for more than they do.
+            (Request::SetProtocolFeatures(protocol::MQ), vec![]),
             (Request::SetOwner, vec![]),
             (Request::SetFeatures(self.features), vec![]),
             (Request::SetMemTable(vec![self.region()]), vec![self.file.as_fd().try_clone_to_owned()?]),
@@ -192,6 +208,13 @@ impl FrontEnd {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_ptr().add(at), bytes.len()) };
     }
 
+    /// Reads a few bytes of the memory.
+    pub fn array<const BYTES: usize>(&self, at: usize) -> [u8; BYTES] {
+        assert!(at + BYTES <= self.bytes);
+        // SAFETY: it is within the mapping; an array of bytes lies at any address.
+        unsafe { self.map.as_ptr().add(at).cast::<[u8; BYTES]>().read_volatile() }
+    }
+
     /// Reads bytes of the memory.
     pub fn get(&self, at: usize, bytes: usize) -> Vec<u8> {
         assert!(at + bytes <= self.bytes);
@@ -202,9 +225,9 @@ impl FrontEnd {
     }
 
     /// Where the buffer of a descriptor is in the memory.
-    fn buffer(&self, ring: usize, descriptor: u16) -> usize {
+    pub fn buffer(&self, ring: usize, descriptor: u16) -> usize {
         let before = self.drivers.len() * RING_BYTES;
-        before + (ring * usize::from(self.entries) + usize::from(descriptor)) * BUFFER_BYTES
+        before + (ring * usize::from(self.entries) + usize::from(descriptor)) * self.buffer_bytes
     }
 
     fn has_event_idx(&self) -> bool {
@@ -219,17 +242,18 @@ impl FrontEnd {
     /// Makes a chain of buffers with so many bytes available, which the device reads or writes.
     /// False: there are not as many.
     fn make_available(&mut self, ring: usize, bytes: usize, is_writable: bool, content: &[u8]) -> bool {
-        let count = bytes.div_ceil(BUFFER_BYTES).max(1);
+        let room = self.buffer_bytes;
+        let count = bytes.div_ceil(room).max(1);
         let driver = &mut self.drivers[ring];
         if driver.free.len() < count {
             return false;
         }
         let chain = driver.free.split_off(driver.free.len() - count);
-        let [descriptors, available, _] = self.parts(ring);
+        let descriptors = self.parts(ring)[0];
         for (i, &descriptor) in chain.iter().enumerate() {
-            let length = (bytes - i * BUFFER_BYTES).min(BUFFER_BYTES);
+            let length = (bytes - i * room).min(room);
             let at = self.buffer(ring, descriptor);
-            if let Some(content) = content.get(i * BUFFER_BYTES..) {
+            if let Some(content) = content.get(i * room..) {
                 self.put(at, &content[..content.len().min(length)]);
             }
             let next = chain.get(i + 1);
@@ -242,13 +266,22 @@ impl FrontEnd {
             ];
             self.put(descriptors + 16 * usize::from(descriptor), &entry.concat());
         }
-        let driver = &mut self.drivers[ring];
-        let slot = usize::from(driver.available % self.entries);
-        driver.available = driver.available.wrapping_add(1);
-        let index = driver.available;
-        self.word(available + 4 + 2 * slot).store(chain[0].to_le(), Ordering::Relaxed);
-        self.word(available + 2).store(index.to_le(), Ordering::Release);
+        self.again(ring, &chain[..1]);
         true
+    }
+
+    /// Makes chains available, once more where they were used, as their descriptors are; by their
+    /// first descriptors. The device sees them together.
+    pub fn again(&mut self, ring: usize, heads: &[u16]) {
+        let available = self.parts(ring)[1];
+        let mut index = self.drivers[ring].available;
+        for head in heads {
+            let slot = usize::from(index % self.entries);
+            self.word(available + 4 + 2 * slot).store(head.to_le(), Ordering::Relaxed);
+            index = index.wrapping_add(1);
+        }
+        self.drivers[ring].available = index;
+        self.word(available + 2).store(index.to_le(), Ordering::Release);
     }
 
     /// Tells the device of what was made available since the last call, where it wants to know.
@@ -289,21 +322,28 @@ impl FrontEnd {
         (0..chains).take_while(|_| self.make_available(2 * pair, bytes, true, &[])).count()
     }
 
-    /// Takes what a ring's device has used: the chains' buffers, as far as they were written.
-    fn take(&mut self, ring: usize) -> Option<Vec<u8>> {
-        let [descriptors, _, used] = self.parts(ring);
-        let index = self.used(ring);
+    /// The next chain that a ring's device has used: its first descriptor, and the bytes that were
+    /// written. Its descriptors stay as they are, for [`FrontEnd::again`].
+    pub fn used_chain(&mut self, ring: usize) -> Option<(u16, usize)> {
+        let used = self.parts(ring)[2];
         let seen = self.drivers[ring].used;
-        if index == seen {
+        if self.used(ring) == seen {
             return None;
         }
-        let entry = self.get(used + 4 + 8 * usize::from(seen % self.entries), 8);
-        let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
-        let (mut descriptor, mut left) = (word(0) as u16, word(4) as usize);
+        self.drivers[ring].used = seen.wrapping_add(1);
+        let at = used + 4 + 8 * usize::from(seen % self.entries);
+        let [head, bytes] = [at, at + 4].map(|at| u32::from_le_bytes(self.array(at)));
+        Some((head as u16, bytes as usize))
+    }
+
+    /// Takes what a ring's device has used: the chains' buffers, as far as they were written.
+    fn take(&mut self, ring: usize) -> Option<Vec<u8>> {
+        let descriptors = self.parts(ring)[0];
+        let (mut descriptor, mut left) = self.used_chain(ring)?;
         let mut bytes = Vec::new();
         loop {
-            let entry = self.get(descriptors + 16 * usize::from(descriptor), 16);
-            let part = left.min(BUFFER_BYTES);
+            let entry = self.array::<16>(descriptors + 16 * usize::from(descriptor));
+            let part = left.min(self.buffer_bytes);
             bytes.extend(self.get(self.buffer(ring, descriptor), part));
             left -= part;
             self.drivers[ring].free.push(descriptor);
@@ -312,7 +352,6 @@ impl FrontEnd {
             }
             descriptor = u16::from_le_bytes([entry[14], entry[15]]);
         }
-        self.drivers[ring].used = seen.wrapping_add(1);
         Some(bytes)
     }
 
