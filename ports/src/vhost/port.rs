@@ -159,8 +159,8 @@ impl VhostPort {
         let (mut from, mut done) = (0, 0);
         for &(chain, end) in &self.chains {
             let before = done;
-            for piece in &self.pieces[from..end] {
-                done += put(ring, piece, header, bytes, done);
+            for at in from..end {
+                done += put(ring, self.pieces[at], self.pieces.get(at + 1).copied(), [header, bytes], done);
             }
             from = end;
             ring.give_back(chain, (done - before) as u32);
@@ -204,8 +204,9 @@ fn gather(
     Err(refused)
 }
 
-/// Writes what comes at `done` of header and frame to a piece, and says how much.
-fn put(ring: &Ring, piece: &Piece, header: &[u8], bytes: &[u8], done: usize) -> usize {
+/// Writes what comes at `done` of header and frame to a piece, and says how much; `next` is the
+/// piece behind it.
+fn put(ring: &Ring, piece: Piece, next: Option<Piece>, [header, bytes]: [&[u8]; 2], done: usize) -> usize {
     let room = piece.bytes as usize;
     let header_done = done.min(header.len());
     let head = &header[header_done..];
@@ -213,7 +214,7 @@ fn put(ring: &Ring, piece: &Piece, header: &[u8], bytes: &[u8], done: usize) -> 
     let body = &bytes[done - header_done..];
     let body = &body[..body.len().min(room - head.len())];
     // Where it is nowhere, the guest has said so: it gets less than it is told.
-    let _ = ring.memory().write(piece.address, [head, body]);
+    let _ = ring.memory().write(piece.address, [head, body], next.map(|next| (next.address, next.bytes)));
     head.len() + body.len()
 }
 

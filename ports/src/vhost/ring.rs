@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering, fence};
 
 use super::call;
-use super::memory::Memory;
+use super::memory::{LINE_BYTES, Memory, fetch};
 use super::message::Place;
 
 /// The longest ring (virtio 1.2, section 2.7).
@@ -30,8 +30,6 @@ pub const MOST_ENTRIES: u32 = 32_768;
 pub const MOST_DESCRIPTORS: usize = 1024;
 
 const DESCRIPTOR_BYTES: usize = 16;
-/// What a processor fetches at a time; where it is another number, some is fetched in vain.
-const LINE_BYTES: usize = 64;
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
@@ -436,22 +434,4 @@ impl Descriptor {
         let [address, rest] = words.map(u64::from_le);
         Descriptor { address, bytes: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
     }
-}
-
-/// Has the processor fetch the memory at an address, to write to it or to read it. A hint.
-#[inline]
-fn fetch(place: NonNull<u8>, to_write: bool) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: neither instruction reads or writes memory as far as the program can tell, and
-    // neither faults. Processors without PREFETCHW do nothing.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        if to_write {
-            std::arch::asm!("prefetchw [{}]", in(reg) place.as_ptr(), options(nostack, preserves_flags, readonly));
-        } else {
-            _mm_prefetch::<_MM_HINT_T0>(place.as_ptr().cast());
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (place, to_write);
 }
