@@ -8,32 +8,40 @@ two `net_vhost` ports, which copies from one to the other and does nothing else;
 guards, schedules and counts each frame on the way, spinning (as testpmd does) or sleeping when it
 has nothing to do.
 
-Then nothing is sent, and what a sleeping Levada still takes of its core is counted.
+Then nothing is sent, and what a sleeping Levada still takes of its core is counted. At last the
+frames of bulk TCP: see `bench.bulk`.
 
 DPDK needs no huge pages for this, and its memory is a memfd without seals, so `sealed = false`.
-Source of the options: DPDK's "Testpmd Application User Guide" and "Poll Mode Driver that wraps
-vhost library".
 """
 
 from __future__ import annotations
 
 import re
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from bench.back_ends import (
+    FRONT,
+    MACS,
+    PROMPT,
+    START_S,
+    TESTPMD,
+    BackEnd,
+    levada,
+    spawn_testpmd,
+    testpmd,
+)
+from bench.bulk import bulk
 from bench.pairs import COLUMNS, Measure, Pair, interleaved, ratio, row
 from lab.cell import Cell, disturbance
 from lab.machine import cpu_use, sample_cpu
 from lab.net import Failed, Lab, Process, missing_tools
-from lab.programs import Missing, program
+from lab.programs import Missing
 from lab.report import Report, at_least, at_most
 from lab.stats import median, table
-from lab.switches.levada import rate_text, toml_table
 
 #: Bytes without FCS: the shortest frame, and one that fills an MTU of 1500 bytes.
 SIZES = {"64 bytes": 60, "1518 bytes": 1514}
@@ -49,33 +57,26 @@ BURSTS = 16
 RING = 1024
 #: How long it is counted what a Levada without frames takes.
 IDLE_S = 5.0
-#: Above what is reached: all it does is to send every frame through the scheduler.
-FAR_ABOVE_BPS = 100_000_000_000
 
-_TESTPMD = "dpdk-testpmd"
-_BACK, _FRONT = 0, 1
-_MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
-#: What testpmd's first frames are from (RFC 2544, appendix C.2.2).
-_NETWORK = "198.18.0.0/15"
-_START_S = 20.0
 _WARM_S = 0.5
-_PROMPT = "testpmd> "
-
-#: What a back end is: given a directory for its sockets, its process, ready for front ends.
-BackEnd = Callable[[Lab, Path], Process]
+#: Of testpmd, at either side.
+_BUFFERS = "--total-num-mbufs=16384"
 
 
 def vhost(lab: Lab, report: Report, quick: bool) -> None:
-    """Frames between two virtio-user front ends: Levada and testpmd's net_vhost, a core each."""
-    if missing_tools([_TESTPMD]):
-        raise Missing(f"vhost needs {_TESTPMD}: tools/setup dpdk")
+    """Frames between two front ends: Levada and testpmd's net_vhost, a core each; frames of bulk
+    TCP, too, and TCP between taps."""
+    if missing_tools([TESTPMD]):
+        raise Missing(f"vhost needs {TESTPMD}: tools/setup dpdk")
     rows: list[Cell] = []
-    ways: dict[str, BackEnd] = {"spinning": _levada(spin=True), "sleeping": _levada(spin=False)}
+    ways: dict[str, BackEnd] = {"spinning": levada(spin=True), "sleeping": levada(spin=False)}
     found: dict[tuple[str, str], list[Pair]] = {}
     for size, nbytes in SIZES.items():
         for way, back_end in ways.items():
             ours = _measure(lab, f"levada {way}", back_end, nbytes, WINDOW_S[quick])
-            theirs = {"testpmd": _measure(lab, "testpmd", _testpmd, nbytes, WINDOW_S[quick])}
+            theirs = {
+                "testpmd": _measure(lab, "testpmd", testpmd("", _BUFFERS), nbytes, WINDOW_S[quick])
+            }
             pairs = interleaved(ROUNDS[quick], ours, theirs, rows)["testpmd"]
             found[size, way] = pairs
     idle = _idle(lab, ways["sleeping"])
@@ -95,6 +96,7 @@ def vhost(lab: Lab, report: Report, quick: bool) -> None:
         f"vhost: without frames a sleeping Levada took {idle['cpu']:.2%} of its core"
         f" and was woken {idle['wakeups']:.0f} times a second",
     ]
+    bulk(lab, report, quick)
 
 
 def _measure(lab: Lab, name: str, back_end: BackEnd, nbytes: int, window_s: float) -> Measure:
@@ -175,11 +177,11 @@ class FrontEnd:
         """Gives it a command; returns when the next may be given."""
         stdin = self.process.popen.stdin
         assert stdin is not None
-        prompts = self.process.output().count(_PROMPT)
+        prompts = self.process.output().count(PROMPT)
         stdin.write(command + "\n")
         stdin.flush()
         self.process.wait_for(
-            lambda: self.process.output().count(_PROMPT) > prompts, f"answer to {command!r}"
+            lambda: self.process.output().count(PROMPT) > prompts, f"answer to {command!r}"
         )
 
     def rates(self) -> list[int]:
@@ -192,8 +194,8 @@ class FrontEnd:
 def received_rates(text: str) -> list[int]:
     """Of testpmd's "show port stats all"."""
     rates = [int(rate) for rate in re.findall(r"Rx-pps:\s+(\d+)", text)]
-    if len(rates) != len(_MACS):
-        raise Failed(f"{_TESTPMD} told no rates:\n{text[-1000:]}")
+    if len(rates) != len(MACS):
+        raise Failed(f"{TESTPMD} told no rates:\n{text[-1000:]}")
     return rates
 
 
@@ -206,74 +208,11 @@ def _running(lab: Lab, back_end: BackEnd, nbytes: int) -> Iterator[tuple[Process
         back = back_end(lab, sockets)
         ports = [
             f"net_virtio_user{n},path={sockets}/{n}.sock,queues=1,queue_size={RING},mac={mac}"
-            for n, mac in enumerate(_MACS)
+            for n, mac in enumerate(MACS)
         ]
         options = ["-i", "--forward-mode=5tswap", "--port-topology=loop", f"--txpkts={nbytes}"]
-        options += [f"--eth-peer={n},{mac}" for n, mac in enumerate(reversed(_MACS))]
-        process = _spawn_testpmd(lab, "front", _FRONT, ports, options)
-        process.wait_for(lambda: _PROMPT in process.output(), "its ports", _START_S)
+        options.append(_BUFFERS)
+        options += [f"--eth-peer={n},{mac}" for n, mac in enumerate(reversed(MACS))]
+        process = spawn_testpmd(lab, "front", FRONT, ports, options)
+        process.wait_for(lambda: PROMPT in process.output(), "its ports", START_S)
         yield back, FrontEnd(process)
-
-
-def _spawn_testpmd(
-    lab: Lab, label: str, core: int, ports: list[str], options: list[str]
-) -> Process:
-    """testpmd with one forwarding thread, all of it on one core."""
-    devices = [word for port in ports for word in ("--vdev", port)]
-    return lab.spawn(
-        f"testpmd-{label}",
-        # What it says is not to wait in its buffer.
-        *("stdbuf", "-oL", _TESTPMD, "--no-huge", "-m", "256", "--no-pci", "--no-telemetry"),
-        *("--file-prefix", f"{lab.tag}-{label}", "--lcores", f"0@{core},1@{core}", *devices),
-        *("--", "--nb-cores=1", "--total-num-mbufs=16384", "--no-mlockall", *options),
-    )
-
-
-def _testpmd(lab: Lab, sockets: Path) -> Process:
-    """DPDK's vhost library, two ports, frames from the one to the other."""
-    paths = [sockets / f"{n}.sock" for n in range(len(_MACS))]
-    ports = [f"net_vhost{n},iface={path}" for n, path in enumerate(paths)]
-    options = ["-i", "--forward-mode=io", "--auto-start"]
-    process = _spawn_testpmd(lab, "back", _BACK, ports, options)
-    process.wait_for(lambda: _PROMPT in process.output(), "its sockets", _START_S)
-    return process
-
-
-def _levada(spin: bool) -> BackEnd:
-    def start(lab: Lab, sockets: Path) -> Process:
-        config = lab.dir / "vhost.toml"
-        config.write_text(configuration(lab.tag, sockets, spin))
-        process = lab.spawn(
-            "levada",
-            *("taskset", "-c", str(_BACK), str(program()), "run", "-c", str(config)),
-            env={"LEVADA_RUN_DIR": str(lab.dir / "run")},
-        )
-        lab.defer(lambda: process.stop(signal.SIGTERM))
-        ready = f"levada: {lab.tag} ready"
-        process.wait_for(lambda: ready in process.output(), "its sockets", _START_S)
-        return process
-
-    return start
-
-
-def configuration(name: str, sockets: Path, spin: bool) -> str:
-    """Two endpoints of a tenant, with addresses and a limit that holds nothing back."""
-    knobs: dict[str, Any] = {"limit": rate_text(FAR_ABOVE_BPS), "ip": _NETWORK}
-    ends = [
-        toml_table(
-            "[switch.tenant.endpoint]",
-            name=f"e{n}",
-            port=f"vhost-user://{sockets}/{n}.sock",
-            listen=True,
-            sealed=False,
-            mac=mac,
-            **knobs,
-        )
-        for n, mac in enumerate(_MACS)
-    ]
-    parts = [
-        toml_table("daemon", name=name, spin=spin),
-        toml_table("[switch]", name="s"),
-        toml_table("[switch.tenant]", name="t"),
-    ]
-    return "\n".join(parts + ends)

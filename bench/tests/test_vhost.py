@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.vhost import BURSTS, RING, configuration, received_rates
+from bench.back_ends import configuration
+from bench.vhost import BURSTS, RING, received_rates
 from lab.net import Failed
 
 _SHOWN = """
