@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
-from bench.back_ends import BACK, FAR_ABOVE_BPS, FRONT, BackEnd, levada, testpmd
+from bench.back_ends import BACK, FAR_ABOVE_BPS, FRONT, START_S, BackEnd, levada, testpmd
 from bench.pairs import COLUMNS, Measure, Pair, interleaved, ratio, row
 from lab.cell import Cell, disturbance, measure
 from lab.machine import cpu_use, sample_cpu
@@ -44,8 +44,8 @@ WINDOW_S = {False: 2.0, True: 0.8}
 ROUNDS = {False: 5, True: 1}
 
 _WARM_S = 0.5
-#: What the front end waits for before it sends (its SETTLING).
-_SETTLING_S = 0.3
+#: What the front end says when its window begins.
+_BEGUN = "bulk: begun\n"
 _END_S = 10.0
 _TSO = ",tso=1,legacy-ol-flags=1"
 _BURSTS = ("--total-num-mbufs=1100", "--mbuf-size=65535", "--mbcache=16", "--burst=8")
@@ -70,7 +70,7 @@ def came(text: str) -> Came:
     """Of what the front end has printed. Raises `Failed` where it printed nothing, where nothing
     came, where a frame was wrong, or where none was read whole."""
     try:
-        told = json.loads(text)
+        told = json.loads(text.removeprefix(_BEGUN))
     except json.JSONDecodeError as error:
         raise Failed(f"the front end of bulk frames said:\n{text[-1000:]}") from error
     if told["wrong"]:
@@ -122,7 +122,8 @@ def _by_vhost(lab: Lab, name: str, back_end: BackEnd, window_s: float) -> Measur
                 *(str(sockets / f"{n}.sock") for n in range(2)),
                 *(str(_WARM_S), str(window_s)),
             )
-            time.sleep(_SETTLING_S + _WARM_S)
+            # Until then it waits for a back end that answers from the core that it copies on.
+            front.wait_for(lambda: _BEGUN in front.output(), "first frames", START_S)
             before = sample_cpu([back, front])
             time.sleep(window_s)
             use = cpu_use(before, sample_cpu([back, front]))

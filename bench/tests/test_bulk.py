@@ -22,7 +22,7 @@ _TOLD = {
 
 
 def test_the_rate_is_of_the_payload() -> None:
-    found = came(json.dumps(_TOLD))
+    found = came("bulk: begun\n" + json.dumps(_TOLD))
     assert found.bps == pytest.approx(6_516_000 * 8 / 0.5)
     assert (found.lost, found.checked) == (3, 2)
 
@@ -42,7 +42,7 @@ def test_a_run_without_whole_frames_is_none(changed: dict[str, int], why: str) -
 
 def test_who_says_no_json_is_quoted() -> None:
     with pytest.raises(Failed, match="no frame comes"):
-        came("bulk: no frame comes after 7")
+        came("bulk: begun\nbulk: no frame comes after 7")
 
 
 def test_each_peer_is_judged_by_its_own_pairs() -> None:

@@ -28,6 +28,8 @@ const ENTRIES: u16 = 1024;
 const BUFFER_BYTES: usize = 4096;
 /// Every which frame all bytes are compared.
 const CHECKED: u64 = 512;
+/// Said to standard error when the window begins.
+const BEGUN: &str = "bulk: begun";
 /// How long a back end may take from its last answer to the first frame.
 const SETTLING: Duration = Duration::from_millis(300);
 /// Without a frame for so long, none comes any more.
@@ -221,6 +223,7 @@ fn bulk(sender: &str, receiver: &str, warm: Duration, lasting: Duration) -> io::
     let (sender, receiver) = (UnixStream::connect(sender)?, UnixStream::connect(receiver)?);
     let mut bulk = Bulk::new(&sender, &receiver)?;
     bulk.run(warm)?;
+    eprintln!("{BEGUN}");
     let (frames, took) = bulk.run(lasting)?;
     let (bytes, seconds) = (frames * PAYLOAD as u64, took.as_secs_f64());
     let rate = bytes as f64 * 8.0 / seconds / 1e9;
