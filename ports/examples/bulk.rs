@@ -90,7 +90,7 @@ fn frame(number: u32) -> Vec<u8> {
     frame.extend(ip);
     let mut tcp = [4321u16.to_be_bytes(), 5201u16.to_be_bytes()].concat();
     tcp.extend(number.wrapping_mul(PAYLOAD as u32).to_be_bytes());
-    // Acknowledgement, header of 32 bytes, ACK, window, checksum, urgent; two no-ops and time stamps.
+    // Acknowledgement, header of 32 bytes, ACK, window, checksum, urgent; no-ops and time stamps.
     tcp.extend([0, 0, 0, 1, 0x80, 0x10, 0xff, 0xff, 0, 0, 0, 0, 1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1]);
     let [high, low] = (length - 20).to_be_bytes();
     let pseudo = sum(&[&SENDER[..], &RECEIVER, &[0, 6, high, low]].concat());

@@ -282,7 +282,8 @@ impl Memory {
     }
 
     /// Copies a header and a frame to a guest's address, the one behind the other. False: some of
-    /// it is nowhere. `next` is where the frame goes on, if it does, and its bytes: fetched meanwhile.
+    /// it is nowhere. `next` is where the frame goes on, if it does, and the bytes of that: fetched
+    /// meanwhile.
     #[must_use]
     pub fn write(&self, address: u64, from: [&[u8]; 2], next: Option<(u64, u32)>) -> bool {
         let next = next.and_then(|(at, bytes)| Some((self.at_guest(at, bytes.into())?, bytes as usize)));
