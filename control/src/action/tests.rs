@@ -93,7 +93,7 @@ fn what_cannot_be_done_is_refused() {
         ),
         (json!({"action": "add", "kind": "tenant", "path": "s2/red"}), "no switch"),
         (json!({"action": "add", "kind": "endpoint", "path": "s1/red/x"}), "`port` is missing"),
-        (json!({"action": "add", "kind": "endpoint", "path": "s1/red"}), "not the path"),
+        (json!({"action": "add", "kind": "endpoint", "path": "s1/red"}), "not a path of kind endpoint"),
         (json!({"action": "add", "kind": "tenant", "path": "s1/a b"}), "cannot be a name"),
         (json!({"action": "add", "kind": "daemon", "path": ""}), "one daemon"),
         (json!({"action": "del", "kind": "daemon", "path": ""}), "cannot be deleted"),
