@@ -11,9 +11,12 @@ anew, remove `cells.jsonl` in its folder.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from lab.experiments import EXPERIMENTS
@@ -43,18 +46,36 @@ def main() -> int:
     only = {} if args.only is None else {"only": args.only}
     try:
         require_fresh()
-        with Lab() as lab:
-            report: Report = module.run(lab, args.quick, out, **only)
+        with alone(out):
+            with Lab() as lab:
+                report: Report = module.run(lab, args.quick, out, **only)
+            path = report.write(out)
     except (Failed, Missing) as error:
         print(f"lab/run {args.experiment}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"lab/run {args.experiment}: interrupted; everything was removed", file=sys.stderr)
         return 130
-    path = report.write(out)
     print(report.text())
     print(f"\nraw rows and claims: {path}")
     return 0 if report.holds() else 1
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Holds a folder of results, which is made if need be: two runs at a time would mix theirs.
+    Raises `Failed` where another holds it. A run that is killed holds it no more."""
+    out.mkdir(parents=True, exist_ok=True)
+    held = os.open(out, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what = f"another run writes to {out}"
+            raise Failed(f"{what}: wait for it, or name another with --out") from None
+        yield
+    finally:
+        os.close(held)
 
 
 def _arguments() -> argparse.Namespace:
