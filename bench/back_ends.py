@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lab.cell import Cell, disturbance
+from lab.machine import CpuUse
 from lab.net import Lab, Process
 from lab.programs import program
 from lab.switches.levada import rate_text, toml_table
@@ -29,6 +31,25 @@ _NETWORK = "198.18.0.0/15"
 
 #: What a back end is: given a directory for its sockets, its process, ready for front ends.
 BackEnd = Callable[[Lab, Path], Process]
+
+
+def cell_of(labels: dict[str, Any], window_s: float, bps: float, use: CpuUse) -> Cell:
+    """One measurement: what came, in bit/s, and what the processors did meanwhile."""
+    disturbed = disturbance(use, 0.0)
+    return Cell(
+        labels={"section": "vhost", **labels},
+        window_s=window_s,
+        goodput_bps={"frames": bps},
+        flows={},
+        wire={},
+        idle=use.idle,
+        cores=use.cores,
+        strangers=use.strangers,
+        worker=None,
+        bound=None,
+        disturbed=disturbed,
+        valid=disturbed is None,
+    )
 
 
 def spawn_testpmd(lab: Lab, label: str, core: int, ports: list[str], options: list[str]) -> Process:

@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
-from bench.back_ends import BACK, FAR_ABOVE_BPS, FRONT, START_S, BackEnd, levada, testpmd
+from bench.back_ends import BACK, FAR_ABOVE_BPS, FRONT, START_S, BackEnd, cell_of, levada, testpmd
 from bench.pairs import COLUMNS, Measure, Pair, interleaved, ratio, row
-from lab.cell import Cell, disturbance, measure
+from lab.cell import Cell, measure
 from lab.machine import cpu_use, sample_cpu
 from lab.net import Failed, Lab
 from lab.programs import example
@@ -129,23 +129,8 @@ def _by_vhost(lab: Lab, name: str, back_end: BackEnd, window_s: float) -> Measur
             use = cpu_use(before, sample_cpu([back, front]))
             front.popen.wait(_END_S)
             found = came(front.output())
-        disturbed = disturbance(use, 0.0)
-        labels = {"section": "vhost", "switch": name, "bulk": True}
-        cell = Cell(
-            labels=labels | {"lost": found.lost, "checked": found.checked},
-            window_s=found.seconds,
-            goodput_bps={"frames": found.bps},
-            flows={},
-            wire={},
-            idle=use.idle,
-            cores=use.cores,
-            strangers=use.strangers,
-            worker=None,
-            bound=None,
-            disturbed=disturbed,
-            valid=disturbed is None,
-        )
-        return cell, found.bps / 1e9
+        labels = {"switch": name, "bulk": True, "lost": found.lost, "checked": found.checked}
+        return cell_of(labels, found.seconds, found.bps, use), found.bps / 1e9
 
     return once
 

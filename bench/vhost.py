@@ -30,13 +30,14 @@ from bench.back_ends import (
     START_S,
     TESTPMD,
     BackEnd,
+    cell_of,
     levada,
     spawn_testpmd,
     testpmd,
 )
 from bench.bulk import bulk
 from bench.pairs import COLUMNS, Measure, Pair, interleaved, ratio, row
-from lab.cell import Cell, disturbance
+from lab.cell import Cell
 from lab.machine import cpu_use, sample_cpu
 from lab.net import Failed, Lab, Process, missing_tools
 from lab.programs import Missing
@@ -109,25 +110,10 @@ def _measure(lab: Lab, name: str, back_end: BackEnd, nbytes: int, window_s: floa
             time.sleep(window_s)
             use = cpu_use(before, sample_cpu([back, front.process]))
             mpps = sum(front.rates()) / 1e6
-        disturbed = disturbance(use, 0.0)
         if mpps == 0:
             raise Failed(f"vhost: no frame came back through {name}:\n{back.output()[-2000:]}")
-        labels = {"section": "vhost", "switch": name, "frame_bytes": nbytes + 4}
-        cell = Cell(
-            labels=labels,
-            window_s=window_s,
-            goodput_bps={"frames": mpps * 1e6 * nbytes * 8},
-            flows={},
-            wire={},
-            idle=use.idle,
-            cores=use.cores,
-            strangers=use.strangers,
-            worker=None,
-            bound=None,
-            disturbed=disturbed,
-            valid=disturbed is None,
-        )
-        return cell, mpps
+        labels = {"switch": name, "frame_bytes": nbytes + 4}
+        return cell_of(labels, window_s, mpps * 1e6 * nbytes * 8, use), mpps
 
     return once
 
