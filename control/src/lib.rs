@@ -26,6 +26,7 @@ pub mod plan;
 pub mod problem;
 mod read;
 pub mod report;
+pub mod save;
 pub mod scale;
 pub mod schema;
 pub mod shortcut;

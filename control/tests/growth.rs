@@ -144,3 +144,16 @@ fn mistakes_are_found_and_the_first_of_them_shown() {
         assert!(apply(&host(), &actions).unwrap_err().len() > count);
     });
 }
+
+#[test]
+fn a_file_is_saved() {
+    let work = |count: usize| {
+        let before = host();
+        let mut after = apply(&before, &added(count)).unwrap().config;
+        let text = control::save::write_new(&after);
+        after.switches[0].tenants[0].endpoints.retain(|endpoint| !endpoint.name.ends_with('7'));
+        let saved = control::save::save(&text, &control::load(&text).config, &after);
+        assert_eq!((saved.left.len(), saved.actions.len()), (0, count / 10));
+    };
+    grows_with_the_number("endpoints in a file that is saved", 1000, work);
+}

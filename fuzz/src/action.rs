@@ -2,6 +2,7 @@
 //! undone by what differs.
 
 use control::action::{Action, apply, between};
+use control::save::save;
 
 /// What the actions are done to.
 const HOST: &str = r#"
@@ -32,6 +33,8 @@ pub fn run(data: &[u8]) {
             let after = changed.config;
             let document = control::write::config(&after);
             assert_eq!(control::read_document(&document).ok().as_ref(), Some(&after), "what is written reads back");
+            let saved = save(HOST, &before, &after);
+            assert!(saved.left.is_empty(), "what differs can be written into a file: {:?}", saved.left);
             let old = control::compile(&before, None);
             let new = control::compile(&after, Some(&old));
             assert!(new.switches.values().all(|switch| !switch.name.is_empty()));

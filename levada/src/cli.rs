@@ -112,6 +112,16 @@ pub enum Command {
         #[command(flatten)]
         how: How,
     },
+    /// Write the configuration that a daemon runs into a file, so that live changes stay
+    ///
+    /// In a file that there is, only what differs is changed: comments, order and spelling stay. A
+    /// file that is not there is written whole.
+    Save {
+        /// The configuration file
+        file: PathBuf,
+        #[command(flatten)]
+        how: How,
+    },
     /// Watch the guarantees: the rate that each tenant and endpoint is promised, and the rate it
     /// gets
     Top(crate::top::Arguments),

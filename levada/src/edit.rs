@@ -49,13 +49,18 @@ pub fn apply(file: &Path, how: &How) -> Result<(), Failure> {
         )));
     }
     let actions = between(&running, &wanted);
-    if how.revision.is_some_and(|revision| revision != reply.revision) {
-        return Err(Failure::Failed(format!(
-            "the configuration is at revision {}; read it again (levada show config), then repeat the command with that --revision",
-            reply.revision
-        )));
-    }
+    refuse_revision(how, reply.revision)?;
     send(&client, actions, Some(reply.revision), how)
+}
+
+/// Fails where `--revision` names another one than that of the configuration that runs.
+pub fn refuse_revision(how: &How, running: u64) -> Result<(), Failure> {
+    if how.revision.is_none_or(|revision| revision == running) {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!(
+        "the configuration is at revision {running}; read it again (levada show config), then repeat the command with that --revision"
+    )))
 }
 
 fn send(client: &Client, actions: Vec<Action>, revision: Option<u64>, how: &How) -> Result<(), Failure> {

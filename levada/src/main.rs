@@ -41,6 +41,7 @@ mod reconciler;
 mod report;
 mod reports;
 mod rundir;
+mod save;
 mod secrets;
 mod services;
 mod shortcut;
@@ -114,6 +115,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Set(edit) => edit::change(vec![edit.set().map_err(Failure::Usage)?], &edit.how),
         Command::Del { what, how } => edit::change(vec![Action::Del { kind: what.kind, path: what.path }], &how),
         Command::Apply { file, how } => edit::apply(&file, &how),
+        Command::Save { file, how } => save::save_to(&file, &how),
         Command::Top(arguments) => top::top(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
         Command::Cluster(arguments) => cluster::run(arguments),

@@ -178,6 +178,61 @@ fn a_file_is_applied_by_what_differs() {
 }
 
 #[test]
+fn live_changes_are_saved_in_the_file() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+    let Some(_turn) = turn("live_changes_are_saved_in_the_file") else { return };
+    let bed = Bed::new(&["a", "b", "c", "d"]);
+    let text = format!("# Rack 4.\n{NEIGHBOURS}");
+    let daemon = bed.start(&text);
+    let file = bed.configuration(&text);
+    let link = file.with_extension("link");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+    symlink(&file, &link).unwrap();
+    let (path, link_path) = (file.to_str().unwrap(), link.to_str().unwrap());
+    let before = std::fs::read_to_string(&file).unwrap();
+    assert!(good(&bed.run(&["save", path])).contains("says what runs; revision 1"));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+
+    good(&bed.run(&["set", "endpoint", "s1/home/a", "limit=5 Mbit/s"]));
+    good(&bed.run(&["del", "endpoint", "s1/home/c"]));
+    let printed = good(&bed.run(&["save", path, "--dry-run"]));
+    assert!(
+        printed.contains("set endpoint s1/home/a limit=\"5 Mbit/s\"")
+            && printed.contains("del endpoint s1/home/c")
+            && printed.contains("2 changes would be written"),
+        "{printed}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before, "a dry run writes nothing");
+    let wrong = bed.run(&["save", path, "--revision", "1"]);
+    assert!(!wrong.status.success() && String::from_utf8_lossy(&wrong.stderr).contains("at revision 3"));
+    assert!(good(&bed.run(&["save", link_path])).contains("2 changes written"));
+    let after = std::fs::read_to_string(&file).unwrap();
+    assert!(after.starts_with("# Rack 4.") && after.contains("limit = \"5 Mbit/s\""), "{after}");
+    assert!(link.is_symlink() && file.metadata().unwrap().mode() & 0o7777 == 0o640);
+    let printed = good(&bed.run(&["apply", path]));
+    assert!(printed.contains("nothing differs"), "{printed}");
+
+    // A file that is not there is written whole; one that is not good, or another's, stays.
+    let fresh = file.with_extension("fresh");
+    let printed = good(&bed.run(&["save", fresh.to_str().unwrap(), "--json"]));
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((&printed["written"], &printed["revision"]), (&json!(true), &json!(revision(&bed))));
+    assert!(good(&bed.run(&["apply", fresh.to_str().unwrap()])).contains("nothing differs"));
+    for (bad, why) in
+        [("[daemon]\nname = ", "Cure it"), ("[daemon]\nname = \"other\"\n[[switch]]\nname = \"s\"\n", "not of")]
+    {
+        std::fs::write(&file, bad).unwrap();
+        let refused = bed.run(&["save", path, "--name", &bed.tag]);
+        assert!(!refused.status.success(), "{bad}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(why), "{refused:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), bad);
+    }
+    let names = std::fs::read_dir(file.parent().unwrap()).unwrap();
+    assert!(!names.flatten().any(|entry| entry.file_name().to_string_lossy().ends_with(".new")));
+    drop(daemon);
+}
+
+#[test]
 fn what_is_refused_changes_nothing_and_says_why() {
     let Some(_turn) = turn("what_is_refused_changes_nothing_and_says_why") else { return };
     let bed = Bed::new(&["a", "b", "c", "d"]);
