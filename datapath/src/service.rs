@@ -461,7 +461,9 @@ impl Services {
             && let Some(server) = self.server_mut(&known.key, known.backend)
         {
             server.stats.refused += 1;
-            server.failed(now);
+            if server.failed(now) {
+                self.fall_silent(&known.key, known.backend);
+            }
         }
         if change.is_some_and(|(before, after)| before.state == State::Asked && after.state == State::Answered)
             && let Some(server) = self.server_mut(&known.key, known.backend)
@@ -613,6 +615,15 @@ impl Services {
     fn server_mut(&mut self, key: &Key, backend: u8) -> Option<&mut Server> {
         let front = self.fronts.get(key.front)?;
         self.all.get_mut(front.service.0)?.servers.get_mut(usize::from(backend))
+    }
+
+    /// A backend is ejected.
+    fn fall_silent(&mut self, key: &Key, backend: u8) {
+        let Services { all, fronts, sweep, .. } = self;
+        let running = fronts.get(key.front).and_then(|front| all.get_mut(front.service.0));
+        if let Some(server) = running.and_then(|running| running.servers.get_mut(usize::from(backend))) {
+            server.fall_silent(sweep);
+        }
     }
 
     /// The backend's counts, after its connection was this and is that.

@@ -14,6 +14,7 @@
 use super::ask::{Ask, LOOKED_AT};
 use super::entry::Segment;
 use super::running::Running;
+use super::sweep::Sweep;
 use super::{Address, Decision, Role, ServiceId, Services};
 use crate::ids::EndpointId;
 use crate::units::Instant;
@@ -297,7 +298,7 @@ impl Services {
             server.planned = None;
             let Some(mut prober) = server.prober else { continue };
             let is_over = prober.stage != Stage::Idle && prober.due(&check) <= now;
-            if is_over && server.ended(now, &check, &mut prober, false) {
+            if is_over && server.ended(now, &check, (&mut prober, &mut self.sweep), false) {
                 self.recent.forget();
             }
             let is_tcp = |address: &&Address| address.protocol == protocol::TCP;
@@ -384,7 +385,7 @@ impl Services {
         let request = prober.address.map_or(0, |at| check.ask.request(at, prober.sequence).len());
         let heard = prober.hear(&check, request, segment, payload);
         if let Some(is_well) = heard.is_well
-            && server.ended(now, &check, &mut prober, is_well)
+            && server.ended(now, &check, (&mut prober, &mut self.sweep), is_well)
         {
             self.recent.forget();
         }
@@ -395,12 +396,21 @@ impl Services {
 
 impl super::Server {
     /// A probe of it has ended. Whether it is down now and was not, or the other way round.
-    fn ended(&mut self, now: Instant, check: &Check, prober: &mut Prober, is_well: bool) -> bool {
+    fn ended(
+        &mut self,
+        now: Instant,
+        check: &Check,
+        (prober, sweep): (&mut Prober, &mut Sweep),
+        is_well: bool,
+    ) -> bool {
         let was_down = prober.is_down;
         prober.end(check, is_well);
         self.stats.checks += 1;
         self.stats.failed_checks += u64::from(!is_well);
-        self.stats.falls += u64::from(prober.is_down && !was_down);
+        if prober.is_down && !was_down {
+            self.stats.falls += 1;
+            self.fall_silent(sweep);
+        }
         if is_well && was_down && !prober.is_down {
             self.came = Some(now);
         }

@@ -162,6 +162,8 @@ const HAIRPIN: u8 = 8;
 const ANSWERED: u8 = 16;
 /// Of one that is sought: the backend was heard, and not the client.
 const HEARD: u8 = 32;
+/// Of any other: its backend was found down, and has said nothing of it since.
+const SILENT: u8 = 32;
 /// How many backends were asked before this one, in two bits.
 const ASKED_SHIFT: u8 = 6;
 const MOST_ASKED_BITS: u8 = 3;
@@ -217,10 +219,10 @@ impl Entry {
         Entry { state: State::Open, bits, ..self }
     }
 
-    /// Whether it is in a state, and is as busy as these bits say.
+    /// Whether it is in a state, and counts as these bits say.
     #[inline]
     pub(super) fn is_as(&self, state: State, bits: u8) -> bool {
-        self.state == state && (self.bits ^ bits) & BUSY == 0
+        self.state == state && (self.bits ^ bits) & (BUSY | SILENT) == 0
     }
 
     /// Whether the client is the backend itself.
@@ -232,7 +234,14 @@ impl Entry {
     /// Whether it counts as busy or as idle; `None` where it is not counted.
     #[inline]
     pub(super) const fn kind(&self) -> Option<bool> {
-        if self.state.is_counted() { Some(self.is_busy()) } else { None }
+        if self.state.is_counted() && self.bits & SILENT == 0 { Some(self.is_busy()) } else { None }
+    }
+
+    /// Its backend is down: whether it lives is known when that speaks again.
+    pub(super) const fn fall_silent(&mut self) {
+        if !matches!(self.state, State::Sought) {
+            self.bits |= SILENT;
+        }
     }
 
     /// The client sends a segment.
@@ -277,6 +286,8 @@ impl Entry {
             }
             // What has gone before was not seen.
             self.server_end = segment.sequence;
+        } else {
+            self.bits &= !SILENT;
         }
         if segment.has(flags::SYN) {
             self.answer(segment);
@@ -345,7 +356,7 @@ impl Entry {
     pub fn datagram(&mut self, from_server: bool) {
         if from_server {
             self.state = State::TwoWay;
-            self.bits &= !BUSY;
+            self.bits &= !(BUSY | SILENT);
         } else {
             self.bits |= BUSY;
         }

@@ -248,7 +248,9 @@ impl Services {
         let Some(server) = running.servers.get_mut(usize::from(again.avoid)) else { return };
         let count = if again.is_refused { &mut server.stats.refused } else { &mut server.stats.silent };
         *count += 1;
-        server.failed(now);
+        if server.failed(now) {
+            self.fall_silent(key, again.avoid);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::maglev::{Lookup, Seat};
 use super::octets;
 use super::recover::{MOST_ASKED, Order};
 use super::spec::{Backend, OnFailure, Service};
-use super::sweep::Sweeps;
+use super::sweep::{Sweep, Sweeps};
 use crate::network::Network;
 use crate::random::Keyed;
 use crate::units::Instant;
@@ -94,6 +94,8 @@ pub(super) struct Server {
     /// Generations of its number that connections may have, and after how many sweeps none.
     former: u8,
     clean_after: u64,
+    /// Up to which sweep its connections are found silent, since it was found down.
+    pub(super) silent_until: u64,
     pub(super) stats: BackendStats,
     pub(super) health: Health,
     /// Where it is checked.
@@ -155,6 +157,7 @@ impl Server {
             generation: 0,
             former: 0,
             clean_after: 0,
+            silent_until: 0,
             stats: BackendStats::default(),
             health: Health::default(),
             prober: None,
@@ -198,10 +201,20 @@ impl Server {
         self.prober.as_ref().is_some_and(|prober| prober.is_down)
     }
 
-    /// It refused a connection, or did not answer.
-    pub(super) fn failed(&mut self, now: Instant) {
+    /// It refused a connection, or did not answer. Whether it is ejected for that: then it falls
+    /// silent.
+    #[must_use]
+    pub(super) fn failed(&mut self, now: Instant) -> bool {
         self.well_in_row = 0;
-        self.stats.ejections += u64::from(self.health.failed(now));
+        let is_ejected = self.health.failed(now);
+        self.stats.ejections += u64::from(is_ejected);
+        is_ejected
+    }
+
+    /// Its connections may be gone: they count when it speaks of them again.
+    pub(super) fn fall_silent(&mut self, sweep: &mut Sweep) {
+        self.silent_until = sweep.sweeps().wanted;
+        sweep.begin();
     }
 }
 

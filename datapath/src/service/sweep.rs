@@ -1,4 +1,5 @@
-//! Forgetting connections whose backend, address or service is gone.
+//! Forgetting connections whose backend, address or service is gone, and counting those no more
+//! whose backend is down.
 //!
 //! Such a connection is over at once, since whoever looks one up asks for the backend that its
 //! number and generation name now. What it takes of the table is given back by a sweep through all
@@ -62,11 +63,12 @@ impl Services {
         let end = places.min(start + PLACES);
         for id in (start..end).map(Id) {
             let found = self.connections.at(id).map(|(owner, key, entry)| (owner, *key, *entry));
-            if let Some((owner, key, entry)) = found
-                && self.server(&key, &entry).is_none()
-            {
+            let Some((owner, key, entry)) = found else { continue };
+            if self.server(&key, &entry).is_none() {
                 self.connections.remove(owner, id);
                 self.leave((id, key, entry));
+            } else {
+                self.silence(id, &key, entry);
             }
         }
         self.sweep.at = Some(end);
@@ -77,6 +79,19 @@ impl Services {
             self.fronts.release(self.sweep.done);
         }
         end - start
+    }
+
+    /// A connection does not count until its backend speaks of it, where that was found down.
+    fn silence(&mut self, id: Id, key: &Key, before: Entry) {
+        let done = self.sweep.done;
+        let is_due = self.server_mut(key, before.backend).is_some_and(|server| server.silent_until > done);
+        if !is_due || before.kind().is_none() {
+            return;
+        }
+        let Some((_, entry, _)) = self.connections.get_mut(id) else { return };
+        entry.fall_silent();
+        let after = *entry;
+        self.recount(key, Some((before, after)));
     }
 
     /// Where a connection is that is not over.

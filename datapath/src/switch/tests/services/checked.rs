@@ -421,3 +421,61 @@ fn panic_says_how_much_must_be_well_for_health_to_count() {
         assert_eq!(to[0], if ignored { 2 } else { 1 }, "{panic_ppm}: it or a reset");
     }
 }
+
+/// Two backends of least in flight, ten connections each, all of whose clients wait for an answer.
+fn both_busy(most: Option<u32>) -> Rig {
+    let mut rig = checked(Ask::Port);
+    let limited = |n, port| Backend { max_connections: most, ..backend(n, Some(port)) };
+    let check = Check { ask: Ask::Port, ..Check::default() };
+    let two = vec![limited(2, 1), limited(3, 2)];
+    rig.change_service(Service { check: Some(check), ..service(Policy::LeastInflight, two) });
+    let until = after(&rig, 3);
+    run(&mut rig, until, |_, bytes| open(bytes, ""));
+    for port in 1..=20 {
+        let backend = connect(&mut rig, port);
+        assert_eq!(at_once(&mut rig, 1, &ask(port, ACK, (100, 500)).payload(vec![1; 10])), backend);
+    }
+    assert_eq!(busy(&rig), [10, 10]);
+    rig
+}
+
+fn busy(rig: &Rig) -> Vec<u32> {
+    rig.switch.service_backends(FIRST).map(|(_, _, stats)| stats.busy + stats.idle).collect()
+}
+
+/// The first backend says nothing until it is down; then it is up again.
+fn goes_and_returns(rig: &mut Rig) {
+    let until = after(rig, 6);
+    run(rig, until, |to, bytes| if to == 2 { None } else { open(bytes, "") });
+    assert_eq!(down(rig), [true, false]);
+    assert_eq!(busy(rig), [0, 10], "nobody knows whether its connections live");
+    let until = after(rig, 20);
+    run(rig, until, |_, bytes| open(bytes, ""));
+    assert_eq!(down(rig), [false; 2]);
+}
+
+#[test]
+fn what_clients_have_left_at_a_silent_backend_does_not_count_when_it_is_back() {
+    let mut rig = both_busy(None);
+    goes_and_returns(&mut rig);
+    // The clients have gone, and nothing says so.
+    let back: Vec<u8> = (100..110).map(|port| connect(&mut rig, port)).collect();
+    assert_eq!(back, [2; 10], "it has none, the other ten");
+    assert_eq!(busy(&rig), [10, 10]);
+    // One of those from before lives after all.
+    let its = (1..=20).find(|&port| at_once(&mut rig, 1, &ask(port, ACK, (110, 500))) == 2).unwrap();
+    assert_eq!(busy(&rig), [10, 10], "its client alone says nothing of its backend");
+    assert_eq!(at_once(&mut rig, 2, &answer(2, its, ACK, (500, 110)).payload(vec![1; 10])), 1);
+    assert_eq!(busy(&rig), [11, 10]);
+    let reset = answer(2, its, RST | ACK, (510, 110));
+    at_once(&mut rig, 2, &reset);
+    assert_eq!(busy(&rig), [10, 10]);
+    assert_eq!(rig.switch.connections().0, 30, "the others stay as long as any");
+}
+
+#[test]
+fn a_backend_that_had_all_it_may_have_gets_connections_when_it_is_back() {
+    let mut rig = both_busy(Some(10));
+    goes_and_returns(&mut rig);
+    assert_eq!(connect(&mut rig, 100), 2);
+}
