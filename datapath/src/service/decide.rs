@@ -7,6 +7,7 @@ use super::entry::{Entry, Key, Segment, State};
 use super::fragments::FragmentKey;
 use super::inner::Quoted;
 use super::retry::Again;
+use super::running::Running;
 use super::{OnFailure, Role, Services, octets};
 use crate::ids::EndpointId;
 use crate::network::Network;
@@ -215,7 +216,7 @@ impl Services {
         let known = self.find(&key).map(|(id, entry)| (Known { id, key, backend: entry.backend, is_plain }, entry));
         let is_let_go = known.is_some_and(|(known, _)| self.is_let_go(now, &known));
         if layout.l4 == L4::Udp {
-            let known = known.filter(|_| !is_let_go);
+            let known = known.filter(|(known, entry)| !is_let_go && !self.is_left(now, known, entry, from.is_none()));
             return known.map_or(Decision::Choose(key, None), |(known, _)| Decision::Forward(known));
         }
         let segment = segment(bytes, layout);
@@ -259,6 +260,16 @@ impl Services {
         let Some(server) = running.servers.get(usize::from(known.backend)) else { return false };
         let is_lost = running.service.on_failure == OnFailure::Reset && server.is_down();
         is_lost || server.drained_at().is_some_and(|at| at <= now)
+    }
+
+    /// Whether a flow of datagrams is better off with another backend: its own was found down, has
+    /// said nothing of it since, and is not well yet. Who sends datagrams does not connect again.
+    fn is_left(&self, now: Instant, known: &Known, entry: &Entry, is_outside: bool) -> bool {
+        let is_well =
+            |running: &Running| running.servers.get(usize::from(known.backend)).is_some_and(|s| s.is_well(now));
+        entry.is_silent()
+            && self.running(known.key.front).is_some_and(|(running, _)| !is_well(running))
+            && self.has_other(now, known, is_outside)
     }
 
     /// A segment of a connection that is to end. Who goes on after that is told so again.

@@ -237,6 +237,11 @@ impl Entry {
         if self.state.is_counted() && self.bits & SILENT == 0 { Some(self.is_busy()) } else { None }
     }
 
+    /// See [`Entry::fall_silent`].
+    pub(super) const fn is_silent(&self) -> bool {
+        !matches!(self.state, State::Sought) && self.bits & SILENT != 0
+    }
+
     /// Its backend is down: whether it lives is known when that speaks again.
     pub(super) const fn fall_silent(&mut self) {
         if !matches!(self.state, State::Sought) {

@@ -228,7 +228,7 @@ impl Services {
     }
 
     /// Whether a backend other than that of a connection would get it.
-    fn has_other(&self, now: Instant, known: &Known, outside: bool) -> bool {
+    pub(super) fn has_other(&self, now: Instant, known: &Known, outside: bool) -> bool {
         let Some((running, front)) = self.running(known.key.front) else { return false };
         let server = |&(at, _): &(usize, _)| at != usize::from(known.backend);
         running.servers.iter().enumerate().filter(server).any(|(_, server)| {

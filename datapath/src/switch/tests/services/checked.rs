@@ -479,3 +479,23 @@ fn a_backend_that_had_all_it_may_have_gets_connections_when_it_is_back() {
     goes_and_returns(&mut rig);
     assert_eq!(connect(&mut rig, 100), 2);
 }
+
+#[test]
+fn datagrams_leave_a_backend_that_is_down_and_says_nothing() {
+    let mut rig = both_busy(None);
+    let query = |port| eth(mac(1), MAC).ipv4(ip(1), ip(100)).udp(port, 53).payload(vec![1; 9]);
+    let reply = |from: u8, port| eth(mac(from), mac(1)).ipv4(ip(from), ip(1)).udp(8080, port).payload(vec![2; 99]);
+    // One that its backend answers, one that it does not.
+    let at_first: Vec<u16> = (5000..5020).filter(|&port| at_once(&mut rig, 1, &query(port)) == 2).take(2).collect();
+    let [lives, lost] = at_first[..] else { panic!("{at_first:?}") };
+    assert_eq!(at_once(&mut rig, 2, &reply(2, lives)), 1);
+    let until = after(&rig, 6);
+    run(&mut rig, until, |to, bytes| if to == 2 { None } else { open(bytes, "") });
+    assert_eq!(down(&rig), [true, false]);
+    assert_eq!(at_once(&mut rig, 2, &reply(2, lives)), 1, "checks fail, and it works");
+    assert_eq!((at_once(&mut rig, 1, &query(lives)), at_once(&mut rig, 1, &query(lost))), (2, 3));
+    let until = after(&rig, 20);
+    run(&mut rig, until, |_, bytes| open(bytes, ""));
+    assert_eq!(down(&rig), [false; 2]);
+    assert_eq!((at_once(&mut rig, 1, &query(lives)), at_once(&mut rig, 1, &query(lost))), (2, 3), "both stay now");
+}
