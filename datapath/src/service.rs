@@ -365,6 +365,7 @@ impl Services {
         is_tcp: bool,
         again: Option<Again>,
     ) -> Result<Known, Reason> {
+        self.sweep.begin_if_called(now);
         if let Some(again) = &again {
             self.count_failure(now, &key, again);
         }
@@ -462,7 +463,7 @@ impl Services {
         {
             server.stats.refused += 1;
             if server.failed(now) {
-                self.fall_silent(&known.key, known.backend);
+                self.fall_silent(now, &known.key, known.backend);
             }
         }
         if change.is_some_and(|(before, after)| before.state == State::Asked && after.state == State::Answered)
@@ -618,11 +619,11 @@ impl Services {
     }
 
     /// A backend is ejected.
-    fn fall_silent(&mut self, key: &Key, backend: u8) {
+    fn fall_silent(&mut self, now: Instant, key: &Key, backend: u8) {
         let Services { all, fronts, sweep, .. } = self;
         let running = fronts.get(key.front).and_then(|front| all.get_mut(front.service.0));
         if let Some(server) = running.and_then(|running| running.servers.get_mut(usize::from(backend))) {
-            server.fall_silent(sweep);
+            server.fall_silent(now, sweep);
         }
     }
 

@@ -409,8 +409,9 @@ impl super::Server {
         self.stats.failed_checks += u64::from(!is_well);
         if prober.is_down && !was_down {
             self.stats.falls += 1;
-            self.fall_silent(sweep);
+            self.fall_silent(now, sweep);
         }
+        sweep.begin_if_called(now);
         if is_well && was_down && !prober.is_down {
             self.came = Some(now);
         }

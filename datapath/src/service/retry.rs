@@ -249,7 +249,7 @@ impl Services {
         let count = if again.is_refused { &mut server.stats.refused } else { &mut server.stats.silent };
         *count += 1;
         if server.failed(now) {
-            self.fall_silent(key, again.avoid);
+            self.fall_silent(now, key, again.avoid);
         }
     }
 }

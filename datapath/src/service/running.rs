@@ -212,9 +212,9 @@ impl Server {
     }
 
     /// Its connections may be gone: they count when it speaks of them again.
-    pub(super) fn fall_silent(&mut self, sweep: &mut Sweep) {
+    pub(super) fn fall_silent(&mut self, now: Instant, sweep: &mut Sweep) {
         self.silent_until = sweep.sweeps().wanted;
-        sweep.begin();
+        sweep.call(now);
     }
 }
 
