@@ -622,8 +622,11 @@ impl Services {
     fn fall_silent(&mut self, now: Instant, key: &Key, backend: u8) {
         let Services { all, fronts, sweep, .. } = self;
         let running = fronts.get(key.front).and_then(|front| all.get_mut(front.service.0));
-        if let Some(server) = running.and_then(|running| running.servers.get_mut(usize::from(backend))) {
+        if let Some(running) = running
+            && let Some(server) = running.servers.get_mut(usize::from(backend))
+        {
             server.fall_silent(now, sweep);
+            running.has_freed = true;
         }
     }
 

@@ -298,8 +298,11 @@ impl Services {
             server.planned = None;
             let Some(mut prober) = server.prober else { continue };
             let is_over = prober.stage != Stage::Idle && prober.due(&check) <= now;
-            if is_over && server.ended(now, &check, (&mut prober, &mut self.sweep), false) {
-                self.recent.forget();
+            if is_over {
+                running.has_freed = true;
+                if server.ended(now, &check, (&mut prober, &mut self.sweep), false) {
+                    self.recent.forget();
+                }
             }
             let is_tcp = |address: &&Address| address.protocol == protocol::TCP;
             let tcp = running.service.addresses.iter().filter(is_tcp);
@@ -384,10 +387,11 @@ impl Services {
         let mut prober = server.prober?;
         let request = prober.address.map_or(0, |at| check.ask.request(at, prober.sequence).len());
         let heard = prober.hear(&check, request, segment, payload);
-        if let Some(is_well) = heard.is_well
-            && server.ended(now, &check, (&mut prober, &mut self.sweep), is_well)
-        {
-            self.recent.forget();
+        if let Some(is_well) = heard.is_well {
+            running.has_freed = true;
+            if server.ended(now, &check, (&mut prober, &mut self.sweep), is_well) {
+                self.recent.forget();
+            }
         }
         server.prober = Some(prober);
         self.probe(of, heard.says?)

@@ -171,7 +171,8 @@ impl Services {
             let running = self.all.get(id)?;
             let held = running.queue.front()?;
             let until = held.since.plus_ns(running.service.hold_ns);
-            Some(if running.has_freed { Instant::ZERO } else { until })
+            let back_at = running.back_at.unwrap_or(until);
+            Some(if running.has_freed { Instant::ZERO } else { until.min(back_at) })
         };
         self.holdings.services.iter().filter_map(due).min()
     }
@@ -186,10 +187,13 @@ impl Services {
             let Some((running, front)) = self.running(key.front) else { continue };
             let network = running.network;
             let is_over = now.since(since) >= running.service.hold_ns;
-            let has_place = running.has_freed && running.places(now, front.address.ip, key.client, from.is_none()).1;
+            let may_have = running.has_freed || running.back_at.is_some_and(|at| at <= now);
+            let has_place = may_have && running.places(now, front.address.ip, key.client, from.is_none()).1;
             let Some(running) = self.all.get_mut(id) else { continue };
-            if !has_place {
+            if may_have && !has_place {
                 running.has_freed = false;
+                let ends = running.servers.iter().filter_map(|server| server.health.ejected_until());
+                running.back_at = ends.filter(|&at| at > now).min();
             }
             if !is_over && !has_place {
                 continue;

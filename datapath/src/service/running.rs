@@ -128,9 +128,12 @@ pub(super) struct Running {
     pub(super) budget: Budget,
     /// Whether a backend may have only so many connections.
     pub(super) is_limited: bool,
-    /// New connections that wait, and whether one has ended since none had a place.
+    /// New connections that wait, and whether one has ended, or a backend's health may be another,
+    /// since none had a place.
     pub(super) queue: VecDeque<Held>,
     pub(super) has_freed: bool,
+    /// When the next ejection ends, as of when none had one.
+    pub(super) back_at: Option<Instant>,
 }
 
 /// Who asks for a connection.
@@ -233,6 +236,7 @@ impl Running {
             is_limited: false,
             queue: VecDeque::new(),
             has_freed: false,
+            back_at: None,
         }
     }
 

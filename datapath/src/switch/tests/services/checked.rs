@@ -499,3 +499,26 @@ fn datagrams_leave_a_backend_that_is_down_and_says_nothing() {
     assert_eq!(down(&rig), [false; 2]);
     assert_eq!((at_once(&mut rig, 1, &query(lives)), at_once(&mut rig, 1, &query(lost))), (2, 3), "both stay now");
 }
+
+#[test]
+fn who_waits_gets_a_backend_as_soon_as_it_is_up() {
+    let mut rig = both_busy(Some(10));
+    let two: Vec<Backend> = vec![backend(2, Some(1)), backend(3, Some(2))];
+    let two = two.into_iter().map(|one| Backend { max_connections: Some(10), ..one }).collect();
+    let check = Check { ask: Ask::Port, ..Check::default() };
+    let hold_ns = 60 * SECOND;
+    rig.change_service(Service { check: Some(check), hold_ns, ..service(Policy::LeastInflight, two) });
+    let until = after(&rig, 6);
+    run(&mut rig, until, |to, bytes| if to == 2 { None } else { open(bytes, "") });
+    assert_eq!(down(&rig), [true, false]);
+    let syn = ask(500, SYN, (99, 0)).frame(&mut rig.pool).expect("a buffer");
+    rig.switch.rx(&mut rig.pool, rig.now, PortId(1), syn);
+    let mut given = Vec::new();
+    let until = after(&rig, 20);
+    run(&mut rig, until, |to, bytes| {
+        let tcp = Tcp::of(bytes, &parse(bytes).unwrap()).unwrap();
+        given.extend((tcp.source() == 500).then_some(to));
+        open(bytes, "").filter(|_| tcp.source() != 500)
+    });
+    assert_eq!(given.first(), Some(&2), "{given:?}");
+}

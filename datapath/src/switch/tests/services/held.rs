@@ -165,3 +165,36 @@ fn a_backend_that_nobody_may_have_more_of_is_no_second_try() {
     let out = now_only(&mut rig, 3, &answer(3, 2, RST | ACK, (0, 100)));
     assert_eq!((out.len(), out[0].0), (1, 1), "the client is told");
 }
+
+#[test]
+fn who_waits_gets_a_backend_whose_ejection_ends() {
+    let mut rig = rig(Policy::RoundRobin);
+    rig.change_service(Service { hold_ns: 100 * SECOND, panic_ppm: 0, ..limited(5, 0) });
+    // The first backend refuses until it is ejected; the other one takes them all, and is full.
+    for port in 1..=5 {
+        let out = now_only(&mut rig, 1, &client(port));
+        if out[0].0 == 2 {
+            let again = now_only(&mut rig, 2, &answer(2, port, RST | ACK, (0, 100)));
+            assert_eq!(again[0].0, 3, "{again:?}");
+        }
+        rig.one(3, &answer(3, port, SYN_ACK, (499, 100)));
+        rig.one(1, &ask(port, ACK, (100, 500)));
+    }
+    let ejected = |rig: &Rig| rig.switch.service_backends(FIRST).next().unwrap().2.ejected_until;
+    let mut port = 100;
+    while ejected(&rig).is_none() {
+        let out = now_only(&mut rig, 1, &client(port));
+        assert_eq!(out[0].0, 2, "the other is full");
+        now_only(&mut rig, 2, &answer(2, port, RST | ACK, (0, 100)));
+        port += 1;
+    }
+    assert_eq!(now_only(&mut rig, 1, &client(500)), [], "it waits");
+    let until = ejected(&rig).unwrap();
+    while let Some(due) = rig.switch.poll_timeout().filter(|&due| due < until) {
+        rig.now = rig.now.max(due);
+        assert_eq!(out(&mut rig), []);
+    }
+    assert_eq!(rig.switch.poll_timeout(), Some(until));
+    rig.now = until;
+    assert_eq!(out(&mut rig), [(2, tcp((1, 500), (2, 8080), SYN, (99, 0)).bytes())]);
+}
