@@ -11,6 +11,7 @@ mod queues;
 mod services;
 mod shares;
 mod tunnels;
+mod vcc;
 
 use crate::config::{Config, DEFAULT_MTU, Endpoint, Switch, Tenant};
 use crate::names::{Locator, show_mac};
@@ -118,13 +119,7 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
             );
         }
     }
-    if endpoint.trunk && endpoint.vcc.is_some() {
-        findings.error(
-            place.key("vcc"),
-            "behind a trunk are many guests: nothing is done for their TCP",
-            "remove `vcc`, or trunk",
-        );
-    }
+    vcc::check(findings, tenant, endpoint, place);
     if endpoint.is_director() {
         check_director(findings, tenant, endpoint, place);
     } else if switch.shares(tenant) {
@@ -158,12 +153,11 @@ fn check_director(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint,
         ("ip", !identity.any_ip()),
         ("allow", identity.allow != datapath::guard::Allow::default()),
         ("trunk", endpoint.trunk),
-        ("vcc", endpoint.vcc.is_some()),
         ("flood_per_second", endpoint.flood_per_second.is_some()),
         ("flood_rate", endpoint.flood_rate.is_some()),
         ("max_learned", endpoint.max_learned.is_some()),
     ];
-    for (key, _) in pointless.iter().filter(|(_, given)| *given) {
+    for (key, _) in pointless.iter().chain(&vcc::given(endpoint)).filter(|(_, given)| *given) {
         let message = format!("nobody is at a director's port: `{key}` says nothing");
         findings.error(place.key(*key), message, format!("remove `{key}`, or use a tap:// port"));
     }

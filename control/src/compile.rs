@@ -148,7 +148,7 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
             }
             endpoints[place as usize].agent_traffic = agent_traffic;
             endpoints[place as usize].aqm = discipline(switch, one, e);
-            endpoints[place as usize].vcc = e.vcc.map(|mode| one.vcc.with_mode(mode));
+            endpoints[place as usize].vcc = e.vcc(one);
         }
     }
     SwitchPlan {
@@ -566,12 +566,25 @@ mod tests {
         let plan = plan(&text, None);
         let program = &plan.switches[0].program;
         let of = |id: usize| (program.vcc(&program.endpoints[id]), program.endpoints[id].aqm);
-        let dctcp = Settings { mode: Mode::Dctcp, polices: true, holds: false };
+        let dctcp = Settings { polices: true, ..Mode::Dctcp.into() };
         // What marks is the default where the switch translates.
         assert_eq!([of(0), of(1)], [(Mode::Count.into(), None), (dctcp, Some(Discipline::Auto))]);
         let none = text.replacen("vcc = \"count\"", "vcc = \"off\"", 1).replacen("dctcp", "echo", 1);
         assert!(super::tests::plan(&none, None).switches[0].program.has_vcc());
         assert!(!super::tests::plan(&host(&["a"]), None).switches[0].program.has_vcc());
+    }
+
+    #[test]
+    fn an_endpoint_has_what_its_tenant_asks_for_but_for_what_it_says_itself() {
+        let keys = "vcc = \"dctcp\"\npolice = true\nmptcp = \"strip\"\n[[switch.tenant.end";
+        let text = host(&["a", "b", "c"]).replacen("[[switch.tenant.end", keys, 1);
+        let text = text.replacen("tap://a\"\n", "tap://a\"\nmptcp = \"untouched\"\n", 1);
+        let text = text.replacen("tap://b\"\n", "tap://b\"\nvcc = \"echo-published\"\n", 1);
+        let program = &plan(&text, None).switches[0].program;
+        let of = |id: usize| program.vcc(&program.endpoints[id]);
+        let all = Settings { polices: true, strips_multipath: true, ..Mode::Dctcp.into() };
+        let published = Settings { strips_multipath: true, ..Mode::EchoPublished.into() };
+        assert_eq!([of(0), of(1), of(2)], [Settings { strips_multipath: false, ..all }, published, all]);
     }
 
     #[test]

@@ -350,6 +350,8 @@ pub struct Endpoint {
     pub aqm: Option<Discipline>,
     /// What the switch does for its TCP; `None` for its tenant's.
     pub vcc: Option<vcc::Mode>,
+    /// Whether its connections of Multipath TCP become plain ones; `None` for its tenant's.
+    pub strips_multipath: Option<bool>,
     /// Flooded frames a second; `None` for the default.
     pub flood_per_second: Option<u32>,
     /// Copies of what it floods; `None` for the default.
@@ -369,6 +371,7 @@ impl Default for Endpoint {
             queue_bytes: DEFAULT_QUEUE_BYTES,
             aqm: None,
             vcc: None,
+            strips_multipath: None,
             flood_per_second: None,
             flood_rate: None,
             max_learned: None,
@@ -377,6 +380,19 @@ impl Default for Endpoint {
 }
 
 impl Endpoint {
+    /// What is done for its TCP, where it says otherwise than its tenant: as far as its mode knows
+    /// it, its tenant's but for what it says itself.
+    #[must_use]
+    pub fn vcc(&self, tenant: &Tenant) -> Option<vcc::Settings> {
+        let &Endpoint { vcc, strips_multipath, .. } = self;
+        let says = vcc.is_some() || strips_multipath.is_some();
+        let of_tenant = tenant.vcc.with_mode(vcc.unwrap_or(tenant.vcc.mode));
+        says.then(|| vcc::Settings {
+            strips_multipath: strips_multipath.unwrap_or(of_tenant.strips_multipath),
+            ..of_tenant
+        })
+    }
+
     /// Whether nothing is at its port, and what services send from outside back out passes it.
     #[must_use]
     pub fn is_director(&self) -> bool {

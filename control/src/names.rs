@@ -66,6 +66,9 @@ pub const MAX_SOCKET: usize = 107;
 /// Pairs of rings that a machine's port may have: `queues`.
 pub const MAX_QUEUES: u32 = 8;
 
+/// How `mptcp` is written: whether connections of Multipath TCP become plain ones.
+pub const MPTCP: [(&str, bool); 2] = [("untouched", false), ("strip", true)];
+
 /// How `order` is written.
 pub const ORDERS: [(&str, OrderKind); 4] = [
     ("fair", OrderKind::Fair),

@@ -10,6 +10,7 @@ mod service;
 mod table;
 pub(crate) mod thing;
 pub(crate) mod values;
+pub(crate) mod vcc;
 
 use crate::config::{Bond, Config, Daemon, Device, Endpoint, Knobs, Link, Switch, Tenant, Uplink};
 use crate::place::{Locations, Place};
@@ -19,7 +20,6 @@ use datapath::guard::{Allow, Identity};
 use datapath::link::LinkConfig;
 use datapath::program::Outside;
 use datapath::units::Rate;
-use datapath::vcc::{Mode, Settings};
 use std::net::IpAddr;
 use table::{Reader, Table};
 use toml::de::DeTable;
@@ -120,7 +120,7 @@ fn switch(r: &mut Reader, mut t: Table<'_>) -> Switch {
         headroom_ppm: r.get(&mut t, "headroom", values::headroom),
         fdb_age_ns: r.get(&mut t, "fdb_age", values::age).unwrap_or(default.fdb_age_ns),
         connections: r.get(&mut t, "connections", values::connections),
-        flows: r.table(&mut t, "vcc").and_then(|u| flows(r, u)),
+        flows: r.table(&mut t, "vcc").and_then(|u| vcc::flows(r, u)),
         shortcut: r.get(&mut t, "shortcut", values::flag).unwrap_or(default.shortcut),
         uplink: r.table(&mut t, "uplink").map(|u| uplink(r, u)),
         tenants: r.tables(&mut t, "tenant").into_iter().map(|u| tenant(r, u)).collect(),
@@ -245,41 +245,12 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
         knobs: knobs(r, &mut t),
         aqm: aqm::aqm(r, &mut t),
         flood_rate: r.get(&mut t, "flood_rate", values::rate),
-        vcc: vcc(r, &mut t),
+        vcc: vcc::settings(r, &mut t),
         endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| endpoint(r, u)).collect(),
         services: r.tables(&mut t, "service").into_iter().map(|u| service::service(r, u)).collect(),
     };
     r.close(t);
     tenant
-}
-
-fn flows(r: &mut Reader, mut t: Table<'_>) -> Option<u32> {
-    let flows = r.get(&mut t, "flows", values::flows);
-    r.close(t);
-    flows
-}
-
-fn vcc(r: &mut Reader, t: &mut Table<'_>) -> Settings {
-    let mode = r.get(t, "vcc", values::vcc).unwrap_or_default();
-    let polices = r.get(t, "police", values::flag).unwrap_or(false);
-    if polices && !matches!(mode, Mode::Echo | Mode::Dctcp) {
-        let problem = Problem::error(
-            t.place.key("police"),
-            format!("there is no window to hold guests to with `vcc = \"{}\"`", mode.name()),
-            "set `vcc` to \"echo\" or \"dctcp\", or remove `police`",
-        );
-        r.problems.extend(problem.located(&r.locations, &r.hidden));
-    }
-    let holds = r.get(t, "hold_acks", values::flag).unwrap_or(false);
-    if holds && mode != Mode::Dctcp {
-        let problem = Problem::error(
-            t.place.key("hold_acks"),
-            format!("windows are not below two segments with `vcc = \"{}\"`", mode.name()),
-            "set `vcc` to \"dctcp\", or remove `hold_acks`",
-        );
-        r.problems.extend(problem.located(&r.locations, &r.hidden));
-    }
-    Settings { mode, polices, holds }
 }
 
 fn outside(r: &mut Reader, t: &mut Table<'_>) -> Outside {
@@ -307,6 +278,7 @@ fn endpoint(r: &mut Reader, mut t: Table<'_>) -> Endpoint {
         queue_bytes: r.get(&mut t, "queue", values::queue).unwrap_or(default.queue_bytes),
         aqm: aqm::aqm(r, &mut t),
         vcc: r.get(&mut t, "vcc", values::vcc),
+        strips_multipath: r.get(&mut t, "mptcp", values::mptcp),
         flood_per_second: r.get(&mut t, "flood_per_second", values::count),
         flood_rate: r.get(&mut t, "flood_rate", values::rate),
         max_learned: r.get(&mut t, "max_learned", values::count),

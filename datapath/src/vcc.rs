@@ -38,6 +38,7 @@ mod open;
 pub mod option;
 pub mod saved;
 pub mod segment;
+mod syn;
 mod told;
 mod usual;
 mod watch;
@@ -74,6 +75,12 @@ impl Mode {
         !matches!(self, Mode::Off | Mode::Count)
     }
 
+    /// Whether its controller is one of the switch's own.
+    #[must_use]
+    pub const fn is_ours(self) -> bool {
+        matches!(self, Mode::Echo | Mode::Dctcp)
+    }
+
     /// The name by which configuration calls it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -96,21 +103,32 @@ pub struct Settings {
     pub polices: bool,
     /// Whether acknowledgements may wait: see [`Policy::holds`].
     pub holds: bool,
+    /// Whether connections of Multipath TCP become plain ones: see [`Policy::strips_multipath`].
+    pub strips_multipath: bool,
 }
 
 impl Settings {
     /// The same with another mode, as far as that has what is asked for beside.
     #[must_use]
     pub fn with_mode(self, mode: Mode) -> Settings {
-        let polices = self.polices && matches!(mode, Mode::Echo | Mode::Dctcp);
-        Settings { mode, polices, holds: self.holds && mode == Mode::Dctcp }
+        Settings {
+            mode,
+            polices: self.polices && mode.is_ours(),
+            holds: self.holds && mode == Mode::Dctcp,
+            strips_multipath: self.strips_multipath && mode.translates(),
+        }
     }
 
     /// What holds for an endpoint that asks for this.
     fn policy(self) -> Policy {
-        let Settings { mode, polices, holds } = self;
-        let is_ours = matches!(mode, Mode::Echo | Mode::Dctcp);
-        Policy { mode, polices: polices && is_ours, holds: holds && is_ours, ..Policy::default() }
+        let Settings { mode, polices, holds, strips_multipath } = self;
+        Policy {
+            mode,
+            polices: polices && mode.is_ours(),
+            holds: holds && mode.is_ours(),
+            strips_multipath: strips_multipath && mode.translates(),
+            ..Policy::default()
+        }
     }
 }
 
@@ -146,11 +164,21 @@ pub struct Policy {
     /// Acknowledgements wait where the window is below two segments. Beside natives, which do not
     /// go below two, a guest would starve.
     pub holds: bool,
+    /// Options of Multipath TCP are taken out of SYNs and SYN-ACKs, in both directions: both ends
+    /// fall back to TCP (RFC 8684, section 3.7), which is then managed as all other connections.
+    pub strips_multipath: bool,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { mode: Mode::Echo, marking: Marking::All, translates_classic: true, polices: false, holds: false }
+        Policy {
+            mode: Mode::Echo,
+            marking: Marking::All,
+            translates_classic: true,
+            polices: false,
+            holds: false,
+            strips_multipath: false,
+        }
     }
 }
 
@@ -773,7 +801,7 @@ impl Vcc {
             let known = self.connections.get_mut(id);
             match known {
                 Some(connection) if connection.is(bit::ACTIVE) && connection.first[0] == syn.seq => {
-                    return handshake::ask_again(connection, &call.policy);
+                    return handshake::ask_again(connection, &call.policy, options);
                 }
                 // Both have sent a SYN: which flags count would depend on whose came first.
                 Some(connection) if connection.treatment == Treatment::Opening && !connection.is(bit::ACTIVE) => {
@@ -814,20 +842,20 @@ impl Vcc {
                     // It may leave its data to later; an answer to either try may come.
                     connection.usual_wait = connection.usual_wait.max(handshake::early(syn));
                 }
-                return handshake::offer(&call.policy, syn, options);
+                return handshake::offer(&call.policy, Some(connection), syn, options);
             }
             // A stranger may have forged it. While the old connection lives the guest answers with
             // an acknowledgement of that, so the old entry stays until it has ended.
             if !connection.is(bit::FIN_IN | bit::FIN_OUT) && connection.treatment != Treatment::Opening {
-                return handshake::offer(&call.policy, syn, options);
+                return handshake::offer(&call.policy, None, syn, options);
             }
             replaced = Some(id);
         }
         if let Some(id) = replaced {
             self.connections.remove(call.owner.tenant, id);
         }
-        let edit = handshake::offer(&call.policy, syn, options);
-        self.insert(call, key, handshake::offered(syn, options), edit)
+        let edit = handshake::offer(&call.policy, None, syn, options);
+        self.insert(call, key, handshake::offered(&call.policy, syn, options), edit)
     }
 
     fn insert(&mut self, call: &Call, key: Key, connection: Connection, edit: Edit) -> Edit {

@@ -1,7 +1,8 @@
 //! Virtual congestion control against a model that keeps everything: many generated connections of
 //! guests that know no ECN, RFC 3168 or AccECN, between two switches, or with a host behind none,
 //! over a network that marks, loses, doubles and reorders; some are signed (TCP-MD5, TCP-AO), of
-//! Multipath TCP, opened with data (TCP Fast Open), or send fragments. Each frame that a switch has
+//! Multipath TCP, which half of the switches take out, opened with data (TCP Fast Open), or send
+//! fragments. Each frame that a switch has
 //! changed is compared, byte by byte, with the one that it should be: what the model says is
 //! written into the guest's own frame, and its checksums are computed anew.
 //!
@@ -14,7 +15,7 @@ use datapath::offload::{Gso, GsoEcn, Offload};
 use datapath::program::{EndpointId, TenantId};
 use datapath::units::Instant;
 use datapath::vcc::segment::{codes, ecn};
-use datapath::vcc::{Mode, Owner, Vcc};
+use datapath::vcc::{Mode, Owner, Settings, Vcc};
 use datapath::wire::build::eth;
 use datapath::wire::{L3, Layout, Mac, parse, tcp_flags};
 
@@ -76,8 +77,8 @@ enum Extra {
 
 impl Extra {
     /// Whether the switch must not touch it.
-    fn is_left(self) -> bool {
-        matches!(self, Extra::Md5 | Extra::Ao | Extra::Multipath)
+    fn is_left(self, settings: &Settings) -> bool {
+        matches!(self, Extra::Md5 | Extra::Ao) || self == Extra::Multipath && !settings.strips_multipath
     }
 
     /// Its options, with what fills them to whole words.
@@ -174,6 +175,20 @@ impl Wire {
             }
         }
         None
+    }
+
+    /// The same without options of Multipath TCP, in whose place is nothing.
+    fn stripped(&self) -> Wire {
+        let (mut other, (begin, options)) = (self.clone(), self.options());
+        let mut at = 0;
+        while at + 1 < options.len() {
+            let length = if options[at] == 1 { 1 } else { usize::from(options[at + 1]) };
+            if options[at] == 30 {
+                other.bytes[begin + at..begin + at + length].fill(1);
+            }
+            at += length;
+        }
+        other.with(self.ecn(), self.codes(), self.window(), false)
     }
 
     /// The same without AccECN's option, in whose place is nothing.
@@ -294,7 +309,7 @@ struct Side {
 struct Connection {
     agreed: Agreed,
     extra: Extra,
-    mode: Mode,
+    settings: Settings,
     is_ipv6: bool,
     port: u16,
     mss: u16,
@@ -306,8 +321,8 @@ struct Connection {
 
 struct World {
     pool: Pool,
-    /// By mode, the client's and the server's.
-    switches: [[Vcc; 2]; 2],
+    /// By what is asked for, the client's and the server's.
+    switches: [[Vcc; 2]; 4],
     now: Instant,
     random: Random,
     frames: u64,
@@ -417,10 +432,15 @@ fn endpoint(side: usize) -> EndpointId {
     EndpointId(side as u32)
 }
 
-fn switches(mode: Mode) -> [Vcc; 2] {
+/// What switches are asked for: each mode, with and without all that is told beside.
+fn asked(number: usize) -> Settings {
+    Settings { strips_multipath: number >= 2, ..[Mode::Echo, Mode::Dctcp][number % 2].into() }
+}
+
+fn switches(settings: Settings) -> [Vcc; 2] {
     [CLIENT, SERVER].map(|side| {
         let mut vcc = Vcc::new(7);
-        vcc.set(Owner { tenant: TenantId(0), endpoint: endpoint(side) }, mode.into());
+        vcc.set(Owner { tenant: TenantId(0), endpoint: endpoint(side) }, settings);
         vcc
     })
 }
@@ -429,7 +449,7 @@ impl World {
     fn new(seed: u64) -> World {
         World {
             pool: Pool::new(PoolLimits { small: 8, medium: 8, large: 8 }),
-            switches: [switches(Mode::Echo), switches(Mode::Dctcp)],
+            switches: [0, 1, 2, 3].map(|number| switches(asked(number))),
             now: Instant(1_000_000_000),
             random: Random(seed),
             frames: 0,
@@ -442,7 +462,7 @@ impl World {
     /// A new connection: its handshake, of which nothing is lost.
     fn open(&mut self, place: usize) -> Connection {
         let random = &mut self.random;
-        let mode = place % 2;
+        let mode = place % 4;
         let guests = [Guest::Legacy, Guest::Legacy, Guest::Legacy, Guest::Classic, Guest::Accurate];
         let mut side = |is_switched: bool| Side {
             guest: guests[random.below(5) as usize],
@@ -467,7 +487,7 @@ impl World {
             (sides[0].peer_scale, sides[1].peer_scale) = (b, a);
         }
         let mss = [536, 1000, 1448, 8948][random.below(4) as usize];
-        let (is_ipv6, port) = (random.one_in(2), 1024 + place as u16 / 2);
+        let (is_ipv6, port) = (random.one_in(2), 1024 + place as u16 / 4);
         let extra = match random.below(16) {
             0 => Extra::Md5,
             1 => Extra::Ao,
@@ -477,9 +497,9 @@ impl World {
         };
         let early = if extra == Extra::FastOpen { random.below(u64::from(mss)) } else { 0 };
         let (takes_early, is_marked) = (!random.one_in(3), random.one_in(8));
-        let modes = [Mode::Echo, Mode::Dctcp];
+        let settings = asked(mode);
         let (network, steps, agreed) = (Vec::new(), 0, Agreed::Plain);
-        let mut all = Connection { agreed, extra, mode: modes[mode], is_ipv6, port, mss, sides, network, steps };
+        let mut all = Connection { agreed, extra, settings, is_ipv6, port, mss, sides, network, steps };
 
         let client = all.sides[CLIENT].guest;
         let (asks, capable) = match client {
@@ -489,12 +509,15 @@ impl World {
         };
         let syn = self.write(&all, CLIENT, (0, 0), SYN, early as usize, 65_535).with(capable, asks, 65_535, false);
         let asked = self.send(mode, CLIENT, &syn);
-        let is_asked_for = client == Guest::Legacy && !extra.is_left();
-        let expected = if is_asked_for { syn.with(ecn::ECT0, codes::ASK_ACCURATE, 65_535, true) } else { syn.clone() };
+        let is_left = extra.is_left(&settings);
+        let is_stripped = extra == Extra::Multipath && !is_left;
+        let is_asked_for = client == Guest::Legacy && !is_left;
+        let passed = if is_stripped { syn.stripped() } else { syn.clone() };
+        let expected = if is_asked_for { passed.with(ecn::ECT0, codes::ASK_ACCURATE, 65_535, true) } else { passed };
         same(&all, &asked, &expected, "SYN");
         let asks = asked.codes();
         let mut met = self.meet(&asked);
-        if extra.is_left() && is_marked {
+        if is_left && is_marked {
             // Also what never was capable: the switch has no say in it.
             met = met.with(ecn::CE, asks, 65_535, false);
         }
@@ -502,7 +525,7 @@ impl World {
         if all.sides[SERVER].is_switched {
             // Delivered as it came, but for the mark, since the guest may know no ECN.
             let seen = self.receive(mode, SERVER, &met);
-            let hidden = if met.ecn() == ecn::CE && !extra.is_left() { ecn::ECT0 } else { met.ecn() };
+            let hidden = if met.ecn() == ecn::CE && !is_left { ecn::ECT0 } else { met.ecn() };
             same(&all, &seen, &met.with(hidden, asks, 65_535, false), "SYN, seen");
             seen_ecn = seen.ecn();
         }
@@ -522,17 +545,18 @@ impl World {
         let answer = self.write(&all, SERVER, (0, received), SYN | ACK, 0, 65_535);
         let answer = answer.with(capable, answers, 65_535, false);
         let mut answered = answer.clone();
+        let passed = if is_stripped { answer.stripped() } else { answer.clone() };
         if all.sides[SERVER].is_switched {
             answered = self.send(mode, SERVER, &answer);
             let (speaks, says, capable) = match (answers, asks) {
-                _ if extra.is_left() => (false, answers, capable),
+                _ if is_left => (false, answers, capable),
                 // A guest that knows RFC 3168 alone is spoken for too.
                 (codes::NONE | codes::CLASSIC, codes::ASK_ACCURATE) => (true, codes::received(met.ecn()), ecn::ECT0),
                 (codes::NONE, codes::ASK_CLASSIC) => (true, codes::CLASSIC, ecn::NOT),
                 _ => (false, answers, capable),
             };
             all.sides[SERVER].is_translated = speaks;
-            let mut should = answer.with(capable, says, 65_535, false);
+            let mut should = passed.with(capable, says, 65_535, false);
             if speaks && asks == codes::ASK_ACCURATE {
                 should = should.with_option(&[172, 8, 0, 0, 1, 0, 0, 0]);
             }
@@ -545,6 +569,7 @@ impl World {
         };
         let met_back = self.meet(&answered);
         let seen = self.receive(mode, CLIENT, &met_back);
+        let met_back = if is_stripped { met_back.stripped() } else { met_back };
         let hidden = met_back.hiding().with(ecn::NOT, codes::NONE, 65_535, false);
         same(&all, &seen, if is_asked_for { &hidden } else { &met_back }, "SYN-ACK, seen");
         all.sides[CLIENT].is_translated = is_asked_for && all.agreed != Agreed::Plain;
@@ -919,7 +944,7 @@ fn counted(number: u32, first: u32, near: u64) -> u64 {
 
 #[track_caller]
 fn same(all: &Connection, is: &Wire, should: &Wire, what: &str) {
-    let Connection { mode, agreed, extra, .. } = all;
+    let Connection { settings: Settings { mode, .. }, agreed, extra, .. } = all;
     let guests = all.sides.each_ref().map(|side| (side.guest, side.is_switched, side.is_translated));
     assert!(
         is.bytes == should.bytes && is.offload == should.offload,
@@ -935,7 +960,7 @@ fn generated_connections_are_on_the_wire_and_seen_as_a_model_has_them() {
     let mut done = 0;
     while done < connections {
         let place = world.random.below(AT_A_TIME as u64) as usize;
-        let (mode, all) = (place % 2, &mut open[place]);
+        let (mode, all) = (place % 4, &mut open[place]);
         all.steps += 1;
         world.step(all, mode);
         if all.steps >= STEPS {

@@ -1,6 +1,6 @@
 //! Any segments of a few connections, in both directions, through virtual congestion control: no
 //! panic, checksums that stay right, nothing changed but the ECN fields, the window and what hides
-//! an option of AccECN, and no window above the receiver's.
+//! an option of AccECN or of Multipath TCP, and no window above the receiver's.
 
 use datapath::checksum;
 use datapath::frame::{Pool, PoolLimits};
@@ -21,6 +21,8 @@ const ENDPOINT: EndpointId = EndpointId(0);
 /// Kinds of TCP options that are a byte long.
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
+/// TCP's flag.
+const SYN: u8 = 2;
 
 /// `data` begins with the mode, and is a step of [`STEP`] bytes and its options after the other:
 /// what it is (direction, IP version, offload, connection), flags, codes and codepoint, sequence
@@ -30,8 +32,9 @@ pub fn run(data: &[u8]) {
     let Some((&mode, mut rest)) = data.split_first() else { return };
     let mut pool = Pool::new(PoolLimits { small: 16, medium: 16, large: 1 });
     let mut vcc = Vcc::new(7);
-    let (polices, holds) = (mode & 0x80 != 0, mode & 0x40 != 0);
-    let service = Settings { mode: Mode::ALL[usize::from(mode & 0x3f) % Mode::ALL.len()], polices, holds };
+    let (polices, holds, strips_multipath) = (mode & 0x80 != 0, mode & 0x40 != 0, mode & 0x20 != 0);
+    let mode = Mode::ALL[usize::from(mode & 7) % Mode::ALL.len()];
+    let service = Settings { mode, polices, holds, strips_multipath };
     vcc.set(Owner { tenant: TenantId(0), endpoint: ENDPOINT }, service);
     let (mut now, mut numbers) = (Instant(1), [0u32; 2]);
     for _ in 0..MOST {
@@ -116,10 +119,12 @@ fn check(before: &[u8], after: &[u8], layout: &Layout, offload: &Offload, is_out
     let fields: &[usize] = if layout.l3 == L3::Ipv4 { &[l3 + 1, l3 + 10, l3 + 11] } else { &[l3 + 1] };
     let tcp = [12, 13, 14, 15, 16, 17].map(|at| l4 + at);
     fields.iter().chain(&tcp).for_each(|&at| same[at] = before[at]);
-    // An option of AccECN is hidden by others that say nothing, as long.
+    // An option of AccECN is hidden by others that say nothing, as long; one of Multipath TCP where
+    // a connection opens.
+    let is_handshake = before[l4 + 13] & SYN != 0;
     let options = l4 + 20..usize::from(layout.payload_offset);
-    for range in accurate(&before[options.clone()]).map(|range| range.start + options.start..range.end + options.start)
-    {
+    let of_options = |range: Range<usize>| range.start + options.start..range.end + options.start;
+    for range in hidden(&before[options.clone()], is_handshake).map(of_options) {
         if after[range.clone()].iter().all(|&kind| kind == NO_OPERATION) {
             same[range.clone()].copy_from_slice(&before[range]);
         }
@@ -129,8 +134,8 @@ fn check(before: &[u8], after: &[u8], layout: &Layout, offload: &Offload, is_out
     assert_eq!(after[l4 + 13] & 0x3f, before[l4 + 13] & 0x3f);
 }
 
-/// Where the options of AccECN lie among these (RFC 9293, section 3.1; RFC 9768, section 3.2.3).
-fn accurate(options: &[u8]) -> impl Iterator<Item = Range<usize>> {
+/// Where the options lie that may be hidden (RFC 9293, section 3.1; RFC 9768, section 3.2.3).
+fn hidden(options: &[u8], is_handshake: bool) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         loop {
@@ -145,7 +150,7 @@ fn accurate(options: &[u8]) -> impl Iterator<Item = Range<usize>> {
             let range = at..at + length;
             options.get(range.clone())?;
             at = range.end;
-            if matches!(kind, 172 | 174) {
+            if matches!(kind, 172 | 174) || kind == 30 && is_handshake {
                 return Some(range);
             }
         }

@@ -16,7 +16,7 @@ fn natives(polices: bool, algorithm: Algorithm, queue: (Discipline, u32), (sende
         delay_ns: MS / 4,
         queue,
         service: Settings::default(),
-        of_natives: Settings { mode, polices, holds: false },
+        of_natives: Settings { polices, ..mode.into() },
         senders: vec![Sender::honest(Guest::Native, algorithm); senders],
         begin_ns: 200 * MS,
         seed,

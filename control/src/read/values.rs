@@ -133,6 +133,10 @@ pub(super) fn vcc(value: &DeValue<'_>) -> Result<Mode, Wrong> {
     choice(value, &Mode::ALL.map(|mode| (mode.name(), mode)), "mode of virtual congestion control")
 }
 
+pub(super) fn mptcp(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    choice(value, &names::MPTCP, "treatment of Multipath TCP")
+}
+
 pub(super) fn rate(value: &DeValue<'_>) -> Result<Rate, Wrong> {
     units::rate(text(value, "\"300 Mbit/s\"")?)
 }

@@ -440,6 +440,12 @@ impl Connection {
         number.wrapping_sub(self.first[1]).wrapping_sub(1) <= payload
     }
 
+    /// Whether its handshake passes as it came.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        matches!(self.treatment, Treatment::Untouched(Why::Signed | Why::Multipath))
+    }
+
     /// Bytes that the guest has sent and the peer has not acknowledged.
     #[must_use]
     #[inline]

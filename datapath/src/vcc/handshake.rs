@@ -29,36 +29,47 @@ pub fn ask(policy: &Policy, syn: &Segment, options: &Options) -> (Connection, Ed
     connection.asked = Asked::new(syn.codes, ecn::NOT);
     connection.treatment = match syn.codes {
         _ if options.is_signed => Treatment::Untouched(Why::Signed),
-        _ if options.is_multipath => Treatment::Untouched(Why::Multipath),
+        _ if is_multipath(policy, options) => Treatment::Untouched(Why::Multipath),
         codes::NONE => Treatment::Opening,
         codes::ASK_CLASSIC | codes::ASK_ACCURATE => Treatment::Native,
         _ => Treatment::Untouched(Why::Codes),
     };
-    let edit = ask_again(&mut connection, policy);
+    let edit = ask_again(&mut connection, policy, options);
     (connection, edit)
 }
 
 /// The same SYN once more.
-pub fn ask_again(connection: &mut Connection, policy: &Policy) -> Edit {
+pub fn ask_again(connection: &mut Connection, policy: &Policy, options: &Options) -> Edit {
     connection.tries = connection.tries.saturating_add(1);
+    let stripped = Edit { strips: strips(connection, policy, options), ..Edit::NONE };
     if connection.treatment != Treatment::Opening || !policy.translates() {
-        return Edit::NONE;
+        return stripped;
     }
     if connection.tries > TRIES_WITH_ECN {
         // An answer to an earlier try may still come; it agrees to what that asked.
-        return Edit::NONE;
+        return stripped;
     }
     let asked = if policy.mode == Mode::EchoPublished { codes::ASK_CLASSIC } else { codes::ASK_ACCURATE };
     connection.asked = Asked::new(asked, ecn::NOT);
     // A server that knows only RFC 3168 refuses its flags on a SYN that is ECN-capable, unless AE
     // is set, which says that the sender knows what it does.
     let capable = policy.marks_all() && asked == codes::ASK_ACCURATE;
-    Edit { codes: Some(asked), ecn: capable.then_some(ecn::ECT0), ..Edit::NONE }
+    Edit { codes: Some(asked), ecn: capable.then_some(ecn::ECT0), ..stripped }
+}
+
+/// Whether a handshake with these options is to be one of Multipath TCP.
+fn is_multipath(policy: &Policy, options: &Options) -> bool {
+    options.is_multipath && !policy.strips_multipath
+}
+
+/// Whether it is made one of plain TCP. A connection that began as another goes on as it began.
+fn strips(connection: &Connection, policy: &Policy, options: &Options) -> bool {
+    policy.strips_multipath && options.is_multipath && !options.is_signed && !connection.is_left()
 }
 
 /// The SYN of a peer: the entry that it makes.
 #[must_use]
-pub fn offered(syn: &Segment, options: &Options) -> Connection {
+pub fn offered(policy: &Policy, syn: &Segment, options: &Options) -> Connection {
     let mut connection = Connection::new(options);
     connection.first[1] = syn.seq;
     connection.usual_wait = early(syn);
@@ -67,7 +78,7 @@ pub fn offered(syn: &Segment, options: &Options) -> Connection {
     connection.asked = Asked::new(syn.codes, syn.ecn);
     if options.is_signed {
         connection.treatment = Treatment::Untouched(Why::Signed);
-    } else if options.is_multipath {
+    } else if is_multipath(policy, options) {
         connection.treatment = Treatment::Untouched(Why::Multipath);
     }
     connection
@@ -78,17 +89,24 @@ pub(super) fn early(syn: &Segment) -> u16 {
     syn.payload.min(u16::MAX.into()) as u16
 }
 
-/// What a guest is shown of the peer's SYN: a mark on it is none that the guest asked for. What
-/// the switch must not touch is shown as it came.
+/// What a guest is shown of the peer's SYN, which is the one `again` that made a connection, or
+/// makes one: a mark on it is none that the guest asked for. What the switch must not touch is
+/// shown as it came.
 #[must_use]
-pub fn offer(policy: &Policy, syn: &Segment, options: &Options) -> Edit {
-    let is_left = options.is_signed || options.is_multipath;
+pub fn offer(policy: &Policy, again: Option<&Connection>, syn: &Segment, options: &Options) -> Edit {
+    let is_left = options.is_signed || is_multipath(policy, options) || again.is_some_and(Connection::is_left);
     let hidden = policy.translates() && syn.ecn == ecn::CE && !is_left;
-    Edit { ecn: hidden.then_some(ecn::ECT0), ..Edit::NONE }
+    let strips = policy.strips_multipath && options.is_multipath && !is_left;
+    Edit { ecn: hidden.then_some(ecn::ECT0), strips, ..Edit::NONE }
 }
 
 /// The SYN-ACK of a guest, which answers `connection`'s SYN.
 pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
+    let edit = agree(connection, policy, answer, options);
+    Edit { strips: strips(connection, policy, options), ..edit }
+}
+
+fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
     let is_again = connection.tries > 0 && connection.first[0] == answer.seq;
     connection.tries = if is_again { connection.tries.saturating_add(1) } else { 1 };
     connection.first[0] = answer.seq;
@@ -149,6 +167,11 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
 
 /// The SYN-ACK for a guest, which answers the guest's SYN.
 pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
+    let edit = heed(connection, policy, answer, options);
+    Edit { strips: strips(connection, policy, options), ..edit }
+}
+
+fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
     if matches!(connection.treatment, Treatment::Native | Treatment::Untouched(_)) {
         if connection.treatment == Treatment::Native && connection.una == connection.first[0] {
             connection.heed_answer(options);

@@ -27,6 +27,7 @@ use crate::frame::{Frame, Pool};
 use crate::offload::Offload;
 use crate::wire::transport::{TCP_CHECKSUM, TCP_LEN};
 use crate::wire::{L3, Layout, be16, ipv4, put16, tcp_flags};
+use core::ops::Range;
 
 /// Kinds by the order of the fields: ECT(0), CE, ECT(1), or the reverse.
 const KINDS: [u8; 2] = [172, 174];
@@ -104,7 +105,11 @@ pub fn of(options: &[u8]) -> Option<Counts> {
 
 /// Overwrites it in a TCP header, so that a guest sees none.
 pub fn hide(tcp: &mut [u8; TCP_LEN], options: &mut [u8], offload: &Offload, counts: &Counts) {
-    let range = usize::from(counts.at)..usize::from(counts.at) + usize::from(counts.len);
+    blank(tcp, options, offload, usize::from(counts.at)..usize::from(counts.at) + usize::from(counts.len));
+}
+
+/// Overwrites these bytes of a TCP header's options with some that say nothing.
+pub(super) fn blank(tcp: &mut [u8; TCP_LEN], options: &mut [u8], offload: &Offload, range: Range<usize>) {
     // Whole words of 16 bits, as the checksum has them. Options end with one of 32.
     let words = range.start & !1..range.end.next_multiple_of(2);
     if words.end > options.len() {

@@ -7,6 +7,7 @@
 
 use super::connection::{Connection, before};
 use super::option::{self, Counts};
+use super::syn;
 use crate::checksum;
 use crate::offload::{Gso, GsoEcn, Offload};
 use crate::segment::segments;
@@ -190,7 +191,7 @@ pub fn options(bytes: &[u8]) -> Options {
             [5, _, _, ..] => found.has_sack = true,
             [8, 10, ..] => found.has_stamps = true,
             [19 | 29, ..] => found.is_signed = true,
-            [30, ..] => found.is_multipath = true,
+            [syn::MULTIPATH, ..] => found.is_multipath = true,
             _ => {}
         }
     }
@@ -368,11 +369,14 @@ pub struct Edit {
     pub option: Option<[u8; option::LEN]>,
     /// That of the peer, which is overwritten.
     pub hides: Option<Counts>,
+    /// Of a SYN or SYN-ACK: options of Multipath TCP are overwritten.
+    pub strips: bool,
 }
 
 impl Edit {
     /// Changes nothing.
-    pub const NONE: Edit = Edit { ecn: None, codes: None, window: None, is_counter: false, option: None, hides: None };
+    pub const NONE: Edit =
+        Edit { ecn: None, codes: None, window: None, is_counter: false, option: None, hides: None, strips: false };
 
     /// Whether it changes nothing.
     #[must_use]
@@ -382,6 +386,7 @@ impl Edit {
             && self.window.is_none()
             && self.option.is_none()
             && self.hides.is_none()
+            && !self.strips
     }
 
     /// Makes the changes, but for an option that is put in. The frame has a whole TCP header.
@@ -389,6 +394,9 @@ impl Edit {
         if let Some((mut headers, options)) = Headers::of(bytes, layout) {
             if let Some(counts) = &self.hides {
                 option::hide(headers.tcp, options, offload, counts);
+            }
+            if self.strips {
+                syn::strip(headers.tcp, options, offload);
             }
             self.write(&mut headers, layout.l3, offload);
         }

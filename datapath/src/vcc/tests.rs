@@ -16,6 +16,7 @@ mod kinds;
 mod natives;
 mod options;
 mod saved;
+mod syn;
 
 const POOL: PoolLimits = PoolLimits { small: 64, medium: 4, large: 4 };
 const ENDPOINT: EndpointId = EndpointId(0);
@@ -426,7 +427,7 @@ fn a_port_that_is_used_again_after_a_reset_begins_anew_also_at_the_server() {
 fn a_policed_guest_that_ignores_its_window_is_cut_to_it_and_one_that_heeds_it_is_not() {
     let mut rig = Rig::new([Mode::Dctcp; 2]);
     let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-    rig.sides[CLIENT].set(owner, Settings { mode: Mode::Dctcp, polices: true, holds: false });
+    rig.sides[CLIENT].set(owner, Settings { polices: true, ..Mode::Dctcp.into() });
     rig.open([100, 200], [false; 2]);
     // Ten segments, of 1460 bytes less timestamps, are the first window; a hundred come, of which
     // what fits passes.
@@ -464,7 +465,7 @@ fn a_policed_guest_that_ignores_its_window_is_cut_to_it_and_one_that_heeds_it_is
 fn a_policed_super_frame_loses_the_segments_beyond_the_window() {
     let mut rig = Rig::new([Mode::Echo; 2]);
     let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-    rig.sides[CLIENT].set(owner, Settings { mode: Mode::Echo, polices: true, holds: false });
+    rig.sides[CLIENT].set(owner, Settings { polices: true, ..Mode::Echo.into() });
     rig.open([100, 200], [false; 2]);
     let build = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]))
         .ipv4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2))

@@ -122,7 +122,7 @@ impl Vcc {
         let policy = &call.policy;
         match known {
             Some(mut c) if segment.is_syn() && c.is(bit::ACTIVE) && c.first[0] == segment.seq => {
-                let edit = handshake::ask_again(&mut c, policy);
+                let edit = handshake::ask_again(&mut c, policy, &options());
                 told.of(&c, edit)
             }
             Some(c) if segment.is_syn() && c.treatment == Treatment::Opening && !c.is(bit::ACTIVE) => {
@@ -163,9 +163,10 @@ impl Vcc {
                 told.untouched(Why::Simultaneous)
             }
             known if segment.is_syn() => {
-                let connection = known.unwrap_or_else(|| handshake::offered(&segment, &options()));
+                let connection = known.unwrap_or_else(|| handshake::offered(policy, &segment, &options()));
                 let has_room = known.is_some() || self.connections.may_insert(now, call.owner, &connection);
-                let edit = handshake::offer(policy, &segment, &options());
+                let again = known.filter(|c| !c.is(bit::ACTIVE) && c.first[1] == segment.seq);
+                let edit = handshake::offer(policy, again.as_ref(), &segment, &options());
                 if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
             }
             Some(mut c) if segment.is_syn_ack() => {
@@ -260,6 +261,9 @@ impl Told {
                     write!(f, "; says that the window was reduced")?;
                 }
             }
+        }
+        if self.edit.strips {
+            write!(f, "; its options of Multipath TCP taken out")?;
         }
         if self.edit.option.is_some() {
             write!(f, "; tells how many bytes arrived marked (AccECN's option)")?;

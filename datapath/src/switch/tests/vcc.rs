@@ -143,7 +143,7 @@ fn between_neighbours_a_queue_marks_and_neither_guest_sees_it() {
 #[test]
 fn where_a_window_is_below_two_segments_a_neighbours_acknowledgement_waits() {
     let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2)], |program| {
-        program.tenants[0].vcc = Settings { mode: Mode::Dctcp, polices: false, holds: true };
+        program.tenants[0].vcc = Settings { holds: true, ..Mode::Dctcp.into() };
         let ingress = Share { limit: Rate(10_000_000), ..Share::default() };
         program.endpoints[1].share.ingress = ingress;
         // What stood behind another is marked.
@@ -187,7 +187,7 @@ fn where_a_window_is_below_two_segments_a_neighbours_acknowledgement_waits() {
 #[test]
 fn what_is_policed_is_said_to_be_before_it_is() {
     let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2)], |program| {
-        program.tenants[0].vcc = crate::vcc::Settings { mode: Mode::Echo, polices: true, holds: false };
+        program.tenants[0].vcc = Settings { polices: true, ..Mode::Echo.into() };
     });
     rig.shake();
     // The window is ten segments of 536 bytes.

@@ -26,7 +26,7 @@ impl Native {
     fn new(asks: u8, mode: Mode) -> Native {
         let mut rig = Rig::new([mode, Mode::Off]);
         let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-        rig.sides[CLIENT].set(owner, Settings { mode, polices: true, holds: false });
+        rig.sides[CLIENT].set(owner, Settings { polices: true, ..mode.into() });
         let syn = Says { seq: 100, flags: SYN, codes: asks, window: 9, options: LINUX, ..Says::default() };
         rig.pass(CLIENT, &syn, false);
         let said = if asks == codes::ASK_CLASSIC { codes::CLASSIC } else { codes::received(ecn::NOT) };

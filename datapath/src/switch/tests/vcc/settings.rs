@@ -86,13 +86,13 @@ fn a_change_of_either_holds_at_once_and_one_that_says_otherwise_does_not_follow(
 
 #[test]
 fn what_another_mode_does_not_know_is_not_asked_of_it() {
-    let all = Settings { mode: Mode::Dctcp, polices: true, holds: true };
+    let all = Settings { polices: true, holds: true, strips_multipath: true, ..Mode::Dctcp.into() };
     let of = |mode: Mode| {
-        let Settings { polices, holds, .. } = all.with_mode(mode);
-        (polices, holds)
+        let Settings { polices, holds, strips_multipath, .. } = all.with_mode(mode);
+        [polices, holds, strips_multipath]
     };
-    let known = [(false, false), (false, false), (true, false), (false, false), (true, true)];
-    assert_eq!(Mode::ALL.map(of), known);
+    let (none, echo, published) = ([false; 3], [true, false, true], [false, false, true]);
+    assert_eq!(Mode::ALL.map(of), [none, none, echo, published, [true; 3]]);
 }
 
 #[test]
