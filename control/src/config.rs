@@ -352,6 +352,8 @@ pub struct Endpoint {
     pub vcc: Option<vcc::Mode>,
     /// Whether its connections of Multipath TCP become plain ones; `None` for its tenant's.
     pub strips_multipath: Option<bool>,
+    /// Whether losses are its guest's matter; `None` for its tenant's.
+    pub ignores_loss: Option<bool>,
     /// Flooded frames a second; `None` for the default.
     pub flood_per_second: Option<u32>,
     /// Copies of what it floods; `None` for the default.
@@ -372,6 +374,7 @@ impl Default for Endpoint {
             aqm: None,
             vcc: None,
             strips_multipath: None,
+            ignores_loss: None,
             flood_per_second: None,
             flood_rate: None,
             max_learned: None,
@@ -384,11 +387,12 @@ impl Endpoint {
     /// it, its tenant's but for what it says itself.
     #[must_use]
     pub fn vcc(&self, tenant: &Tenant) -> Option<vcc::Settings> {
-        let &Endpoint { vcc, strips_multipath, .. } = self;
-        let says = vcc.is_some() || strips_multipath.is_some();
+        let &Endpoint { vcc, strips_multipath, ignores_loss, .. } = self;
+        let says = vcc.is_some() || strips_multipath.is_some() || ignores_loss.is_some();
         let of_tenant = tenant.vcc.with_mode(vcc.unwrap_or(tenant.vcc.mode));
         says.then(|| vcc::Settings {
             strips_multipath: strips_multipath.unwrap_or(of_tenant.strips_multipath),
+            ignores_loss: ignores_loss.unwrap_or(of_tenant.ignores_loss),
             ..of_tenant
         })
     }

@@ -69,6 +69,9 @@ pub const MAX_QUEUES: u32 = 8;
 /// How `mptcp` is written: whether connections of Multipath TCP become plain ones.
 pub const MPTCP: [(&str, bool); 2] = [("untouched", false), ("strip", true)];
 
+/// How `loss` of those with `vcc` is written: whether losses are the guest's matter.
+pub const LOSS: [(&str, bool); 2] = [("halve", false), ("ignore", true)];
+
 /// How `order` is written.
 pub const ORDERS: [(&str, OrderKind); 4] = [
     ("fair", OrderKind::Fair),

@@ -105,6 +105,8 @@ pub struct Settings {
     pub holds: bool,
     /// Whether connections of Multipath TCP become plain ones: see [`Policy::strips_multipath`].
     pub strips_multipath: bool,
+    /// Whether losses are the guest's matter: see [`Policy::ignores_loss`].
+    pub ignores_loss: bool,
 }
 
 impl Settings {
@@ -116,17 +118,19 @@ impl Settings {
             polices: self.polices && mode.is_ours(),
             holds: self.holds && mode == Mode::Dctcp,
             strips_multipath: self.strips_multipath && mode.translates(),
+            ignores_loss: self.ignores_loss && mode.is_ours(),
         }
     }
 
     /// What holds for an endpoint that asks for this.
     fn policy(self) -> Policy {
-        let Settings { mode, polices, holds, strips_multipath } = self;
+        let Settings { mode, polices, holds, strips_multipath, ignores_loss } = self;
         Policy {
             mode,
             polices: polices && mode.is_ours(),
             holds: holds && mode.is_ours(),
             strips_multipath: strips_multipath && mode.translates(),
+            ignores_loss,
             ..Policy::default()
         }
     }
@@ -167,6 +171,9 @@ pub struct Policy {
     /// Options of Multipath TCP are taken out of SYNs and SYN-ACKs, in both directions: both ends
     /// fall back to TCP (RFC 8684, section 3.7), which is then managed as all other connections.
     pub strips_multipath: bool,
+    /// What a guest sends again lowers no window: its own control does that. Not of a guest that
+    /// did not heed marks.
+    pub ignores_loss: bool,
 }
 
 impl Default for Policy {
@@ -178,6 +185,7 @@ impl Default for Policy {
             polices: false,
             holds: false,
             strips_multipath: false,
+            ignores_loss: false,
         }
     }
 }

@@ -434,7 +434,8 @@ fn endpoint(side: usize) -> EndpointId {
 
 /// What switches are asked for: each mode, with and without all that is told beside.
 fn asked(number: usize) -> Settings {
-    Settings { strips_multipath: number >= 2, ..[Mode::Echo, Mode::Dctcp][number % 2].into() }
+    let has_all = number >= 2;
+    Settings { strips_multipath: has_all, ignores_loss: has_all, ..[Mode::Echo, Mode::Dctcp][number % 2].into() }
 }
 
 fn switches(settings: Settings) -> [Vcc; 2] {

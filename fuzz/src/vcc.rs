@@ -32,9 +32,9 @@ pub fn run(data: &[u8]) {
     let Some((&mode, mut rest)) = data.split_first() else { return };
     let mut pool = Pool::new(PoolLimits { small: 16, medium: 16, large: 1 });
     let mut vcc = Vcc::new(7);
-    let (polices, holds, strips_multipath) = (mode & 0x80 != 0, mode & 0x40 != 0, mode & 0x20 != 0);
+    let [ignores_loss, strips_multipath, holds, polices] = [4, 5, 6, 7].map(|bit| mode >> bit & 1 == 1);
     let mode = Mode::ALL[usize::from(mode & 7) % Mode::ALL.len()];
-    let service = Settings { mode, polices, holds, strips_multipath };
+    let service = Settings { mode, polices, holds, strips_multipath, ignores_loss };
     vcc.set(Owner { tenant: TenantId(0), endpoint: ENDPOINT }, service);
     let (mut now, mut numbers) = (Instant(1), [0u32; 2]);
     for _ in 0..MOST {

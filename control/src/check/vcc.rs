@@ -6,8 +6,9 @@ use crate::place::Place;
 use crate::read::vcc::misfit;
 
 /// The keys, and which of them are given.
-pub(super) fn given(endpoint: &Endpoint) -> [(&'static str, bool); 2] {
-    [("vcc", endpoint.vcc.is_some()), ("mptcp", endpoint.strips_multipath.is_some())]
+pub(super) fn given(endpoint: &Endpoint) -> [(&'static str, bool); 3] {
+    let &Endpoint { vcc, strips_multipath, ignores_loss, .. } = endpoint;
+    [("vcc", vcc.is_some()), ("mptcp", strips_multipath.is_some()), ("loss", ignores_loss.is_some())]
 }
 
 pub(super) fn check(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint, place: &Place) {
@@ -22,7 +23,7 @@ pub(super) fn check(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoin
         return;
     }
     let mode = endpoint.vcc.unwrap_or(tenant.vcc.mode);
-    let asked = [("mptcp", endpoint.strips_multipath == Some(true))];
-    let asked = asked.iter().filter(|(_, is_asked)| *is_asked);
+    let asked = [("mptcp", endpoint.strips_multipath), ("loss", endpoint.ignores_loss)];
+    let asked = asked.iter().filter(|(_, is_asked)| *is_asked == Some(true));
     findings.0.extend(asked.filter_map(|(key, _)| misfit(place, key, mode)));
 }

@@ -137,6 +137,10 @@ pub(super) fn mptcp(value: &DeValue<'_>) -> Result<bool, Wrong> {
     choice(value, &names::MPTCP, "treatment of Multipath TCP")
 }
 
+pub(super) fn vcc_loss(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    choice(value, &names::LOSS, "answer to losses")
+}
+
 pub(super) fn rate(value: &DeValue<'_>) -> Result<Rate, Wrong> {
     units::rate(text(value, "\"300 Mbit/s\"")?)
 }

@@ -21,8 +21,10 @@ pub(super) fn settings(r: &mut Reader, t: &mut Table<'_>) -> Settings {
         polices: r.get(t, "police", values::flag).unwrap_or(false),
         holds: r.get(t, "hold_acks", values::flag).unwrap_or(false),
         strips_multipath: r.get(t, "mptcp", values::mptcp).unwrap_or(false),
+        ignores_loss: r.get(t, "loss", values::vcc_loss).unwrap_or(false),
     };
-    let asked = [("police", settings.polices), ("hold_acks", settings.holds), ("mptcp", settings.strips_multipath)];
+    let Settings { polices, holds, strips_multipath, ignores_loss, .. } = settings;
+    let asked = [("police", polices), ("hold_acks", holds), ("mptcp", strips_multipath), ("loss", ignores_loss)];
     for (key, _) in asked.iter().filter(|(_, is_asked)| *is_asked) {
         if let Some(problem) = misfit(&t.place, key, mode) {
             r.problems.extend(problem.located(&r.locations, &r.hidden));
@@ -36,6 +38,7 @@ pub(crate) fn misfit(place: &Place, key: &'static str, mode: Mode) -> Option<Pro
     let (knows, why, modes) = match key {
         "police" => (mode.is_ours(), "there is no window to hold guests to", "\"echo\" or \"dctcp\""),
         "hold_acks" => (mode == Mode::Dctcp, "windows are not below two segments", "\"dctcp\""),
+        "loss" => (mode.is_ours(), "no window is lowered for losses", "\"echo\" or \"dctcp\""),
         _ => (mode.translates(), "no handshake is changed", "\"echo\" or \"dctcp\""),
     };
     let message = || format!("{why} with `vcc = \"{}\"`", mode.name());

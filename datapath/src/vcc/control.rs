@@ -95,6 +95,10 @@ pub fn lost(connection: &mut Connection, policy: &Policy) {
     if !connection.is(bit::ENGAGED) || connection.is(bit::LOST) || policy.mode == Mode::EchoPublished {
         return;
     }
+    // Who did not heed marks may not heed losses either.
+    if policy.ignores_loss && !connection.is(bit::DEAF) {
+        return;
+    }
     connection.set(bit::LOST, true);
     connection.prior = connection.window;
     let window = connection.window.min(connection.flight().max(1)) / 2;
@@ -310,6 +314,28 @@ mod tests {
         // Timestamps leave 1448 bytes of a segment of 1460.
         assert_eq!([lower_after(1, 1, 1), lower_after(2, 1, 2), lower_after(2, 0, 2)], [0; 3]);
         assert_eq!([lower_after(1, 1, 2), lower_after(2, 1, 3), lower_after(0, 2, 1)], [2; 3]);
+    }
+
+    #[test]
+    fn what_is_sent_again_halves_the_window_once_a_round_unless_losses_are_the_guests_matter() {
+        for (ignores_loss, is_deaf, left) in
+            [(false, false, 35_009), (true, false, 70_019), (false, true, 25_000), (true, true, 25_000)]
+        {
+            let policy = Policy { ignores_loss, ..Policy::default() };
+            let mut connection = connection(1000, 100_000);
+            connection.set(bit::DEAF, is_deaf);
+            round(&mut connection, &policy, 100_000, 1000);
+            let marked = connection.window;
+            for _ in 0..2 {
+                lost(&mut connection, &policy);
+            }
+            assert_eq!(connection.window, left, "{ignores_loss}, {is_deaf}");
+            // A mark lowers it all the same.
+            connection.nxt = connection.nxt.wrapping_add(1000);
+            connection.una = connection.nxt.wrapping_sub(1000);
+            round(&mut connection, &policy, marked, 1000);
+            assert!(connection.window < left, "{ignores_loss}, {is_deaf}: {}", connection.window);
+        }
     }
 
     #[test]

@@ -86,13 +86,13 @@ fn a_change_of_either_holds_at_once_and_one_that_says_otherwise_does_not_follow(
 
 #[test]
 fn what_another_mode_does_not_know_is_not_asked_of_it() {
-    let all = Settings { polices: true, holds: true, strips_multipath: true, ..Mode::Dctcp.into() };
+    let all = Settings { polices: true, holds: true, strips_multipath: true, ignores_loss: true, ..Mode::Dctcp.into() };
     let of = |mode: Mode| {
-        let Settings { polices, holds, strips_multipath, .. } = all.with_mode(mode);
-        [polices, holds, strips_multipath]
+        let Settings { polices, holds, strips_multipath, ignores_loss, .. } = all.with_mode(mode);
+        [polices, holds, strips_multipath, ignores_loss]
     };
-    let (none, echo, published) = ([false; 3], [true, false, true], [false, false, true]);
-    assert_eq!(Mode::ALL.map(of), [none, none, echo, published, [true; 3]]);
+    let (none, echo, published) = ([false; 4], [true, false, true, true], [false, false, true, false]);
+    assert_eq!(Mode::ALL.map(of), [none, none, echo, published, [true; 4]]);
 }
 
 #[test]
