@@ -167,6 +167,7 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
             services,
             connections: switch.connections,
             flows: switch.flows,
+            rescales: switch.rescales,
         },
         tenants: tenant_names,
         endpoints: names,

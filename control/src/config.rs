@@ -130,6 +130,8 @@ pub struct Switch {
     pub connections: Option<u32>,
     /// Connections of virtual congestion control that are kept at most; `None` for the default.
     pub flows: Option<u32>,
+    /// Whether virtual congestion control tells guests a finer window scale than a coarse one.
+    pub rescales: bool,
     /// Whether the kernel may take frames straight to a neighbour, past the switch, where nothing
     /// could hold them back.
     pub shortcut: bool,
@@ -149,6 +151,7 @@ impl Default for Switch {
             fdb_age_ns: DEFAULT_FDB_AGE_NS,
             connections: None,
             flows: None,
+            rescales: false,
             shortcut: true,
             uplink: None,
             tenants: Vec::new(),

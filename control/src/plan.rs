@@ -76,7 +76,8 @@ impl Plan {
                 | Change::Elsewhere(..)
                 | Change::Service(..)
                 | Change::Connections(_)
-                | Change::Flows(_) => {}
+                | Change::Flows(_)
+                | Change::Rescale(_) => {}
             }
         }
         program

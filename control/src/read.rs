@@ -113,14 +113,17 @@ fn daemon(r: &mut Reader, mut t: Table<'_>) -> Daemon {
 
 fn switch(r: &mut Reader, mut t: Table<'_>) -> Switch {
     let default = Switch::default();
+    let name = r.name(&mut t, "\"s1\"");
+    let (flows, rescales) = r.table(&mut t, "vcc").map_or((default.flows, default.rescales), |u| vcc::of_switch(r, u));
     let switch = Switch {
-        name: r.name(&mut t, "\"s1\""),
+        name,
         order: r.get(&mut t, "order", values::order).unwrap_or_default(),
         ingress: r.get(&mut t, "ingress", values::ingress).unwrap_or_default(),
         headroom_ppm: r.get(&mut t, "headroom", values::headroom),
         fdb_age_ns: r.get(&mut t, "fdb_age", values::age).unwrap_or(default.fdb_age_ns),
         connections: r.get(&mut t, "connections", values::connections),
-        flows: r.table(&mut t, "vcc").and_then(|u| vcc::flows(r, u)),
+        flows,
+        rescales,
         shortcut: r.get(&mut t, "shortcut", values::flag).unwrap_or(default.shortcut),
         uplink: r.table(&mut t, "uplink").map(|u| uplink(r, u)),
         tenants: r.tables(&mut t, "tenant").into_iter().map(|u| tenant(r, u)).collect(),

@@ -121,7 +121,7 @@ const SWITCH: &[Key] = &[
         false,
         "connections to services that are kept at most",
     ),
-    ("vcc", Form::Table(VCC), false, "what virtual congestion control keeps"),
+    ("vcc", Form::Table(VCC), false, "what virtual congestion control keeps, and how it tells windows"),
     (
         "shortcut",
         Form::Flag,
@@ -129,7 +129,10 @@ const SWITCH: &[Key] = &[
         "the kernel moves frames between packet:// endpoints past the switch where no rule needs the switch",
     ),
 ];
-const VCC: &[Key] = &[("flows", Form::Number(LEAST_FLOWS, MOST_FLOWS), false, "connections that are kept at most")];
+const VCC: &[Key] = &[
+    ("flows", Form::Number(LEAST_FLOWS, MOST_FLOWS), false, "connections that are kept at most"),
+    ("rescale", Form::Flag, false, "guests are told a finer window scale than a coarse one of their peers"),
+];
 const DEVICE: &[Key] = &[
     ("port", Form::Text(PORT), true, "its locator, such as tap://red1"),
     ("netns", Form::Text(ANY), false, "network namespace of the device: a name below /run/netns or a path"),

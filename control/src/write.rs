@@ -226,11 +226,10 @@ pub fn switch(switch: &Switch) -> Keys {
     w.put_some("headroom", switch.headroom_ppm, |v| show_percent(v).into());
     w.put_unless_default("fdb_age", &switch.fdb_age_ns, &default.fdb_age_ns, |&v| show_time(v).into());
     w.put_some("connections", switch.connections, Into::into);
-    w.put_some("vcc", switch.flows, |flows| {
-        let mut w = Writer::default();
-        w.put("flows", flows);
-        w.0.into()
-    });
+    let mut vcc = Writer::default();
+    vcc.put_some("flows", switch.flows, Into::into);
+    vcc.put_unless_default("rescale", &switch.rescales, &default.rescales, |&v| v.into());
+    w.put_some("vcc", (!vcc.0.is_empty()).then_some(vcc.0), Into::into);
     w.put_unless_default("shortcut", &switch.shortcut, &default.shortcut, |&v| v.into());
     w.0
 }

@@ -304,6 +304,9 @@ pub struct Program {
     /// Connections of virtual congestion control that are kept at most; `None` for
     /// [`vcc::DEFAULT_FLOWS`].
     pub flows: Option<u32>,
+    /// Whether guests with virtual congestion control are told a finer window scale than a coarse
+    /// one: see [`vcc::Policy::rescales`].
+    pub rescales: bool,
 }
 
 impl Program {
@@ -389,6 +392,9 @@ impl Program {
         if self.flows != from.flows {
             changes.push(Change::Flows(self.flows.unwrap_or(vcc::DEFAULT_FLOWS)));
         }
+        if self.rescales != from.rescales {
+            changes.push(Change::Rescale(self.rescales));
+        }
         let serves = |id: u32, old: &Service| {
             self.services.get(id).is_some_and(|new| new.tenant == old.tenant && !reattached(old.tenant))
         };
@@ -467,4 +473,6 @@ pub enum Change {
     Connections(u32),
     /// How many connections of virtual congestion control are kept.
     Flows(u32),
+    /// Whether it tells guests a finer window scale than a coarse one.
+    Rescale(bool),
 }

@@ -122,8 +122,8 @@ impl Settings {
         }
     }
 
-    /// What holds for an endpoint that asks for this.
-    fn policy(self) -> Policy {
+    /// What holds for an endpoint that asks for this, of a switch that rescales or not.
+    fn policy(self, rescales: bool) -> Policy {
         let Settings { mode, polices, holds, strips_multipath, ignores_loss } = self;
         Policy {
             mode,
@@ -131,6 +131,7 @@ impl Settings {
             holds: holds && mode.is_ours(),
             strips_multipath: strips_multipath && mode.translates(),
             ignores_loss,
+            rescales: rescales && mode.is_ours(),
             ..Policy::default()
         }
     }
@@ -174,6 +175,8 @@ pub struct Policy {
     /// What a guest sends again lowers no window: its own control does that. Not of a guest that
     /// did not heed marks.
     pub ignores_loss: bool,
+    /// Guests are told a finer window scale than a coarse one of their peers: see [`syn`].
+    pub rescales: bool,
 }
 
 impl Default for Policy {
@@ -186,6 +189,7 @@ impl Default for Policy {
             holds: false,
             strips_multipath: false,
             ignores_loss: false,
+            rescales: false,
         }
     }
 }
@@ -271,6 +275,8 @@ pub struct Vcc {
     connections: Connections,
     /// Connections that are kept at most.
     flows: u32,
+    /// See [`Policy::rescales`].
+    rescales: bool,
     /// By endpoint: whose it is, and what is done for it.
     endpoints: Vec<Place>,
     /// Where an endpoint wants it: acknowledgements that wait.
@@ -305,8 +311,8 @@ impl Place {
         self.policy.mode != Mode::Off
     }
 
-    fn set(&mut self, settings: Settings) {
-        self.policy = settings.policy();
+    fn set(&mut self, settings: Settings, rescales: bool) {
+        self.policy = settings.policy(rescales);
         self.is_usual = usual::of(&self.policy);
         self.is_again = [false; 2];
     }
@@ -324,7 +330,7 @@ impl Vcc {
     #[must_use]
     pub fn new(seed: u64) -> Vcc {
         let connections = Connections::new(seed, 0);
-        Vcc { connections, flows: DEFAULT_FLOWS, endpoints: Vec::new(), holds: None, early: None }
+        Vcc { connections, flows: DEFAULT_FLOWS, rescales: false, endpoints: Vec::new(), holds: None, early: None }
     }
 
     /// How many connections are kept at most. Those beyond stay until they end; where none are
@@ -333,6 +339,15 @@ impl Vcc {
         self.flows = flows.min(MOST_FLOWS);
         if self.connections.has_room_for_any() {
             self.connections.reserve(self.flows, self.endpoints.len(), 0);
+        }
+    }
+
+    /// Whether guests of connections that open from now on are told a finer window scale than a
+    /// coarse one.
+    pub fn set_rescales(&mut self, rescales: bool) {
+        self.rescales = rescales;
+        for Place { policy, .. } in &mut self.endpoints {
+            policy.rescales = rescales && policy.mode.is_ours();
         }
     }
 
@@ -348,7 +363,7 @@ impl Vcc {
         if self.endpoints.len() <= at {
             let nobody = |endpoint: usize| Place {
                 owner: Owner { tenant: TenantId(0), endpoint: EndpointId(endpoint as u32) },
-                policy: Settings::default().policy(),
+                policy: Settings::default().policy(false),
                 is_usual: [false; 2],
                 is_again: [false; 2],
                 last: Id(0),
@@ -368,7 +383,7 @@ impl Vcc {
         }
         let place = &mut self.endpoints[at];
         place.owner = owner;
-        place.set(settings);
+        place.set(settings, self.rescales);
         if settings.mode != Mode::Off && place.counters.is_none() {
             place.counters = Some(Box::default());
         }
@@ -418,7 +433,7 @@ impl Vcc {
     /// An endpoint goes; how many frames for it were freed.
     pub fn remove(&mut self, pool: &mut Pool, endpoint: EndpointId) -> u32 {
         if let Some(place) = self.endpoints.get_mut(endpoint.0 as usize) {
-            place.set(Settings::default());
+            place.set(Settings::default(), false);
             place.counters = None;
             self.connections.clear(place.owner.tenant, endpoint);
         }
@@ -785,7 +800,7 @@ impl Vcc {
         let expected = connection.first[0].wrapping_add(1);
         let fits = !before(segment.ack, expected) && !before(connection.nxt, segment.ack);
         if !connection.is(bit::ACTIVE) || !fits {
-            return Edit::NONE;
+            return handshake::cross(connection, &options());
         }
         let (was, is_first) = (connection.treatment, connection.una == connection.first[0]);
         let edit = handshake::answered(connection, &call.policy, segment, &options());
@@ -813,7 +828,7 @@ impl Vcc {
                 }
                 // Both have sent a SYN: which flags count would depend on whose came first.
                 Some(connection) if connection.treatment == Treatment::Opening && !connection.is(bit::ACTIVE) => {
-                    connection.treatment = Treatment::Untouched(Why::Simultaneous);
+                    handshake::collide(connection, options);
                     self.leave(key.endpoint, Why::Simultaneous);
                     return Edit::NONE;
                 }
@@ -843,7 +858,7 @@ impl Vcc {
                 self.leave(key.endpoint, Why::Simultaneous);
                 return Edit::NONE;
             }
-            if !connection.is(bit::ACTIVE) && connection.first[1] == syn.seq {
+            if handshake::repeats(connection, syn) {
                 // A later try may ask for less: what it asks is what its answer must fit.
                 connection.asked = Asked::new(syn.codes, syn.ecn);
                 if connection.treatment == Treatment::Opening {
@@ -854,7 +869,7 @@ impl Vcc {
             }
             // A stranger may have forged it. While the old connection lives the guest answers with
             // an acknowledgement of that, so the old entry stays until it has ended.
-            if !connection.is(bit::FIN_IN | bit::FIN_OUT) && connection.treatment != Treatment::Opening {
+            if !handshake::gives_way(connection) {
                 return handshake::offer(&call.policy, None, syn, options);
             }
             replaced = Some(id);
@@ -862,8 +877,9 @@ impl Vcc {
         if let Some(id) = replaced {
             self.connections.remove(call.owner.tenant, id);
         }
-        let edit = handshake::offer(&call.policy, None, syn, options);
-        self.insert(call, key, handshake::offered(&call.policy, syn, options), edit)
+        let mut connection = handshake::offered(&call.policy, syn, options);
+        let edit = handshake::offer(&call.policy, Some(&mut connection), syn, options);
+        self.insert(call, key, connection, edit)
     }
 
     fn insert(&mut self, call: &Call, key: Key, connection: Connection, edit: Edit) -> Edit {

@@ -242,7 +242,10 @@ fn vxlan_seeds() -> Vec<(String, Vec<u8>)> {
 fn vcc_seeds() -> Vec<(String, Vec<u8>)> {
     const SYN: u8 = tcp_flags::SYN;
     const ACK: u8 = tcp_flags::ACK;
-    let options = [2, 4, 5, 0xb4, 1, 3, 3, 7];
+    const ALL: u8 = 0xf8;
+    let small: &[u8] = &[2, 4, 5, 0xb4, 1, 3, 3, 7];
+    // Multipath TCP, and a coarse scale.
+    let all: &[u8] = &[2, 4, 5, 0xb4, 1, 30, 4, 0, 1, 3, 3, 12];
     let step = |what: u8, flags: u8, ecn: u8, numbers: [u8; 2], payload: u16, options: &[u8]| {
         let [seq, ack] = numbers.map(|number| (0x1000 + u16::from(number)).to_be_bytes());
         let [high, low] = payload.to_be_bytes();
@@ -251,18 +254,23 @@ fn vcc_seeds() -> Vec<(String, Vec<u8>)> {
     };
     let mut seeds = Vec::new();
     for (number, mode) in datapath::vcc::Mode::ALL.iter().enumerate() {
-        for (name, client) in [("client", 0u8), ("server", 1)] {
+        for (name, client, asked, options) in [
+            ("client", 0u8, 0, small),
+            ("server", 1, 0, small),
+            ("all-client", 0, ALL, all),
+            ("all-server", 1, ALL, all),
+        ] {
             let server = 1 - client;
             let parts = [
-                step(client, SYN, 0, [0, 0], 0, &options),
-                step(server, SYN | ACK | 0x40, 0, [0, 1], 0, &options),
+                step(client, SYN, 0, [0, 0], 0, options),
+                step(server, SYN | ACK | 0x40, 0, [0, 1], 0, options),
                 step(client, ACK, 3, [1, 1], 1000, &[]),
                 step(server, ACK | 0x40, 0, [1, 255], 0, &[]),
                 step(client | 4, ACK, 2, [255, 1], 2500, &[]),
                 step(client, tcp_flags::FIN | ACK, 0, [0, 1], 0, &[]),
                 step(server, tcp_flags::RST | ACK, 0, [0, 1], 0, &[]),
             ];
-            seeds.push((format!("{}-{name}", mode.name()), [vec![number as u8], parts.concat()].concat()));
+            seeds.push((format!("{}-{name}", mode.name()), [vec![number as u8 | asked], parts.concat()].concat()));
         }
     }
     seeds

@@ -191,6 +191,14 @@ impl Wire {
         other.with(self.ecn(), self.codes(), self.window(), false)
     }
 
+    /// The same with another window scale, where it has one.
+    fn with_scale(&self, scale: u8) -> Wire {
+        let (mut other, (begin, options)) = (self.clone(), self.options());
+        let at = options.windows(3).position(|option| option[..2] == [3, 3]);
+        at.into_iter().for_each(|at| other.bytes[begin + at + 2] = scale);
+        other.with(self.ecn(), self.codes(), self.window(), false)
+    }
+
     /// The same without AccECN's option, in whose place is nothing.
     fn hiding(&self) -> Wire {
         let mut other = self.clone();
@@ -291,8 +299,9 @@ struct Side {
     first_says: Option<u8>,
     /// A mark may have been reported, so that its window may be lowered.
     may_be_lowered: bool,
-    /// The peer's scale, where both have one.
+    /// The peer's scale, where both have one, and by how much less the guest was told.
     peer_scale: u8,
+    lowered_by: u8,
     has_ended: bool,
     /// AccECN's option: bytes that came as ECT and marked, and segments with data since something
     /// was sent.
@@ -327,6 +336,8 @@ struct World {
     random: Random,
     frames: u64,
     lowered: u64,
+    /// Windows that were shown by another scale.
+    rescaled: u64,
     fragments: u64,
     /// AccECN's options that switches put in, and that were hidden from guests.
     options: [u64; 2],
@@ -432,16 +443,23 @@ fn endpoint(side: usize) -> EndpointId {
     EndpointId(side as u32)
 }
 
+/// By how much less than a peer's scale a guest is told: 7, where a unit is more than half of a
+/// segment.
+fn lowered(scale: Option<u8>, mss: u16) -> Option<u8> {
+    scale.filter(|&scale| scale > 7 && 2 << scale > u32::from(mss)).map(|scale| scale - 7)
+}
+
 /// What switches are asked for: each mode, with and without all that is told beside.
 fn asked(number: usize) -> Settings {
     let has_all = number >= 2;
     Settings { strips_multipath: has_all, ignores_loss: has_all, ..[Mode::Echo, Mode::Dctcp][number % 2].into() }
 }
 
-fn switches(settings: Settings) -> [Vcc; 2] {
+fn switches(number: usize) -> [Vcc; 2] {
     [CLIENT, SERVER].map(|side| {
         let mut vcc = Vcc::new(7);
-        vcc.set(Owner { tenant: TenantId(0), endpoint: endpoint(side) }, settings);
+        vcc.set_rescales(number >= 2);
+        vcc.set(Owner { tenant: TenantId(0), endpoint: endpoint(side) }, asked(number));
         vcc
     })
 }
@@ -450,11 +468,12 @@ impl World {
     fn new(seed: u64) -> World {
         World {
             pool: Pool::new(PoolLimits { small: 8, medium: 8, large: 8 }),
-            switches: [0, 1, 2, 3].map(|number| switches(asked(number))),
+            switches: [0, 1, 2, 3].map(switches),
             now: Instant(1_000_000_000),
             random: Random(seed),
             frames: 0,
             lowered: 0,
+            rescaled: 0,
             fragments: 0,
             options: [0; 2],
         }
@@ -527,7 +546,13 @@ impl World {
             // Delivered as it came, but for the mark, since the guest may know no ECN.
             let seen = self.receive(mode, SERVER, &met);
             let hidden = if met.ecn() == ecn::CE && !is_left { ecn::ECT0 } else { met.ecn() };
-            same(&all, &seen, &met.with(hidden, asks, 65_535, false), "SYN, seen");
+            let mut should = met.with(hidden, asks, 65_535, false);
+            let is_asked = mode >= 2 && asks != codes::NONE && !is_left;
+            if let Some(by) = lowered(all.sides[CLIENT].scale, mss).filter(|_| is_asked) {
+                should = should.with_scale(7);
+                all.sides[SERVER].lowered_by = if all.sides[SERVER].scale.is_some() { by } else { 0 };
+            }
+            same(&all, &seen, &should, "SYN, seen");
             seen_ecn = seen.ecn();
         }
         all.sides[CLIENT].nxt = 1 + early;
@@ -571,7 +596,13 @@ impl World {
         let met_back = self.meet(&answered);
         let seen = self.receive(mode, CLIENT, &met_back);
         let met_back = if is_stripped { met_back.stripped() } else { met_back };
-        let hidden = met_back.hiding().with(ecn::NOT, codes::NONE, 65_535, false);
+        let mut hidden = met_back.hiding().with(ecn::NOT, codes::NONE, 65_535, false);
+        let stamps = if all.sides.iter().all(|side| side.timestamps) { 12 } else { 0 };
+        let is_scaled = all.sides[CLIENT].scale.is_some() && all.agreed != Agreed::Plain;
+        if let Some(by) = lowered(all.sides[SERVER].scale, mss - stamps).filter(|_| is_scaled && mode >= 2) {
+            hidden = hidden.with_scale(7);
+            all.sides[CLIENT].lowered_by = if is_asked_for { by } else { 0 };
+        }
         same(&all, &seen, if is_asked_for { &hidden } else { &met_back }, "SYN-ACK, seen");
         all.sides[CLIENT].is_translated = is_asked_for && all.agreed != Agreed::Plain;
         // A guest with AccECN that is behind a switch cannot tell of a mark that it was not shown.
@@ -815,22 +846,24 @@ impl World {
         }
         if is_switched {
             let told = seen.window();
-            let expected =
-                if side.is_translated { wire.hiding().with(ecn::NOT, codes::NONE, told, false) } else { wire.clone() };
+            let whole = (u32::from(wire.window()) << side.lowered_by).min(65_535) as u16;
+            let expected = if side.is_translated {
+                wire.hiding().with(ecn::NOT, codes::NONE, told, false)
+            } else {
+                wire.with(wire.ecn(), wire.codes(), whole, false)
+            };
+            self.rescaled += u64::from(whole != wire.window());
             let may_be_lowered = side.may_be_lowered && side.is_translated && ack <= side.shown;
             // Any feedback of a mark may lower it from here on.
-            let shift = side.peer_scale;
+            let shift = side.peer_scale - side.lowered_by;
             let edge = |window: u16| ack + (u64::from(window) << shift);
             if ack < side.una || !may_be_lowered {
-                assert_eq!(told, wire.window(), "nothing is lowered here");
+                assert_eq!(told, whole, "nothing is lowered here");
             } else {
-                assert!(told <= wire.window() && (told == 0) == (wire.window() == 0), "{told} of {}", wire.window());
-                if told != wire.window() {
+                assert!(told <= whole && (told == 0) == (whole == 0), "{told} of {whole}");
+                if told != whole {
                     self.lowered += 1;
-                    assert!(
-                        edge(told) >= side.shown.min(edge(wire.window())) || ack == side.una,
-                        "before what was sent"
-                    );
+                    assert!(edge(told) >= side.shown.min(edge(whole)) || ack == side.una, "before what was sent");
                 }
             }
             self.options[1] += u64::from(wire.accurate_option().is_some() && seen.accurate_option().is_none());
@@ -971,10 +1004,12 @@ fn generated_connections_are_on_the_wire_and_seen_as_a_model_has_them() {
             done += 1;
         }
     }
-    let World { frames, lowered, fragments, options: [put, hidden], .. } = world;
+    let World { frames, lowered, rescaled, fragments, options: [put, hidden], .. } = world;
     println!("{done} connections, {frames} frames, {fragments} fragments, {lowered} windows lowered,");
+    println!("{rescaled} shown by another scale,");
     println!("{put} of AccECN's options put in, {hidden} hidden: no difference");
     assert!(lowered > connections / 10 && fragments > connections / 10, "{lowered}, {fragments}");
+    assert!(rescaled > connections / 10, "{rescaled}");
     assert!(put > connections / 2 && hidden > connections / 2, "{put}, {hidden}");
     assert_eq!(world.pool.in_use(), 0);
 }

@@ -33,6 +33,8 @@ pub fn run(data: &[u8]) {
     let mut pool = Pool::new(PoolLimits { small: 16, medium: 16, large: 1 });
     let mut vcc = Vcc::new(7);
     let [ignores_loss, strips_multipath, holds, polices] = [4, 5, 6, 7].map(|bit| mode >> bit & 1 == 1);
+    let rescales = mode & 8 != 0;
+    vcc.set_rescales(rescales);
     let mode = Mode::ALL[usize::from(mode & 7) % Mode::ALL.len()];
     let service = Settings { mode, polices, holds, strips_multipath, ignores_loss };
     vcc.set(Owner { tenant: TenantId(0), endpoint: ENDPOINT }, service);
@@ -46,14 +48,21 @@ pub fn run(data: &[u8]) {
         while let Some((_, frame)) = vcc.dequeue(&mut pool, now) {
             pool.free(frame);
         }
-        one(&mut pool, &mut vcc, now, &mut numbers, step, options);
+        one(&mut pool, (&mut vcc, rescales), now, &mut numbers, step, options);
         assert_eq!(pool.in_use(), vcc.frames(), "what is not delivered waits");
     }
     vcc.clear(&mut pool);
     assert_eq!(pool.in_use(), 0);
 }
 
-fn one(pool: &mut Pool, vcc: &mut Vcc, now: Instant, numbers: &mut [u32; 2], step: &[u8; STEP], options: &[u8]) {
+fn one(
+    pool: &mut Pool,
+    (vcc, rescales): (&mut Vcc, bool),
+    now: Instant,
+    numbers: &mut [u32; 2],
+    step: &[u8; STEP],
+    options: &[u8],
+) {
     let (is_out, is_ipv6, is_offloaded) = (step[0] & 1 == 0, step[0] & 2 != 0, step[0] & 4 != 0);
     let word = |at: usize| u16::from_be_bytes([step[at], step[at + 1]]);
     let me = usize::from(is_out);
@@ -97,22 +106,24 @@ fn one(pool: &mut Pool, vcc: &mut Vcc, now: Instant, numbers: &mut [u32; 2], ste
             // Beyond the window; what is left of a frame is judged by the tests of segmentation.
             return pool.free(frame);
         }
-        check(&bytes, pool.bytes(&frame), &layout, &offload, is_out);
+        check(&bytes, pool.bytes(&frame), &layout, &offload, (is_out, false));
         return pool.free(frame);
     }
     let Some(frame) = vcc.receive_or_hold(pool, now, ENDPOINT, frame) else { return };
-    check(&bytes, pool.bytes(&frame), &layout, &offload, is_out);
+    check(&bytes, pool.bytes(&frame), &layout, &offload, (is_out, rescales));
     pool.free(frame);
 }
 
-fn check(before: &[u8], after: &[u8], layout: &Layout, offload: &Offload, is_out: bool) {
+fn check(before: &[u8], after: &[u8], layout: &Layout, offload: &Offload, (is_out, rescales): (bool, bool)) {
     let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
     assert_eq!(parse(after).as_ref(), Ok(layout), "the headers lie where they lay");
     if !offload.needs_csum {
         assert_eq!(sum(after, layout), 0xffff, "the checksum is whole");
     }
     let window = |bytes: &[u8]| Tcp::of(bytes, layout).expect("TCP").window();
-    assert!(window(after) <= window(before), "above the receiver's window");
+    // A unit of a scale of 14 is 128 of one of 7.
+    let most = if rescales { u32::from(window(before)) << 7 } else { window(before).into() };
+    assert!(u32::from(window(after)) <= most, "above the receiver's window");
     assert!(!is_out || window(after) == window(before), "a guest's own window");
     let mut same = after.to_vec();
     // The traffic class, IPv4's checksum; flags, window and checksum of TCP.
@@ -120,13 +131,20 @@ fn check(before: &[u8], after: &[u8], layout: &Layout, offload: &Offload, is_out
     let tcp = [12, 13, 14, 15, 16, 17].map(|at| l4 + at);
     fields.iter().chain(&tcp).for_each(|&at| same[at] = before[at]);
     // An option of AccECN is hidden by others that say nothing, as long; one of Multipath TCP where
-    // a connection opens.
+    // a connection opens. There a guest may be told another scale.
     let is_handshake = before[l4 + 13] & SYN != 0;
     let options = l4 + 20..usize::from(layout.payload_offset);
-    let of_options = |range: Range<usize>| range.start + options.start..range.end + options.start;
-    for range in hidden(&before[options.clone()], is_handshake).map(of_options) {
-        if after[range.clone()].iter().all(|&kind| kind == NO_OPERATION) {
-            same[range.clone()].copy_from_slice(&before[range]);
+    for range in each(&before[options.clone()]).map(|range| range.start + options.start..range.end + options.start) {
+        let (was, is) = (&before[range.clone()], &after[range.clone()]);
+        let is_hidden = is.iter().all(|&kind| kind == NO_OPERATION);
+        let may_be = match was[0] {
+            172 | 174 => is_hidden,
+            30 => is_handshake && is_hidden,
+            3 => is_handshake && rescales && is == [3, 3, 7],
+            _ => false,
+        };
+        if may_be {
+            same[range.clone()].copy_from_slice(was);
         }
     }
     assert_eq!(same, before, "nothing else has changed");
@@ -134,26 +152,20 @@ fn check(before: &[u8], after: &[u8], layout: &Layout, offload: &Offload, is_out
     assert_eq!(after[l4 + 13] & 0x3f, before[l4 + 13] & 0x3f);
 }
 
-/// Where the options lie that may be hidden (RFC 9293, section 3.1; RFC 9768, section 3.2.3).
-fn hidden(options: &[u8], is_handshake: bool) -> impl Iterator<Item = Range<usize>> {
+/// Where these options lie that have a length (RFC 9293, section 3.1).
+fn each(options: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        loop {
-            let (kind, length) = match options.get(at..)? {
-                [NO_OPERATION, ..] => {
-                    at += 1;
-                    continue;
-                }
-                &[kind, length, ..] if kind != END && length >= 2 => (kind, usize::from(length)),
-                _ => return None,
-            };
-            let range = at..at + length;
-            options.get(range.clone())?;
-            at = range.end;
-            if matches!(kind, 172 | 174) || kind == 30 && is_handshake {
-                return Some(range);
-            }
+        while options.get(at) == Some(&NO_OPERATION) {
+            at += 1;
         }
+        let range = match options.get(at..)? {
+            &[kind, length, ..] if kind != END && length >= 2 => at..at + usize::from(length),
+            _ => return None,
+        };
+        options.get(range.clone())?;
+        at = range.end;
+        Some(range)
     })
 }
 

@@ -6,11 +6,12 @@ use crate::place::Place;
 use crate::problem::Problem;
 use datapath::vcc::{Mode, Settings};
 
-/// What a switch keeps of it.
-pub(super) fn flows(r: &mut Reader, mut t: Table<'_>) -> Option<u32> {
+/// What a switch keeps of it, and whether it rescales.
+pub(super) fn of_switch(r: &mut Reader, mut t: Table<'_>) -> (Option<u32>, bool) {
     let flows = r.get(&mut t, "flows", values::flows);
+    let rescales = r.get(&mut t, "rescale", values::flag).unwrap_or(false);
     r.close(t);
-    flows
+    (flows, rescales)
 }
 
 /// What a tenant asks for.

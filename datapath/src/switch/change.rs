@@ -61,6 +61,11 @@ impl Switch {
                 self.vcc.set_flows(most);
                 Ok(())
             }
+            Change::Rescale(rescales) => {
+                self.program.rescales = rescales;
+                self.vcc.set_rescales(rescales);
+                Ok(())
+            }
             Change::FdbAge(age_ns) => {
                 self.program.fdb_age_ns = age_ns;
                 self.fdb.set_age(age_ns);

@@ -143,27 +143,44 @@ pub const fn earlier(a: u32, b: u32) -> u32 {
     if before(a, b) { a } else { b }
 }
 
-/// The guest's side of a connection.
-pub const GUEST: usize = 0;
-/// The other side.
-pub const PEER: usize = 1;
-
-/// The window scales of both sides, at most 14 (RFC 7323, section 2.3).
+/// The peer's window scale, at most 14 (RFC 7323, section 2.3), and what its guest was told instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Scales(u8);
+pub struct Scale(u8);
 
-impl Scales {
-    /// One side's.
+impl Scale {
+    /// The largest that there is.
+    pub const MOST: u8 = 14;
+
+    /// One that the guest was told as it is.
     #[must_use]
-    #[inline(always)]
-    pub const fn of(self, side: usize) -> u8 {
-        self.0 >> (4 * side) & 15
+    pub const fn of(scale: u8) -> Scale {
+        Scale(scale & 15)
     }
 
-    /// The same with another of one side.
+    /// The guest was told a scale that is lower by so much.
     #[must_use]
-    pub const fn with(self, side: usize, scale: u8) -> Scales {
-        Scales(self.0 & !(15 << (4 * side)) | (scale & 15) << (4 * side))
+    pub const fn lowered(told: u8, by: u8) -> Scale {
+        Scale(by << 4 | told & 15)
+    }
+
+    /// The same where window fields are shown as they come from now on.
+    #[must_use]
+    pub const fn kept(self) -> Scale {
+        Scale::of(self.told())
+    }
+
+    /// What the guest was told.
+    #[must_use]
+    #[inline(always)]
+    pub const fn told(self) -> u8 {
+        self.0 & 15
+    }
+
+    /// By how much less that is than the peer's own.
+    #[must_use]
+    #[inline(always)]
+    pub const fn lowered_by(self) -> u8 {
+        self.0 >> 4
     }
 }
 
@@ -312,8 +329,8 @@ pub struct Connection {
     /// While more is in flight than the window allows: how far the edge moves for a byte that is
     /// acknowledged, in 1/256.
     pub pace: u16,
-    /// Window scales.
-    pub scales: Scales,
+    /// The peer's window scale.
+    pub scale: Scale,
     /// The counter of marks that the peer last showed, three bits.
     pub ace_seen: u8,
     /// The counter of marks that the guest last showed; its low three bits count.
@@ -379,7 +396,7 @@ impl Connection {
             mss: u16::MAX,
             bits: 0,
             pace: 0,
-            scales: Scales::default(),
+            scale: Scale::default(),
             ace_seen: 0,
             ace_told: 0,
             tries: 0,
@@ -453,11 +470,22 @@ impl Connection {
         self.nxt.wrapping_sub(self.una)
     }
 
-    /// Where the receiver's window ends that an acknowledgement of `ack` tells.
+    /// A window field of the peer by the scale that the guest was told: what does not fit it is
+    /// less.
+    #[must_use]
+    #[inline(always)]
+    pub fn shown(&self, field: u16) -> u16 {
+        match self.scale.lowered_by() {
+            0 => field,
+            by => (u32::from(field) << by).min(u16::MAX.into()) as u16,
+        }
+    }
+
+    /// Where the receiver's window ends that the guest is told with an acknowledgement of `ack`.
     #[must_use]
     #[inline]
     pub fn receiver_edge(&self, ack: u32, field: u16) -> u32 {
-        ack.wrapping_add(u32::from(field) << self.scales.of(PEER))
+        ack.wrapping_add(u32::from(field) << self.scale.told())
     }
 
     /// A SYN-ACK names a segment size too. Timestamps of both leave less of it (RFC 6691).

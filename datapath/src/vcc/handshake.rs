@@ -6,9 +6,9 @@
 //! a guest is delivered as it came: the guest may speak for itself. If it does not, its SYN-ACK is
 //! answered for it. What a guest says for itself is native, and passes bit for bit.
 
-use super::connection::{Asked, Connection, GUEST, PEER, Scales, Treatment, Why, Wire, bit, later};
+use super::connection::{Asked, Connection, Scale, Treatment, Why, Wire, bit, later};
 use super::segment::{Edit, Options, Segment, codes, ecn};
-use super::{Mode, Policy, option};
+use super::{Mode, Policy, option, syn};
 
 /// Tries of a SYN or SYN-ACK that carry ECN flags; later ones carry none.
 pub(super) const TRIES_WITH_ECN: u8 = 2;
@@ -24,7 +24,6 @@ pub fn ask(policy: &Policy, syn: &Segment, options: &Options) -> (Connection, Ed
     connection.set(bit::ACTIVE, true);
     connection.first[0] = syn.seq;
     (connection.una, connection.nxt) = (syn.seq, syn.end());
-    connection.scales = connection.scales.with(GUEST, options.scale.unwrap_or(0));
     connection.set(bit::SCALED, options.scale.is_some());
     connection.asked = Asked::new(syn.codes, ecn::NOT);
     connection.treatment = match syn.codes {
@@ -73,7 +72,6 @@ pub fn offered(policy: &Policy, syn: &Segment, options: &Options) -> Connection 
     let mut connection = Connection::new(options);
     connection.first[1] = syn.seq;
     connection.usual_wait = early(syn);
-    connection.scales = connection.scales.with(PEER, options.scale.unwrap_or(0));
     connection.set(bit::SCALED, options.scale.is_some());
     connection.asked = Asked::new(syn.codes, syn.ecn);
     if options.is_signed {
@@ -81,7 +79,36 @@ pub fn offered(policy: &Policy, syn: &Segment, options: &Options) -> Connection 
     } else if is_multipath(policy, options) {
         connection.treatment = Treatment::Untouched(Why::Multipath);
     }
+    // Where nothing is asked for nothing is lowered.
+    let asks = matches!(syn.codes, codes::ASK_CLASSIC | codes::ASK_ACCURATE) && !connection.is_left();
+    let scale = options.scale.unwrap_or(0);
+    connection.scale = if asks { syn::fine(policy, scale, connection.mss) } else { Scale::of(scale) };
     connection
+}
+
+/// Whether a peer's SYN is the one that made a connection, sent again.
+pub fn repeats(connection: &Connection, syn: &Segment) -> bool {
+    !connection.is(bit::ACTIVE) && connection.first[1] == syn.seq
+}
+
+/// Whether another SYN of the peer takes a connection's place.
+pub fn gives_way(connection: &Connection) -> bool {
+    connection.is(bit::FIN_IN | bit::FIN_OUT) || connection.treatment == Treatment::Opening
+}
+
+/// A SYN-ACK for a guest that answers none of its own. Where both sides open at once the guest may
+/// take the scale from it.
+pub fn cross(connection: &mut Connection, options: &Options) -> Edit {
+    let is_crossed = connection.treatment == Treatment::Untouched(Why::Simultaneous);
+    let scale = if is_crossed { syn::scale(connection, options) } else { None };
+    Edit { scale, ..Edit::NONE }
+}
+
+/// Both sides open at once.
+pub fn collide(connection: &mut Connection, options: &Options) {
+    // The guest has had the peer's SYN, or will, and this is what it says to it.
+    settle_scale(connection, options.scale, None);
+    connection.treatment = Treatment::Untouched(Why::Simultaneous);
 }
 
 /// Payload of a SYN (TCP Fast Open, RFC 7413).
@@ -89,15 +116,17 @@ pub(super) fn early(syn: &Segment) -> u16 {
     syn.payload.min(u16::MAX.into()) as u16
 }
 
-/// What a guest is shown of the peer's SYN, which is the one `again` that made a connection, or
-/// makes one: a mark on it is none that the guest asked for. What the switch must not touch is
-/// shown as it came.
+/// What a guest is shown of the peer's SYN, which belongs to a connection, unless an old one lives:
+/// a mark on it is none that the guest asked for. What the switch must not touch is shown as it
+/// came.
 #[must_use]
-pub fn offer(policy: &Policy, again: Option<&Connection>, syn: &Segment, options: &Options) -> Edit {
-    let is_left = options.is_signed || is_multipath(policy, options) || again.is_some_and(Connection::is_left);
+pub fn offer(policy: &Policy, connection: Option<&mut Connection>, syn: &Segment, options: &Options) -> Edit {
+    let is_left = connection.as_ref().is_some_and(|connection| connection.is_left());
+    let is_left = is_left || options.is_signed || is_multipath(policy, options);
+    let scale = connection.and_then(|connection| syn::scale(connection, options));
     let hidden = policy.translates() && syn.ecn == ecn::CE && !is_left;
     let strips = policy.strips_multipath && options.is_multipath && !is_left;
-    Edit { ecn: hidden.then_some(ecn::ECT0), strips, ..Edit::NONE }
+    Edit { ecn: hidden.then_some(ecn::ECT0), strips, scale, ..Edit::NONE }
 }
 
 /// The SYN-ACK of a guest, which answers `connection`'s SYN.
@@ -112,8 +141,10 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
     connection.first[0] = answer.seq;
     (connection.una, connection.nxt) = (answer.seq, answer.end());
     connection.heed_answer(options);
-    settle_scale(connection, options.scale, GUEST);
+    settle_scale(connection, options.scale, None);
     if options.is_signed {
+        // Also its peer's segments are to stay as they are.
+        connection.scale = connection.scale.kept();
         connection.treatment = Treatment::Untouched(Why::Signed);
     }
     if matches!(connection.treatment, Treatment::Untouched(_)) || !policy.translates() {
@@ -168,14 +199,15 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
 /// The SYN-ACK for a guest, which answers the guest's SYN.
 pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
     let edit = heed(connection, policy, answer, options);
-    Edit { strips: strips(connection, policy, options), ..edit }
+    Edit { strips: strips(connection, policy, options), scale: syn::scale(connection, options), ..edit }
 }
 
 fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
     if matches!(connection.treatment, Treatment::Native | Treatment::Untouched(_)) {
         if connection.treatment == Treatment::Native && connection.una == connection.first[0] {
             connection.heed_answer(options);
-            settle_scale(connection, options.scale, PEER);
+            let may_be_lowered = policy.polices && !options.is_signed;
+            settle_scale(connection, options.scale, Some((policy, may_be_lowered)));
             connection.una = answer.ack;
             native(connection, agreed(connection.asked.code(), answer.codes));
             connection.set(bit::FIRST_IN, false);
@@ -206,10 +238,11 @@ fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options:
     }
     connection.first[1] = answer.seq;
     connection.heed_answer(options);
-    settle_scale(connection, options.scale, PEER);
     connection.una = answer.ack;
     connection.edge = answer.ack.wrapping_add(u32::from(answer.window));
     let wire = agreed(connection.asked.code(), answer.codes);
+    let may_be_lowered = wire != Wire::Plain && !options.is_signed;
+    settle_scale(connection, options.scale, Some((policy, may_be_lowered)));
     if wire == Wire::Plain {
         connection.treatment = Treatment::Plain;
         return hidden;
@@ -276,14 +309,17 @@ fn count_handshake(connection: &mut Connection, seen: u8) {
     }
 }
 
-/// Scales count only if both sides sent one (RFC 7323, section 2.2).
-fn settle_scale(connection: &mut Connection, scale: Option<u8>, side: usize) {
-    match scale {
-        Some(scale) if connection.is(bit::SCALED) => {
-            connection.scales = connection.scales.with(side, scale);
+/// Scales count only if both sides sent one (RFC 7323, section 2.2). That of the peer is used: by
+/// this policy, and if the window may be lowered.
+fn settle_scale(connection: &mut Connection, scale: Option<u8>, of_peer: Option<(&Policy, bool)>) {
+    match (scale, of_peer) {
+        (Some(_), None) if connection.is(bit::SCALED) => {}
+        (Some(scale), Some((policy, may_be_lowered))) if connection.is(bit::SCALED) => {
+            let mss = connection.mss;
+            connection.scale = if may_be_lowered { syn::fine(policy, scale, mss) } else { Scale::of(scale) };
         }
         _ => {
-            connection.scales = Scales::default();
+            connection.scale = Scale::default();
             connection.set(bit::SCALED, false);
         }
     }

@@ -128,7 +128,7 @@ pub(super) fn receive(
     outcome: (&mut Counters, &mut Waits),
 ) -> Edit {
     if matches!(connection.treatment, Treatment::Opening) {
-        // The guest's SYN-ACK went another way, or was never seen.
+        // The guest's SYN-ACK went another way, or was never seen: nor is known whether it scales.
         let has_ended = connection.is(bit::FIN_IN) || segment.has(tcp_flags::FIN);
         connection.set(bit::FIN_IN, has_ended);
         return Edit::NONE;
@@ -149,17 +149,19 @@ pub(super) fn receive_open(
         connection.set(bit::FIN_IN, true);
     }
     let is_translated = connection.is_translated();
+    let shown = connection.shown(segment.window);
+    let mut edit = Edit { window: (shown != segment.window).then_some(shown), ..Edit::NONE };
     if is_translated {
         if has_forgotten(connection, segment) {
             connection.treatment = Treatment::Plain;
             counters.lapsed += 1;
-            return Edit::NONE;
+            return edit;
         }
         count_marks(connection, segment, counters);
     }
-    let mut edit = Edit::NONE;
     if segment.has(tcp_flags::ACK) && !segment.has(tcp_flags::RST) {
-        edit.window = acknowledge(connection, now, policy, segment, (counters, waits));
+        let told = acknowledge(connection, now, policy, (segment, shown), (counters, waits));
+        edit.window = told.or(edit.window);
     }
     if connection.held != hold::NONE && segment.has(tcp_flags::ACK) && segment.ack == connection.una {
         waits.supersedes = true;
@@ -220,7 +222,7 @@ fn acknowledge(
     connection: &mut Connection,
     now: Instant,
     policy: &Policy,
-    segment: &Segment,
+    (segment, shown): (&Segment, u16),
     (counters, waits): (&mut Counters, &mut Waits),
 ) -> Option<u16> {
     let ack = segment.ack;
@@ -247,7 +249,7 @@ fn acknowledge(
     let signal = marked > 0 || connection.is(bit::PENDING);
     if acked == 0 {
         connection.set(bit::PENDING, signal);
-        let told = window::tell(connection, policy, ack, segment.window, 0);
+        let told = window::tell(connection, policy, ack, shown, 0);
         counters.lowered += u64::from(told.is_some());
         return told;
     }
@@ -266,7 +268,7 @@ fn acknowledge(
             arm(connection, now);
         }
     }
-    let told = window::tell(connection, policy, ack, segment.window, acked);
+    let told = window::tell(connection, policy, ack, shown, acked);
     counters.lowered += u64::from(told.is_some());
     let two = window::LEAST_SEGMENTS * u32::from(connection.mss);
     if policy.holds

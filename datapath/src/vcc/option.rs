@@ -57,7 +57,8 @@ const BYTES_APART: u32 = 21;
 pub(super) const FIRST_ECT: u32 = 1;
 /// So often data may come again that were acknowledged with an option.
 const STRIKES_MOST: u8 = 3;
-const NOP: u8 = 1;
+/// An option that says nothing.
+pub(super) const NOP: u8 = 1;
 
 /// Facts of a connection about the option, one bit each.
 pub(super) mod flag {
@@ -105,18 +106,18 @@ pub fn of(options: &[u8]) -> Option<Counts> {
 
 /// Overwrites it in a TCP header, so that a guest sees none.
 pub fn hide(tcp: &mut [u8; TCP_LEN], options: &mut [u8], offload: &Offload, counts: &Counts) {
-    blank(tcp, options, offload, usize::from(counts.at)..usize::from(counts.at) + usize::from(counts.len));
+    fill(tcp, options, offload, usize::from(counts.at)..usize::from(counts.at) + usize::from(counts.len), NOP);
 }
 
-/// Overwrites these bytes of a TCP header's options with some that say nothing.
-pub(super) fn blank(tcp: &mut [u8; TCP_LEN], options: &mut [u8], offload: &Offload, range: Range<usize>) {
+/// Makes each of these bytes of a TCP header's options `byte`.
+pub(super) fn fill(tcp: &mut [u8; TCP_LEN], options: &mut [u8], offload: &Offload, range: Range<usize>, byte: u8) {
     // Whole words of 16 bits, as the checksum has them. Options end with one of 32.
     let words = range.start & !1..range.end.next_multiple_of(2);
     if words.end > options.len() {
         return;
     }
     let before = checksum::sum(&options[words.clone()]);
-    options[range].fill(NOP);
+    options[range].fill(byte);
     if !offload.needs_csum {
         let sum = checksum::update(be16(tcp, TCP_CHECKSUM), before, checksum::sum(&options[words]));
         put16(tcp, TCP_CHECKSUM, sum);

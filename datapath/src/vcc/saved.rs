@@ -1,14 +1,17 @@
 //! Connections written down, for the switch that goes on after this one.
 //!
 //! A record has [`BYTES`] bytes, whatever its connection; numbers are in network byte order. What
-//! is open goes along, but for what is left alone, which is not told from what is unknown. Reading
+//! is open goes along, but for what is left alone, which is not told from what is unknown. Where a
+//! guest was told a finer window scale than its peer's, all goes along, since its windows are to be
+//! right: what a peer has begun, too, and what is left alone. A switch that knows nothing of such
+//! scales leaves these records out, as it does those of any values that it does not know. Reading
 //! trusts nothing: a record that fits no endpoint, or whose values no connection has, is left out.
 //! Segments that were being timed are not, and every connection counts as used just now.
 
-use super::connection::{Asked, Connection, Count, GUEST, PEER, Scales, Treatment, Wire, bit};
+use super::connection::{Asked, Connection, Count, Scale, Treatment, Why, Wire, bit};
 use super::connections::{Class, Key};
 use super::segment::Options;
-use super::{Owner, Vcc, control, early};
+use super::{Owner, Vcc, control, early, syn};
 use crate::ids::EndpointId;
 use crate::table::Id;
 use crate::units::Instant;
@@ -24,8 +27,10 @@ const ENDPOINT: usize = 4;
 const FLOW: usize = 8;
 /// Where words of four bytes begin.
 const WORDS: usize = FLOW + FlowKey::BYTES;
-/// The largest window scale (RFC 7323, section 2.3).
-const MOST_SCALE: u8 = 14;
+/// Of connections that go along for their window scale alone: those that are not open, and those
+/// that are left alone, with [`Why`] added.
+const OPENING: u8 = 6;
+const UNTOUCHED: u8 = 16;
 /// The furthest that a policed window's beginning lies ahead, in microseconds.
 const MOST_ARMED_US: u32 = 1 << 31;
 
@@ -63,6 +68,7 @@ pub fn endpoints(records: &[u8]) -> impl Iterator<Item = EndpointId> + '_ {
 
 /// False: the connection is not one that goes along.
 pub(super) fn write(record: &mut Record, now: Instant, key: &Key, c: &Connection) -> bool {
+    let is_rescaled = c.scale.lowered_by() > 0;
     let treatment = match (c.treatment, c.wire) {
         (Treatment::Plain, _) => 0,
         (Treatment::Native, Wire::Plain) => 1,
@@ -70,6 +76,8 @@ pub(super) fn write(record: &mut Record, now: Instant, key: &Key, c: &Connection
         (Treatment::Native, Wire::Accurate) => 5,
         (Treatment::Translated, Wire::Classic) => 2,
         (Treatment::Translated, Wire::Accurate) => 3,
+        (Treatment::Opening, _) if is_rescaled => OPENING,
+        (Treatment::Untouched(why), _) if is_rescaled => UNTOUCHED + why as u8,
         _ => return false,
     };
     let armed_us = c.armed_at.wrapping_sub(us(now));
@@ -81,13 +89,15 @@ pub(super) fn write(record: &mut Record, now: Instant, key: &Key, c: &Connection
     out.put(key.flow.to_bytes());
     let words = [c.una, c.nxt, c.edge, c.window, c.ssthresh, c.round_end, c.reduced_to, c.acked, c.marked, c.grown];
     words.into_iter().for_each(|word| out.put(word.to_be_bytes()));
-    let words = [c.first[0], c.first[1], c.ce_untold.into(), c.ace_told.into(), c.srtt, c.alpha, armed_us];
+    // Nothing has been marked yet of what opens, which may have come with data.
+    let alpha = if treatment == OPENING { c.usual_wait.into() } else { c.alpha };
+    let words = [c.first[0], c.first[1], c.ce_untold.into(), c.ace_told.into(), c.srtt, alpha, armed_us];
     words.into_iter().for_each(|word| out.put(word.to_be_bytes()));
     out.put(c.mss.to_be_bytes());
     out.put(c.pace.to_be_bytes());
-    let scales = [GUEST, PEER].map(|side| c.scales.of(side));
+    let scale = c.scale.lowered_by() << 4 | c.scale.told();
     let (asked, met) = (c.asked.code(), c.asked.met());
-    out.put([scales[0], scales[1], c.ace_seen, c.tries, asked, met, c.idle_rounds, c.zero_codes]);
+    out.put([0, scale, c.ace_seen, c.tries, asked, met, c.idle_rounds, c.zero_codes]);
     [c.ect_bytes, c.ce_bytes, c.ce_bytes_seen].into_iter().for_each(|count| out.put(count.bytes()));
     out.put([c.option, c.arrived]);
     true
@@ -102,14 +112,17 @@ pub(super) fn read(record: &Record, at_us: u32) -> Option<(Key, Connection)> {
         (VERSION, 3) => (Treatment::Translated, Wire::Accurate),
         (VERSION, 4) => (Treatment::Native, Wire::Classic),
         (VERSION, 5) => (Treatment::Native, Wire::Accurate),
+        (VERSION, OPENING) => (Treatment::Opening, Wire::Plain),
+        (VERSION, why @ UNTOUCHED..) => {
+            (Treatment::Untouched(*Why::ALL.get(usize::from(why - UNTOUCHED))?), Wire::Plain)
+        }
         _ => return None,
     };
     let flow = FlowKey::from_bytes(record[FLOW..WORDS].try_into().ok()?)?;
     let key = Key { endpoint: EndpointId(be32(record, ENDPOINT)), flow };
     let word = |number: usize| be32(record, WORDS + 4 * number);
     let rest = WORDS + 4 * 17;
-    let &[scale, peer_scale, ace_seen, tries, asked, met, idle_rounds, zero_codes] =
-        record[rest + 4..].first_chunk::<8>()?;
+    let &[_, scale, ace_seen, tries, asked, met, idle_rounds, zero_codes] = record[rest + 4..].first_chunk::<8>()?;
     let counts = rest + 12;
     let mut c = Connection::new(&Options { mss: Some(be16(record, rest)), ..Options::default() });
     c.bits = be16(record, 2) & !bit::TIMED;
@@ -119,15 +132,23 @@ pub(super) fn read(record: &Record, at_us: u32) -> Option<(Key, Connection)> {
     (c.srtt, c.alpha) = (word(14), word(15));
     c.armed_at = at_us.wrapping_add(word(16));
     c.pace = be16(record, rest + 2).min(256);
-    c.scales = Scales::default().with(GUEST, scale).with(PEER, peer_scale);
+    let (told, by) = (scale & 15, scale >> 4);
+    c.scale = Scale::lowered(told, by);
     (c.ace_seen, c.tries, c.asked) = (ace_seen & 7, tries, Asked::new(asked, met));
     (c.idle_rounds, c.zero_codes) = (idle_rounds, zero_codes);
     let count = |number: usize| Count::of(be32(record, counts + 3 * number) >> 8);
     (c.ect_bytes, c.ce_bytes, c.ce_bytes_seen) = (count(0), count(1), count(2));
     (c.option, c.arrived) = (record[counts + 9], record[counts + 10]);
     (c.treatment, c.wire) = (treatment, wire);
+    if treatment == Treatment::Opening {
+        (c.usual_wait, c.alpha) = (c.alpha as u16, 0);
+    }
+    let is_rescaled = by > 0 && told == syn::FINE && c.is(bit::SCALED);
+    let is_open = !matches!(treatment, Treatment::Opening | Treatment::Untouched(_));
     let is_sound = c.mss == be16(record, rest)
-        && scale.max(peer_scale) <= MOST_SCALE
+        && told + by <= Scale::MOST
+        && (is_rescaled || by == 0 && is_open)
+        && (is_open || !(c.is(bit::ENGAGED | bit::DEAF) || treatment == Treatment::Opening && c.is(bit::ACTIVE)))
         && control::is_sound(&c)
         && word(16) < MOST_ARMED_US;
     is_sound.then_some((key, c))
@@ -178,8 +199,11 @@ impl Vcc {
     pub(super) fn add(&mut self, now: Instant, key: Key, connection: Connection) -> Option<Id> {
         let place = self.endpoints.get(key.endpoint.0 as usize)?;
         let Owner { tenant, endpoint } = place.owner;
-        let fits = place.policy.translates() && endpoint == key.endpoint;
-        if fits { self.connections.insert_as(now, tenant, key, connection, Class::Open).ok() } else { None }
+        // With the mode `count` windows are to be right, too.
+        let is_known = place.policy.translates() || place.is_in() && connection.scale.lowered_by() > 0;
+        let fits = is_known && endpoint == key.endpoint;
+        let class = Class::of(&connection);
+        if fits { self.connections.insert_as(now, tenant, key, connection, class).ok() } else { None }
     }
 
     fn forget(&mut self, id: Id) {

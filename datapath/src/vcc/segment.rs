@@ -5,7 +5,7 @@
 //! one is the sum of the pseudo-header alone (virtio 1.2, section 5.1.6), in which none of these
 //! fields takes part: it stays.
 
-use super::connection::{Connection, before};
+use super::connection::{Connection, Scale, before};
 use super::option::{self, Counts};
 use super::syn;
 use crate::checksum;
@@ -187,7 +187,7 @@ pub fn options(bytes: &[u8]) -> Options {
     for (_, option) in each_option(bytes) {
         match option {
             [2, 4, high, low] => found.mss = Some(u16::from_be_bytes([*high, *low])),
-            [3, 3, scale] => found.scale = Some((*scale).min(14)),
+            [syn::SCALE, 3, scale] => found.scale = Some((*scale).min(Scale::MOST)),
             [5, _, _, ..] => found.has_sack = true,
             [8, 10, ..] => found.has_stamps = true,
             [19 | 29, ..] => found.is_signed = true,
@@ -371,12 +371,22 @@ pub struct Edit {
     pub hides: Option<Counts>,
     /// Of a SYN or SYN-ACK: options of Multipath TCP are overwritten.
     pub strips: bool,
+    /// Of a SYN or SYN-ACK for a guest: the window scale that it is told.
+    pub scale: Option<u8>,
 }
 
 impl Edit {
     /// Changes nothing.
-    pub const NONE: Edit =
-        Edit { ecn: None, codes: None, window: None, is_counter: false, option: None, hides: None, strips: false };
+    pub const NONE: Edit = Edit {
+        ecn: None,
+        codes: None,
+        window: None,
+        is_counter: false,
+        option: None,
+        hides: None,
+        strips: false,
+        scale: None,
+    };
 
     /// Whether it changes nothing.
     #[must_use]
@@ -387,6 +397,7 @@ impl Edit {
             && self.option.is_none()
             && self.hides.is_none()
             && !self.strips
+            && self.scale.is_none()
     }
 
     /// Makes the changes, but for an option that is put in. The frame has a whole TCP header.
@@ -397,6 +408,9 @@ impl Edit {
             }
             if self.strips {
                 syn::strip(headers.tcp, options, offload);
+            }
+            if let Some(scale) = self.scale {
+                syn::tell_scale(headers.tcp, options, offload, scale);
             }
             self.write(&mut headers, layout.l3, offload);
         }

@@ -1,7 +1,7 @@
 //! What is done with a frame, and why, without doing it: for traces. The same functions decide as
 //! for real frames, on a copy of the connection.
 
-use super::connection::{Connection, PEER, Treatment, Why, Wire, before, bit};
+use super::connection::{Connection, Scale, Treatment, Why, Wire, before, bit};
 use super::connections::Key;
 use super::segment::{Edit, Segment, codes, ecn, options_in, options_of};
 use super::{Call, Counters, Mode, Vcc, Waits, handshake, is_tcp, open};
@@ -31,7 +31,7 @@ pub struct Told {
     /// Nothing is left of it.
     pub is_refused: bool,
     /// The peer's window scale.
-    pub scale: u8,
+    pub scale: Scale,
     /// The estimate of the marked fraction, in 1/65536.
     pub alpha: u32,
     /// The guest speaks ECN itself and did not heed marks.
@@ -44,7 +44,7 @@ impl Told {
     fn new(direction: Direction, mode: Mode, segment: Segment) -> Told {
         let treatment = Treatment::Untouched(Why::Unknown);
         let (wire, edit) = (Wire::Plain, Edit::NONE);
-        let (cut, is_refused, scale, alpha, is_deaf, waits_us) = (0, false, 0, 0, false, 0);
+        let (cut, is_refused, scale, alpha, is_deaf, waits_us) = (0, false, Scale::default(), 0, false, 0);
         Told { direction, mode, treatment, wire, segment, edit, cut, is_refused, scale, alpha, is_deaf, waits_us }
     }
 
@@ -53,8 +53,8 @@ impl Told {
     }
 
     fn of(self, connection: &Connection, edit: Edit) -> Told {
-        let &Connection { treatment, wire, alpha, scales, .. } = connection;
-        Told { treatment, wire, edit, scale: scales.of(PEER), alpha, is_deaf: connection.is(bit::DEAF), ..self }
+        let &Connection { treatment, wire, alpha, scale, .. } = connection;
+        Told { treatment, wire, edit, scale, alpha, is_deaf: connection.is(bit::DEAF), ..self }
     }
 }
 
@@ -125,8 +125,9 @@ impl Vcc {
                 let edit = handshake::ask_again(&mut c, policy, &options());
                 told.of(&c, edit)
             }
-            Some(c) if segment.is_syn() && c.treatment == Treatment::Opening && !c.is(bit::ACTIVE) => {
-                told.untouched(Why::Simultaneous)
+            Some(mut c) if segment.is_syn() && c.treatment == Treatment::Opening && !c.is(bit::ACTIVE) => {
+                handshake::collide(&mut c, &options());
+                told.of(&c, Edit::NONE)
             }
             known if segment.is_syn() => {
                 let (connection, edit) = handshake::ask(policy, segment, &options());
@@ -163,17 +164,21 @@ impl Vcc {
                 told.untouched(Why::Simultaneous)
             }
             known if segment.is_syn() => {
-                let connection = known.unwrap_or_else(|| handshake::offered(policy, &segment, &options()));
+                let lives = |c: &Connection| !handshake::repeats(c, &segment) && !handshake::gives_way(c);
+                let old = known.filter(lives);
+                let again = known.filter(|c| handshake::repeats(c, &segment));
+                let mut connection = again.unwrap_or_else(|| handshake::offered(policy, &segment, &options()));
                 let has_room = known.is_some() || self.connections.may_insert(now, call.owner, &connection);
-                let again = known.filter(|c| !c.is(bit::ACTIVE) && c.first[1] == segment.seq);
-                let edit = handshake::offer(policy, again.as_ref(), &segment, &options());
+                let edit = handshake::offer(policy, old.is_none().then_some(&mut connection), &segment, &options());
+                let connection = old.unwrap_or(connection);
                 if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
             }
             Some(mut c) if segment.is_syn_ack() => {
                 let expected = c.first[0].wrapping_add(1);
                 let fits = !before(segment.ack, expected) && !before(c.nxt, segment.ack);
                 if !c.is(bit::ACTIVE) || !fits {
-                    return Some(told.untouched(Why::Outside));
+                    let edit = handshake::cross(&mut c, &options());
+                    return Some(Told { scale: c.scale, edit, ..told.untouched(Why::Outside) });
                 }
                 let edit = handshake::answered(&mut c, policy, &segment, &options());
                 told.of(&c, edit)
@@ -274,9 +279,17 @@ impl Told {
         if self.waits_us > 0 {
             write!(f, "; waits {} us, as the window is below two segments", self.waits_us)?;
         }
+        let (scale, by) = (self.scale.told(), self.scale.lowered_by());
+        if self.edit.scale.is_some() {
+            write!(f, "; its window scale {} told as {scale}", scale + by)?;
+        }
         let Some(window) = self.edit.window else { return Ok(()) };
-        let bytes = |field: u16| u64::from(field) << self.scale.min(14);
-        write!(f, "; window {} lowered to {}", bytes(self.segment.window), bytes(window))?;
+        let all = u64::from(self.segment.window) << (scale + by);
+        let told = u64::from(window) << scale;
+        if by > 0 && told == all.min(u64::from(u16::MAX) << scale) {
+            return write!(f, "; window {all} told by scale {scale}, as {told}");
+        }
+        write!(f, "; window {all} lowered to {told}")?;
         if self.mode == Mode::Dctcp && self.wire == Wire::Accurate {
             return write!(f, ": {} % marked", (u64::from(self.alpha) * 100) >> 16);
         }

@@ -182,7 +182,8 @@ pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Pla
     let mode = if place.policy.mode == Mode::Dctcp { Mode::Dctcp } else { Mode::Echo };
     let policy = Policy { mode, holds: false, ..place.policy };
     control::acknowledged(connection, &policy, &Feedback { acked, marked: 0, signal: false, flight });
-    let told = window::tell(connection, &policy, ack, word.window(), acked);
+    let shown = connection.shown(word.window());
+    let told = window::tell(connection, &policy, ack, shown, acked);
     if let Some(counters) = &mut place.counters {
         counters.acked_bytes += u64::from(acked);
         counters.lowered += u64::from(told.is_some());
@@ -194,7 +195,7 @@ pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Pla
     if says != codes::NONE {
         meta.offload.gso_ecn = GsoEcn::None;
     }
-    let window = told.unwrap_or(word.window());
+    let window = told.unwrap_or(shown);
     word.write(tcp, word.with(codes::NONE, window), &meta.offload);
 }
 
@@ -216,7 +217,7 @@ pub(super) fn receive_slowly(
 #[cfg(test)]
 mod tests {
     use super::super::Owner;
-    use super::super::connection::{Asked, PEER, Scales, Treatment, Why};
+    use super::super::connection::{Asked, Scale, Treatment, Why};
     use super::super::segment::Options;
     use super::*;
     use crate::frame;
@@ -255,7 +256,8 @@ mod tests {
             let other = 1 << dice.below(16);
             c.bits ^= dice.either(0, other);
         }
-        c.scales = Scales::default().with(PEER, dice.below(15) as u8);
+        let scale = dice.below(15) as u8;
+        c.scale = dice.either(Scale::of(scale), Scale::lowered(7, 1 + scale / 2));
         (c.zero_codes, c.idle_rounds) = (dice.either(0, 1), dice.below(16) as u8);
         (c.ace_told, c.ce_untold) = (dice.below(256) as u8, dice.either(0, 3) as u16);
         c.wire = if dice.below(2) == 0 { Wire::Classic } else { Wire::Accurate };

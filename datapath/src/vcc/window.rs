@@ -1,7 +1,7 @@
 //! Window arithmetic: what a guest is told that it may send.
 //!
-//! With `a` the acknowledgement number, `w` the window field and `s` the peer's scale, the receiver
-//! allows up to `a + (w << s)`. The controller allows up to the *edge*. The guest is told the lower
+//! With `a` the acknowledgement number, `w` the window field and `s` the peer's scale as the guest
+//! was told it (see [`super::syn`]), the receiver allows up to `a + (w << s)`. The controller allows up to the *edge*. The guest is told the lower
 //! of both, rounded up to what the scale can express, and never more than the field said.
 //!
 //! - The controller allows whole segments: what is left of its window stays until it is one, as a
@@ -18,7 +18,7 @@
 //!   acknowledgement (RFC 9293, section 3.8.6.3), which with one may take 40 ms. Where the
 //!   controller allows less, the acknowledgement waits: see [`super::hold`].
 
-use super::connection::{Connection, PEER, bit, later};
+use super::connection::{Connection, bit, later};
 use super::{Mode, Policy};
 
 /// The least that the controller lets a guest send, in segments.
@@ -46,7 +46,7 @@ pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, 
         };
         connection.edge = later(moved, connection.nxt);
     }
-    let (bytes, scale) = (u64::from(connection.edge.wrapping_sub(ack)), connection.scales.of(PEER));
+    let (bytes, scale) = (u64::from(connection.edge.wrapping_sub(ack)), connection.scale.told());
     let rounded = ((bytes + (1 << scale) - 1) >> scale).min(u64::from(field)) as u16;
     connection.edge = later(connection.edge, connection.receiver_edge(ack, rounded));
     (rounded != field).then_some(rounded)
@@ -56,7 +56,7 @@ pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, 
 /// rounded down gets one more. (There it is also cut to 16 bits, and may be above the receiver's
 /// own window; neither is reproduced, since both break connections.)
 fn published(connection: &mut Connection, ack: u32, field: u16) -> Option<u16> {
-    let told = (connection.window >> connection.scales.of(PEER)).saturating_add(1).min(u32::from(field)) as u16;
+    let told = (connection.window >> connection.scale.told()).saturating_add(1).min(u32::from(field)) as u16;
     connection.edge = later(connection.edge, connection.receiver_edge(ack, told));
     (told != field).then_some(told)
 }
@@ -64,7 +64,7 @@ fn published(connection: &mut Connection, ack: u32, field: u16) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vcc::connection::Scales;
+    use crate::vcc::connection::Scale;
     use crate::vcc::segment::Options;
     use proptest::prelude::*;
 
@@ -76,7 +76,7 @@ mod tests {
             let part = u32::from(part % mss);
             let mut connection = Connection::new(&Options { mss: Some(mss), ..Options::default() });
             let mss = u32::from(connection.mss);
-            connection.scales = Scales::default().with(PEER, scale);
+            connection.scale = Scale::of(scale);
             connection.set(bit::ENGAGED, true);
             connection.window = segments * mss + part;
             // One segment is acknowledged, the others are in flight.

@@ -124,6 +124,12 @@ fn the_table_grows_and_shrinks_and_no_connection_that_is_open_goes() {
         assert_eq!(shown(&bytes).1, ecn::ECT0, "{port}: {said}");
     }
     let before = rig.switch.program().clone();
-    let after = Program { flows: None, ..before.clone() };
-    assert_eq!(after.changes_from(&before), Some(vec![Change::Flows(crate::vcc::DEFAULT_FLOWS)]));
+    let after = Program { flows: None, rescales: true, ..before.clone() };
+    let changes = vec![Change::Flows(crate::vcc::DEFAULT_FLOWS), Change::Rescale(true)];
+    assert_eq!(after.changes_from(&before), Some(changes.clone()));
+    for change in changes {
+        rig.switch.change(&mut rig.pool, rig.now, change).expect("it fits");
+    }
+    let program = rig.switch.program();
+    assert_eq!((program.flows, program.rescales), (Some(crate::vcc::DEFAULT_FLOWS), true));
 }
