@@ -581,11 +581,13 @@ mod tests {
         let text = host(&["a", "b", "c"]).replacen("[[switch.tenant.end", keys, 1);
         let text = text.replacen("tap://a\"\n", "tap://a\"\nmptcp = \"untouched\"\n", 1);
         let text = text.replacen("tap://b\"\n", "tap://b\"\nvcc = \"echo-published\"\n", 1);
+        let text = text.replacen("tap://c\"\n", "tap://c\"\nloss = \"ignore\"\nclassic = \"pass\"\n", 1);
         let program = &plan(&text, None).switches[0].program;
         let of = |id: usize| program.vcc(&program.endpoints[id]);
         let all = Settings { polices: true, strips_multipath: true, ..Mode::Dctcp.into() };
         let published = Settings { strips_multipath: true, ..Mode::EchoPublished.into() };
-        assert_eq!([of(0), of(1), of(2)], [Settings { strips_multipath: false, ..all }, published, all]);
+        let own = Settings { ignores_loss: true, passes_classic: true, ..all };
+        assert_eq!([of(0), of(1), of(2)], [Settings { strips_multipath: false, ..all }, published, own]);
     }
 
     #[test]

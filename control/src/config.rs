@@ -357,6 +357,8 @@ pub struct Endpoint {
     pub strips_multipath: Option<bool>,
     /// Whether losses are its guest's matter; `None` for its tenant's.
     pub ignores_loss: Option<bool>,
+    /// Whether its guest, which knows RFC 3168 only, speaks for itself; `None` for its tenant's.
+    pub passes_classic: Option<bool>,
     /// Flooded frames a second; `None` for the default.
     pub flood_per_second: Option<u32>,
     /// Copies of what it floods; `None` for the default.
@@ -378,6 +380,7 @@ impl Default for Endpoint {
             vcc: None,
             strips_multipath: None,
             ignores_loss: None,
+            passes_classic: None,
             flood_per_second: None,
             flood_rate: None,
             max_learned: None,
@@ -390,12 +393,13 @@ impl Endpoint {
     /// it, its tenant's but for what it says itself.
     #[must_use]
     pub fn vcc(&self, tenant: &Tenant) -> Option<vcc::Settings> {
-        let &Endpoint { vcc, strips_multipath, ignores_loss, .. } = self;
-        let says = vcc.is_some() || strips_multipath.is_some() || ignores_loss.is_some();
+        let &Endpoint { vcc, strips_multipath, ignores_loss, passes_classic, .. } = self;
+        let says = vcc.is_some() || [strips_multipath, ignores_loss, passes_classic].iter().any(Option::is_some);
         let of_tenant = tenant.vcc.with_mode(vcc.unwrap_or(tenant.vcc.mode));
         says.then(|| vcc::Settings {
             strips_multipath: strips_multipath.unwrap_or(of_tenant.strips_multipath),
             ignores_loss: ignores_loss.unwrap_or(of_tenant.ignores_loss),
+            passes_classic: passes_classic.unwrap_or(of_tenant.passes_classic),
             ..of_tenant
         })
     }

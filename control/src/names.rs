@@ -72,6 +72,9 @@ pub const MPTCP: [(&str, bool); 2] = [("untouched", false), ("strip", true)];
 /// How `loss` of those with `vcc` is written: whether losses are the guest's matter.
 pub const LOSS: [(&str, bool); 2] = [("halve", false), ("ignore", true)];
 
+/// How `classic` is written: whether guests that know RFC 3168 only speak for themselves.
+pub const CLASSIC: [(&str, bool); 2] = [("translate", false), ("pass", true)];
+
 /// How `order` is written.
 pub const ORDERS: [(&str, OrderKind); 4] = [
     ("fair", OrderKind::Fair),

@@ -283,6 +283,7 @@ fn endpoint(r: &mut Reader, mut t: Table<'_>) -> Endpoint {
         vcc: r.get(&mut t, "vcc", values::vcc),
         strips_multipath: r.get(&mut t, "mptcp", values::mptcp),
         ignores_loss: r.get(&mut t, "loss", values::vcc_loss),
+        passes_classic: r.get(&mut t, "classic", values::classic),
         flood_per_second: r.get(&mut t, "flood_per_second", values::count),
         flood_rate: r.get(&mut t, "flood_rate", values::rate),
         max_learned: r.get(&mut t, "max_learned", values::count),

@@ -235,6 +235,7 @@ const TENANT: &[Key] = &[
     ("hold_acks", Form::Flag, false, "acknowledgements wait where the window that `vcc` allows is below two segments"),
     ("mptcp", Form::Word(&["untouched", "strip"]), false, "strip: connections of Multipath TCP become plain TCP"),
     ("loss", Form::Word(&["halve", "ignore"]), false, "ignore: what a guest sends again does not lower its window"),
+    ("classic", Form::Word(&["translate", "pass"]), false, "pass: guests that know RFC 3168 only speak for themselves"),
     (
         "outside",
         Form::Texts(MAC_OR_IP),
@@ -257,6 +258,7 @@ const ENDPOINT: &[Key] = &[
     ("vcc", Form::Vcc, false, "congestion control that the switch runs for its TCP; its tenant's where absent"),
     ("mptcp", Form::Word(&["untouched", "strip"]), false, "as the tenant's"),
     ("loss", Form::Word(&["halve", "ignore"]), false, "as the tenant's"),
+    ("classic", Form::Word(&["translate", "pass"]), false, "as the tenant's"),
     ("flood_per_second", Form::Number(0, 1_000_000), false, "broadcast, multicast and unknown destinations a second"),
     ("flood_rate", Form::Text(RATE), false, "copies of these, all together"),
     ("max_learned", Form::Number(0, 1_000_000), false, "addresses learned from it where `mac` is absent"),

@@ -11,8 +11,8 @@ use crate::config::{
     RemoteService, Service, Switch, Tenant, Uplink,
 };
 use crate::names::{
-    AFFINITIES, AT, CONTROLLERS, INGRESS_MODES, LOSS, MPTCP, ON_FAILURE, ORDERS, PERMISSIONS, POLICIES, WHEN_DOWN,
-    name_of, show_mac,
+    AFFINITIES, AT, CLASSIC, CONTROLLERS, INGRESS_MODES, LOSS, MPTCP, ON_FAILURE, ORDERS, PERMISSIONS, POLICIES,
+    WHEN_DOWN, name_of, show_mac,
 };
 use crate::units::{show_percent, show_rate, show_time, write_size};
 use datapath::aqm::{At, Discipline};
@@ -343,6 +343,7 @@ pub fn tenant(tenant: &Tenant) -> Keys {
     w.put_unless_default("hold_acks", &tenant.vcc.holds, &false, |&on| on.into());
     w.put_unless_default("mptcp", &tenant.vcc.strips_multipath, &false, |&v| name_of(&MPTCP, v).into());
     w.put_unless_default("loss", &tenant.vcc.ignores_loss, &false, |&v| name_of(&LOSS, v).into());
+    w.put_unless_default("classic", &tenant.vcc.passes_classic, &false, |&v| name_of(&CLASSIC, v).into());
     w.0
 }
 
@@ -359,6 +360,7 @@ pub fn endpoint(endpoint: &Endpoint) -> Keys {
     w.put_some("vcc", endpoint.vcc, |mode| mode.name().into());
     w.put_some("mptcp", endpoint.strips_multipath, |v| name_of(&MPTCP, v).into());
     w.put_some("loss", endpoint.ignores_loss, |v| name_of(&LOSS, v).into());
+    w.put_some("classic", endpoint.passes_classic, |v| name_of(&CLASSIC, v).into());
     w.put_some("flood_per_second", endpoint.flood_per_second, Into::into);
     w.put_some("flood_rate", endpoint.flood_rate, rate);
     w.put_some("max_learned", endpoint.max_learned, Into::into);

@@ -107,6 +107,9 @@ pub struct Settings {
     pub strips_multipath: bool,
     /// Whether losses are the guest's matter: see [`Policy::ignores_loss`].
     pub ignores_loss: bool,
+    /// Whether guests that know RFC 3168 only speak for themselves: the reverse of
+    /// [`Policy::translates_classic`].
+    pub passes_classic: bool,
 }
 
 impl Settings {
@@ -119,14 +122,16 @@ impl Settings {
             holds: self.holds && mode == Mode::Dctcp,
             strips_multipath: self.strips_multipath && mode.translates(),
             ignores_loss: self.ignores_loss && mode.is_ours(),
+            passes_classic: self.passes_classic && mode.translates(),
         }
     }
 
     /// What holds for an endpoint that asks for this, of a switch that rescales or not.
     fn policy(self, rescales: bool) -> Policy {
-        let Settings { mode, polices, holds, strips_multipath, ignores_loss } = self;
+        let Settings { mode, polices, holds, strips_multipath, ignores_loss, passes_classic } = self;
         Policy {
             mode,
+            translates_classic: !passes_classic,
             polices: polices && mode.is_ours(),
             holds: holds && mode.is_ours(),
             strips_multipath: strips_multipath && mode.translates(),

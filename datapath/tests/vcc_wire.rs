@@ -452,7 +452,12 @@ fn lowered(scale: Option<u8>, mss: u16) -> Option<u8> {
 /// What switches are asked for: each mode, with and without all that is told beside.
 fn asked(number: usize) -> Settings {
     let has_all = number >= 2;
-    Settings { strips_multipath: has_all, ignores_loss: has_all, ..[Mode::Echo, Mode::Dctcp][number % 2].into() }
+    Settings {
+        strips_multipath: has_all,
+        ignores_loss: has_all,
+        passes_classic: has_all,
+        ..[Mode::Echo, Mode::Dctcp][number % 2].into()
+    }
 }
 
 fn switches(number: usize) -> [Vcc; 2] {
@@ -576,7 +581,8 @@ impl World {
             answered = self.send(mode, SERVER, &answer);
             let (speaks, says, capable) = match (answers, asks) {
                 _ if is_left => (false, answers, capable),
-                // A guest that knows RFC 3168 alone is spoken for too.
+                // A guest that knows RFC 3168 alone is spoken for too, unless it is to do it.
+                (codes::CLASSIC, codes::ASK_ACCURATE) if settings.passes_classic => (false, answers, capable),
                 (codes::NONE | codes::CLASSIC, codes::ASK_ACCURATE) => (true, codes::received(met.ecn()), ecn::ECT0),
                 (codes::NONE, codes::ASK_CLASSIC) => (true, codes::CLASSIC, ecn::NOT),
                 _ => (false, answers, capable),

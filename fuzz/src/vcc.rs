@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
     let rescales = mode & 8 != 0;
     vcc.set_rescales(rescales);
     let mode = Mode::ALL[usize::from(mode & 7) % Mode::ALL.len()];
-    let service = Settings { mode, polices, holds, strips_multipath, ignores_loss };
+    let service = Settings { mode, polices, holds, strips_multipath, ignores_loss, passes_classic: polices && holds };
     vcc.set(Owner { tenant: TenantId(0), endpoint: ENDPOINT }, service);
     let (mut now, mut numbers) = (Instant(1), [0u32; 2]);
     for _ in 0..MOST {

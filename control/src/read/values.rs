@@ -141,6 +141,10 @@ pub(super) fn vcc_loss(value: &DeValue<'_>) -> Result<bool, Wrong> {
     choice(value, &names::LOSS, "answer to losses")
 }
 
+pub(super) fn classic(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    choice(value, &names::CLASSIC, "treatment of guests that know RFC 3168 only")
+}
+
 pub(super) fn rate(value: &DeValue<'_>) -> Result<Rate, Wrong> {
     units::rate(text(value, "\"300 Mbit/s\"")?)
 }

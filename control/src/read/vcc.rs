@@ -23,9 +23,15 @@ pub(super) fn settings(r: &mut Reader, t: &mut Table<'_>) -> Settings {
         holds: r.get(t, "hold_acks", values::flag).unwrap_or(false),
         strips_multipath: r.get(t, "mptcp", values::mptcp).unwrap_or(false),
         ignores_loss: r.get(t, "loss", values::vcc_loss).unwrap_or(false),
+        passes_classic: r.get(t, "classic", values::classic).unwrap_or(false),
     };
-    let Settings { polices, holds, strips_multipath, ignores_loss, .. } = settings;
-    let asked = [("police", polices), ("hold_acks", holds), ("mptcp", strips_multipath), ("loss", ignores_loss)];
+    let asked = [
+        ("police", settings.polices),
+        ("hold_acks", settings.holds),
+        ("mptcp", settings.strips_multipath),
+        ("loss", settings.ignores_loss),
+        ("classic", settings.passes_classic),
+    ];
     for (key, _) in asked.iter().filter(|(_, is_asked)| *is_asked) {
         if let Some(problem) = misfit(&t.place, key, mode) {
             r.problems.extend(problem.located(&r.locations, &r.hidden));

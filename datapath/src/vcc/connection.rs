@@ -143,7 +143,8 @@ pub const fn earlier(a: u32, b: u32) -> u32 {
     if before(a, b) { a } else { b }
 }
 
-/// The peer's window scale, at most 14 (RFC 7323, section 2.3), and what its guest was told instead.
+/// The peer's window scale, at most 14 (RFC 7323, section 2.3), and what the guest was told
+/// instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Scale(u8);
 

@@ -241,6 +241,48 @@ fn a_server_that_knows_only_classic_ecn_gets_it_and_one_without_leaves_it_plain(
 }
 
 #[test]
+fn a_guest_that_knows_classic_ecn_alone_is_spoken_for_or_speaks_for_itself() {
+    let syn = Says { seq: 100, flags: SYN, codes: codes::ASK_ACCURATE, ecn: ecn::ECT0, window: 9, ..Says::default() };
+    let answer = Says { seq: 200, ack: 101, flags: SYN | ACK, codes: codes::CLASSIC, ecn: ecn::NOT, ..syn };
+    for (passes_classic, mode, said, treatment) in [
+        (false, Mode::Echo, codes::received(ecn::ECT0), Treatment::Translated),
+        (false, Mode::EchoPublished, codes::received(ecn::ECT0), Treatment::Translated),
+        (true, Mode::Dctcp, codes::CLASSIC, Treatment::Native),
+        (true, Mode::EchoPublished, codes::CLASSIC, Treatment::Native),
+    ] {
+        let mut rig = Rig::new([Mode::Off, mode]);
+        let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
+        rig.sides[SERVER].set(owner, Settings { passes_classic, ..mode.into() });
+        rig.pass(CLIENT, &syn, false);
+        assert_eq!(rig.send(SERVER, &answer).codes, said, "{mode:?}");
+        assert_eq!(rig.connection(SERVER).treatment, treatment);
+        // What it says of marks is its own, and reaches the peer, or not.
+        let echo = Says { seq: 201, ack: 101, flags: ACK, codes: codes::ECE, window: 9, ..Says::default() };
+        let passes = rig.send(SERVER, &echo).codes == codes::ECE;
+        assert_eq!(passes, passes_classic, "{mode:?}");
+        // And it is shown the marks.
+        let data = Says { seq: 101, ack: 201, flags: ACK, codes: 5, ecn: ecn::CE, window: 9, payload: 9, ..echo };
+        let seen = rig.pass(CLIENT, &data, false).1;
+        assert_eq!((seen.ecn, seen.codes), if passes_classic { (ecn::CE, 5) } else { (0, 0) });
+        // Its third answer is its own, and the peer may have had that one alone.
+        if !passes_classic {
+            let mut rig = Rig::new([Mode::Off, mode]);
+            rig.pass(CLIENT, &syn, false);
+            assert_eq!([0; 3].map(|_| rig.send(SERVER, &answer).codes), [said, said, codes::CLASSIC]);
+            rig.pass(CLIENT, &Says { codes: 0, ecn: ecn::NOT, payload: 0, ..data }, false);
+            assert_eq!(rig.connection(SERVER).treatment, Treatment::Plain, "{mode:?}");
+            assert_eq!(rig.send(SERVER, &echo).codes, codes::ECE);
+        }
+        // A peer that asks for no more than it knows is answered by itself in any case.
+        let mut rig = Rig::new([Mode::Off, mode]);
+        rig.sides[SERVER].set(owner, Settings { passes_classic, ..mode.into() });
+        rig.pass(CLIENT, &Says { codes: codes::ASK_CLASSIC, ecn: ecn::NOT, ..syn }, false);
+        assert_eq!(rig.send(SERVER, &answer).codes, codes::CLASSIC);
+        assert_eq!(rig.connection(SERVER).treatment, Treatment::Native);
+    }
+}
+
+#[test]
 fn natives_pass_bit_for_bit() {
     for asks in [codes::ASK_CLASSIC, codes::ASK_ACCURATE] {
         let mut rig = Rig::new([Mode::Dctcp; 2]);

@@ -1,8 +1,9 @@
 //! Window arithmetic: what a guest is told that it may send.
 //!
 //! With `a` the acknowledgement number, `w` the window field and `s` the peer's scale as the guest
-//! was told it (see [`super::syn`]), the receiver allows up to `a + (w << s)`. The controller allows up to the *edge*. The guest is told the lower
-//! of both, rounded up to what the scale can express, and never more than the field said.
+//! was told it (see [`super::syn`]), the receiver allows up to `a + (w << s)`. The controller
+//! allows up to the *edge*. The guest is told the lower of both, rounded up to what the scale can
+//! express, and never more than the field said.
 //!
 //! - The controller allows whole segments: what is left of its window stays until it is one, as a
 //!   native's congestion window does. A part of a segment is no gift to the guest: with windows of

@@ -86,13 +86,20 @@ fn a_change_of_either_holds_at_once_and_one_that_says_otherwise_does_not_follow(
 
 #[test]
 fn what_another_mode_does_not_know_is_not_asked_of_it() {
-    let all = Settings { polices: true, holds: true, strips_multipath: true, ignores_loss: true, ..Mode::Dctcp.into() };
-    let of = |mode: Mode| {
-        let Settings { polices, holds, strips_multipath, ignores_loss, .. } = all.with_mode(mode);
-        [polices, holds, strips_multipath, ignores_loss]
+    let all = Settings {
+        polices: true,
+        holds: true,
+        strips_multipath: true,
+        ignores_loss: true,
+        passes_classic: true,
+        ..Mode::Dctcp.into()
     };
-    let (none, echo, published) = ([false; 4], [true, false, true, true], [false, false, true, false]);
-    assert_eq!(Mode::ALL.map(of), [none, none, echo, published, [true; 4]]);
+    let of = |mode: Mode| {
+        let Settings { polices, holds, strips_multipath, ignores_loss, passes_classic, .. } = all.with_mode(mode);
+        [polices, holds, strips_multipath, ignores_loss, passes_classic]
+    };
+    let (none, echo, published) = ([false; 5], [true, false, true, true, true], [false, false, true, false, true]);
+    assert_eq!(Mode::ALL.map(of), [none, none, echo, published, [true; 5]]);
 }
 
 #[test]
