@@ -102,7 +102,9 @@ impl Watched {
         if self.line.mac != before.1.mac {
             texts.push(format!("address {}", self.line.mac.map_or("none".to_owned(), show_mac)));
         }
-        if let Some(is_up) = self.line.has_carrier.filter(|_| self.line.has_carrier != before.1.has_carrier) {
+        // Of the other end of a pair more is known.
+        let is_told = self.port.whereabouts().is_some() || self.line.has_carrier == before.1.has_carrier;
+        if let Some(is_up) = self.line.has_carrier.filter(|_| !is_told) {
             texts.push(if is_up { "a carrier" } else { "no carrier" }.to_owned());
         }
         if self.line.bits_per_second != before.1.bits_per_second {
@@ -508,12 +510,15 @@ impl Maintenance {
             self.order(order);
         }
         for (device, line, how) in changed {
-            if let Some(Reopen { label, .. }) = self.devices.get(&device) {
-                self.log.line(Level::Info, &format!("{label} has changed: {how}"));
-            }
+            let Some(Reopen { label, recipe, .. }) = self.devices.get(&device) else { continue };
+            self.log.line(Level::Info, &format!("{label} has changed: {how}"));
+            let is_pair = matches!(recipe, Some(Recipe::Veth(_)));
             self.note_speed(device, line);
             self.sights.call(device, line.mac);
-            self.bring_in_line(device);
+            // The switch's end of a pair is nobody else's to change.
+            if !is_pair {
+                self.bring_in_line(device);
+            }
             self.untold.insert(device);
         }
         self.tell();

@@ -143,7 +143,7 @@ pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply, services: &
         if let Some(uplink) = &switch.uplink {
             all.gauge(
                 "levada_uplink_up",
-                "Whether the port is open, and its TAP device up.",
+                "Whether the port is open, and its device up.",
                 &labels(&of_switch),
                 u8::from(uplink.state == "up"),
             );
@@ -192,7 +192,7 @@ pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply, services: &
             for endpoint in &tenant.endpoints {
                 let of = [of_tenant[0], of_tenant[1], ("endpoint", endpoint.name.as_str())];
                 let to = labels(&of);
-                let help = "Whether the port is open, and its TAP device up.";
+                let help = "Whether the port is open, and its device up.";
                 all.gauge("levada_endpoint_up", help, &to, u8::from(endpoint.state == "up"));
                 device(&mut all, "levada_endpoint_device", &of, endpoint.device.as_ref());
                 all.counter("levada_endpoint_port_losses", "How often the port went away.", &to, endpoint.losses);
@@ -334,10 +334,10 @@ fn traffic(all: &mut Families, to: &str, lane: &LaneReport) {
     all.gauge("levada_endpoint_backlog_bytes", "Wire bytes that wait.", to, lane.backlog_bytes);
 }
 
-/// What somebody has done with a TAP device.
+/// What somebody has done with a device that we made.
 fn device(all: &mut Families, name: &'static str, of: &[(&str, &str)], device: Option<&DeviceReport>) {
     let Some(device) = device else { return };
-    let help = "Whether somebody has done this with its TAP device.";
+    let help = "Whether somebody has done this with its device.";
     for (state, is_so) in [
         ("moved", device.moved.is_some()),
         ("renamed", device.renamed.is_some()),

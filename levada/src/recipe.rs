@@ -85,9 +85,9 @@ impl Recipe {
                 Ok(Fresh { is_adopted: tap.is_adopted(), port: Box::new(tap), notes })
             }
             Recipe::Veth(options) => {
-                let packet = veth::open(options, survey).map_err(|error| error.to_string())?;
-                let notes = packet.notes().to_vec();
-                Ok(Fresh { is_adopted: packet.is_adopted(), port: Box::new(packet), notes })
+                let veth = veth::open(options, survey).map_err(|error| error.to_string())?;
+                let notes = veth.notes().to_vec();
+                Ok(Fresh { is_adopted: veth.is_adopted(), port: Box::new(veth), notes })
             }
             Recipe::Packet(options, mtu) => {
                 let packet = Packet::open_among(options, survey).map_err(|error| error.to_string())?;
@@ -146,6 +146,9 @@ impl Recipe {
             (Recipe::Tap(old), Recipe::Tap(options)) => {
                 tap::reconfigure(old, options, fd).map_err(|error| error.to_string())
             }
+            (Recipe::Veth(old), Recipe::Veth(options)) => {
+                veth::reconfigure(old, options, fd).map_err(|error| error.to_string())
+            }
             _ => self.settle(fd).map(drop),
         }
     }
@@ -171,7 +174,8 @@ impl Recipe {
     pub fn welcome(&self, fd: BorrowedFd<'_>) -> Result<Option<String>, String> {
         match self {
             Recipe::Tap(options) => Tap::welcome(options, fd).map_err(|error| error.to_string()),
-            Recipe::Veth(_) | Recipe::Packet(..) | Recipe::Host(_) => self.settle(fd),
+            Recipe::Veth(options) => veth::welcome(options, fd).map_err(|error| error.to_string()),
+            Recipe::Packet(..) | Recipe::Host(_) => self.settle(fd),
         }
     }
 

@@ -277,10 +277,11 @@ pub struct EndpointReport {
     pub name: String,
     /// Its port.
     pub port: String,
-    /// `up` or `down`; `down` is also a TAP device that somebody has set down.
+    /// `up` or `down`; `down` is also a TAP device, or a container's end of a veth pair, that
+    /// somebody has set down.
     pub state: String,
-    /// Of a TAP device that is open: where it is and what it is like, as it was seen within the
-    /// last second or two.
+    /// Of a TAP device, or a container's end of a veth pair, that is open: where it is and what it
+    /// is like, as it was seen within the last second or two.
     #[serde(default)]
     pub device: Option<DeviceReport>,
     /// Of a device that is gone: why, and what brings it back.

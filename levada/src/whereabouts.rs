@@ -1,5 +1,5 @@
-//! Where TAP devices are that somebody has moved, renamed or set down: what maintenance saw last,
-//! for reports and the log.
+//! Where TAP devices and containers' ends of veth pairs are that somebody has moved, renamed or set
+//! down: what maintenance saw last, for reports and the log.
 
 use datapath::wire::Mac;
 use ports::netns::{Identity, Netns};
@@ -35,7 +35,7 @@ pub struct DeviceReport {
 pub struct NetnsReport {
     /// Its name below `/run/netns`, where it has one.
     pub name: Option<String>,
-    /// Its number: `net:[NUMBER]` in `/proc/PID/ns/net`.
+    /// Its number: `net:[NUMBER]` in `/proc/PID/ns/net`; 0 where it could not be found out.
     pub number: u32,
     /// A process that is in it, where it has no name. The daemon does not look at other processes;
     /// `levada show` does.
@@ -48,6 +48,7 @@ impl NetnsReport {
         match (&self.name, self.pid) {
             (Some(name), _) => name.clone(),
             (None, Some(pid)) => format!("net:[{}] of process {pid}", self.number),
+            (None, None) if self.number == 0 => "another namespace".to_owned(),
             (None, None) => format!("net:[{}]", self.number),
         }
     }
@@ -73,7 +74,8 @@ impl DeviceReport {
 /// processes.
 pub fn find_processes<'a>(devices: impl Iterator<Item = &'a mut DeviceReport>) {
     let nameless = devices.filter_map(|device| device.moved.as_mut());
-    let nameless: Vec<_> = nameless.filter(|netns| netns.name.is_none() && netns.pid.is_none()).collect();
+    let nameless: Vec<_> =
+        nameless.filter(|netns| netns.name.is_none() && netns.pid.is_none() && netns.number != 0).collect();
     if nameless.is_empty() {
         return;
     }

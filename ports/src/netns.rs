@@ -293,6 +293,9 @@ impl fmt::Display for Netns {
 }
 
 impl Identity {
+    /// Of a namespace that cannot be told from others: the kernel gives none this number.
+    pub(crate) const UNKNOWN: Identity = Identity { device: 0, inode: 0 };
+
     /// The identity of the calling thread's namespace.
     ///
     /// # Errors
@@ -311,6 +314,12 @@ impl Identity {
     #[must_use]
     pub fn number(self) -> u32 {
         self.inode as u32
+    }
+
+    /// Whether it says which namespace it is.
+    #[must_use]
+    pub fn is_known(self) -> bool {
+        self != Identity::UNKNOWN
     }
 }
 

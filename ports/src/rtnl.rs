@@ -30,6 +30,8 @@ const ANSWER_BYTES: usize = 32 * 1024;
 const STATS64_TX_DROPPED: usize = 7 * 8;
 /// Attribute of a link: the longest packet that is offloaded (`IFLA_GSO_MAX_SIZE`).
 const IFLA_GSO_MAX_SIZE: u16 = 41;
+/// In a request (`IFLA_EXT_MASK`): statistics are not to be told.
+const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 /// Attribute of a veth's data: its other end, after a `struct ifinfomsg` (`VETH_INFO_PEER`).
 const VETH_INFO_PEER: u16 = 1;
 /// Flag of a link: it is up and has a carrier (`linux/if.h`).
@@ -78,6 +80,8 @@ pub(crate) enum Which<'a> {
     /// By name in the namespace with this id; see [`Netlink::id_of`].
     NameIn(&'a str, i32),
     Index(i32),
+    /// By index in the namespace with this id; it is not asked for statistics.
+    IndexIn(i32, i32),
 }
 
 /// A change of an interface. Fields that are not set stay.
@@ -124,6 +128,7 @@ impl Neighbour {
 }
 
 /// A socket to the kernel's network configuration.
+#[derive(Debug)]
 pub(crate) struct Netlink {
     socket: OwnedFd,
     sequence: u32,
@@ -179,6 +184,15 @@ impl Netlink {
             request.attribute(libc::IFLA_NET_NS_FD, &netns.as_raw_fd().to_ne_bytes());
             request.text(libc::IFLA_IFNAME, name);
         }
+        self.tell(&mut request)
+    }
+
+    /// Moves an interface to the namespace with this id, under this name, in which `%d` becomes a
+    /// number.
+    pub fn move_to_id(&mut self, index: i32, id: i32, name: &str) -> io::Result<()> {
+        let mut request = Message::link(libc::RTM_SETLINK, 0, Which::Index(index));
+        request.attribute(libc::IFLA_TARGET_NETNSID, &id.to_ne_bytes());
+        request.text(libc::IFLA_IFNAME, name);
         self.tell(&mut request)
     }
 
@@ -279,6 +293,9 @@ impl Netlink {
     /// The id by which this socket's namespace calls another; the kernel gives it one where it has
     /// none.
     pub fn id_of(&mut self, netns: BorrowedFd<'_>) -> io::Result<i32> {
+        if let Some(id) = self.given_id_of(netns)? {
+            return Ok(id);
+        }
         let mut request = Message::new(libc::RTM_NEWNSID, 0);
         request.0.extend_from_slice(&[0; 4]); // struct rtgenmsg, padded
         request.attribute(NETNSA_FD, &netns.as_raw_fd().to_ne_bytes());
@@ -287,6 +304,11 @@ impl Netlink {
             Err(error) if error.raw_os_error() != Some(libc::EEXIST) => return Err(error),
             _ => {}
         }
+        self.given_id_of(netns)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The id by which this socket's namespace calls another; `None` where it has none for it.
+    pub fn given_id_of(&mut self, netns: BorrowedFd<'_>) -> io::Result<Option<i32>> {
         let mut request = Message::new(libc::RTM_GETNSID, 0);
         request.0.extend_from_slice(&[0; 4]);
         request.attribute(NETNSA_FD, &netns.as_raw_fd().to_ne_bytes());
@@ -296,7 +318,7 @@ impl Netlink {
                 id = attributes(&body[4..]).find(|(kind, _)| *kind == NETNSA_NSID).and_then(|(_, v)| i32_at(v, 0));
             }
         })?;
-        id.filter(|id| *id >= 0).ok_or_else(|| io::ErrorKind::NotFound.into())
+        Ok(id.filter(|id| *id >= 0))
     }
 
     fn tell(&mut self, request: &mut Message) -> io::Result<()> {
@@ -411,12 +433,15 @@ impl Message {
     fn link(kind: u16, flags: i32, which: Which<'_>) -> Message {
         let mut message = Message::new(kind, flags);
         let mut header = [0; LINK_HEADER];
-        if let Which::Index(index) = which {
+        if let Which::Index(index) | Which::IndexIn(index, _) = which {
             header[4..8].copy_from_slice(&index.to_ne_bytes());
         }
         message.0.extend_from_slice(&header);
-        if let Which::NameIn(_, id) = which {
+        if let Which::NameIn(_, id) | Which::IndexIn(_, id) = which {
             message.attribute(libc::IFLA_TARGET_NETNSID, &id.to_ne_bytes());
+        }
+        if let Which::IndexIn(..) = which {
+            message.attribute(libc::IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
         }
         if let Which::Name(name) | Which::NameIn(name, _) = which {
             message.text(libc::IFLA_IFNAME, name);

@@ -8,10 +8,15 @@
 //! and all pairs with it, unless a service manager has their sockets. A process that takes over, or
 //! is given those, finds the namespace by the sockets in it.
 //!
-//! The container's end is set up like a TAP device, and has the same tag.
+//! The container's end is set up like a TAP device, and has the same tag. Where it is that somebody
+//! has moved is in `far.rs`.
+
+mod far;
+mod port;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -22,6 +27,9 @@ use crate::packet::{self, Packet, Place};
 use crate::rtnl::{Change, Link, Netlink, Which};
 use crate::survey::{Inherited, Survey};
 use crate::tap::{self, Extent, Tag, TapOptions};
+use far::{Ends, Far};
+
+pub use port::Veth;
 
 /// What messages call the namespace of the switch's ends.
 const CALLED: &str = "of the switch";
@@ -32,7 +40,7 @@ const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The namespace of the switch's ends, once there is one.
-static ENDS: Mutex<Option<Netns>> = Mutex::new(None);
+static ENDS: Mutex<Option<Ends>> = Mutex::new(None);
 
 /// How a pair is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,7 +108,7 @@ impl From<packet::OpenError> for OpenError {
 ///
 /// # Errors
 /// See [`OpenError`]. What was made is gone again.
-pub fn open(options: &VethOptions, survey: &Survey) -> Result<Packet, OpenError> {
+pub fn open(options: &VethOptions, survey: &Survey) -> Result<Veth, OpenError> {
     tap::check_names(&options.end)?;
     let netns = survey.entrance(options.end.netns.as_ref());
     let end = TapOptions { netns, ..options.end.clone() };
@@ -115,21 +123,22 @@ pub fn open(options: &VethOptions, survey: &Survey) -> Result<Packet, OpenError>
     let found = known.or_else(|| spelled_otherwise(&end, &ends, survey));
     let is_new = found.is_none();
     let (inherited, name) = found.map_or((None, options.own_name()), |(socket, name)| (Some(socket), name));
-    let own = Place { name, netns: Some(ends.clone()) };
+    let own = Place { name, netns: Some(ends.netns.clone()) };
     if is_new {
         // One that its container has moved may be left.
         remove(options);
         make(&end, &ends, &own.name)?;
     }
-    let opened = Packet::open_own(&own, options.room, inherited, known_as).map_err(OpenError::from);
+    let opened = Packet::open_own(&own, options.room, inherited, ends.netlink.clone()).map_err(OpenError::from);
     if opened.is_err() && is_new {
         remove(options);
     }
-    opened
+    let far = Far::new(ends, end.name.clone(), end.netns);
+    Ok(Veth::new(opened?, far, end.name, known_as))
 }
 
 /// The namespace of the switch's ends of this process, or of the one that it takes over from.
-fn ends(survey: &Survey) -> io::Result<Netns> {
+fn ends(survey: &Survey) -> io::Result<Ends> {
     let mut ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(ends) = &*ends {
         return Ok(ends.clone());
@@ -140,13 +149,13 @@ fn ends(survey: &Survey) -> io::Result<Netns> {
         Some(file) => Netns::of(CALLED, file),
         None => Netns::nameless(CALLED)?,
     };
-    Ok(ends.insert(found).clone())
+    Ok(ends.insert(Ends::new(found)?).clone())
 }
 
 /// A pair that the process before knew by another path to the same namespace: its end is where
 /// this one's is to be. The socket, and what its end in `ends` is called, until it is settled.
-fn spelled_otherwise(end: &TapOptions, ends: &Netns, survey: &Survey) -> Option<(OwnedFd, String)> {
-    let home = ends.identity().ok()?;
+fn spelled_otherwise(end: &TapOptions, ends: &Ends, survey: &Survey) -> Option<(OwnedFd, String)> {
+    let home = ends.netns.identity().ok()?;
     let index = |one: &Inherited| {
         let is_free = survey.is_free(one) && one.known_as.as_ref()?.starts_with(KNOWN);
         packet::socket_on(one.as_fd()).filter(|(_, netns)| is_free && *netns == home).map(|(index, _)| index)
@@ -156,31 +165,26 @@ fn spelled_otherwise(end: &TapOptions, ends: &Netns, survey: &Survey) -> Option<
     let file = there.open().ok()?;
     let at = there.run(|| Netlink::open()?.link(Which::Name(&end.name))).ok()?.ok()??.index;
     // Asked of the switch's ends: nobody else can make one look like another.
-    let own = || -> io::Result<Option<Link>> {
-        let mut netlink = Netlink::open()?;
+    let own = |netlink: &mut Netlink| -> io::Result<Option<Link>> {
         let id = netlink.id_of(file.as_fd())?;
         Ok(netlink.links()?.into_iter().find(|link| link.kind == "veth" && link.elsewhere == Some((at, id))))
     };
-    let own = ends.run(own).ok()?.ok()??;
+    let own = ends.ask(own).ok()??;
     let (socket, ()) = survey.take(|one| (index(one)? == own.index).then_some(()))?;
     Some((socket, own.name))
 }
 
 /// Makes a pair, and sets it up.
-fn make(end: &TapOptions, ends: &Netns, own: &str) -> Result<(), OpenError> {
+fn make(end: &TapOptions, ends: &Ends, own: &str) -> Result<(), OpenError> {
     let failed = |step| move |error| tap::kernel(end, step, error);
     let there = match &end.netns {
         Some(netns) => netns.clone(),
         None => Netns::own().map_err(failed("looking at the own namespace"))?,
     };
-    let file = there.open().map_err(|error| tap::OpenError::Namespace {
-        device: end.name.clone(),
-        netns: there.clone(),
-        error,
-    })?;
-    let make = || Netlink::open()?.make_veth(own, (file.as_fd(), &end.name));
+    let file = open_namespace(end, &there)?;
+    let make = |netlink: &mut Netlink| netlink.make_veth(own, (file.as_fd(), &end.name));
     let mut left = TRIES;
-    while let Err(error) = ends.run(make).and_then(|made| made) {
+    while let Err(error) = ends.ask(make) {
         if error.raw_os_error() != Some(libc::EEXIST) || left == 0 {
             return Err(failed("making it")(error).into());
         }
@@ -188,18 +192,20 @@ fn make(end: &TapOptions, ends: &Netns, own: &str) -> Result<(), OpenError> {
         remove_left(end)?;
         std::thread::sleep(PAUSE);
     }
-    let all = Extent { up: true, ipv6: true, addresses: &end.addresses };
-    let up = || -> io::Result<()> {
-        let mut netlink = Netlink::open()?;
+    let up = |netlink: &mut Netlink| {
         let link = netlink.link(Which::Name(own))?.ok_or(io::ErrorKind::NotFound)?;
         netlink.change(link.index, &Change { mtu: end.mtu, up: true, ..Change::default() })
     };
-    let set =
-        set_up(end, all, true).and_then(|_| Ok(ends.run(up).and_then(|up| up).map_err(failed("setting it up"))?));
+    let set = set_up(end).and_then(|()| Ok(ends.ask(up).map_err(failed("setting it up"))?));
     if set.is_err() {
-        let _ = ends.run(|| delete(own));
+        let _ = ends.ask(|netlink| delete(netlink, own));
     }
     set
+}
+
+fn open_namespace(end: &TapOptions, netns: &Netns) -> Result<File, OpenError> {
+    let failed = |error| tap::OpenError::Namespace { device: end.name.clone(), netns: netns.clone(), error };
+    Ok(netns.open().map_err(failed)?)
 }
 
 /// Takes away what has the name and is of a process of this instance that has ended.
@@ -214,47 +220,96 @@ fn remove_left(end: &TapOptions) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Sets up the container's end, where it is at its place; one that is not `new` is known by its
-/// tag. False: it is not there.
-fn set_up(end: &TapOptions, extent: Extent<'_>, is_new: bool) -> Result<bool, OpenError> {
-    let set = || -> Result<bool, tap::OpenError> {
+/// Sets up the container's end of a new pair.
+fn set_up(end: &TapOptions) -> Result<(), OpenError> {
+    let all = Extent { up: true, ipv6: true, addresses: &end.addresses };
+    let set = || -> Result<(), tap::OpenError> {
         let failed = |error| tap::kernel(end, "looking for it", error);
         let mut netlink = Netlink::open().map_err(failed)?;
-        let has_tag = |link: &Link| Tag::parse(&link.alias).is_some_and(|tag| tag.instance == end.tag.instance);
-        let is_ours = |link: &Link| link.kind == "veth" && (is_new || has_tag(link));
-        let link = netlink.link(Which::Name(&end.name)).map_err(failed)?.filter(is_ours);
-        link.map_or(Ok(false), |link| tap::configure(end, &mut netlink, &link, extent).map(|()| true))
+        let link = netlink.link(Which::Name(&end.name)).map_err(failed)?;
+        let link = link.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        tap::configure(end, &mut netlink, &link, all)
     };
     Ok(tap::within(end, end.netns.as_ref(), set)??)
 }
 
-/// Brings a pair that is open, of which `socket` is the descriptor, to what the options say; what
-/// somebody has moved or renamed stays as it is, and the answer says so.
+/// Brings a pair that is open, of which `socket` is the descriptor, to what the options say, but
+/// for whether it is up. Where somebody has moved the container's end from the namespace that the
+/// options name, what belongs to that is left as it is, and the answer says so.
 ///
 /// # Errors
 /// See [`OpenError`]. It goes on as it is.
 pub fn settle(options: &VethOptions, socket: BorrowedFd<'_>) -> Result<Option<String>, OpenError> {
+    let addresses = &options.end.addresses;
+    bring(options, socket, |is_away| Extent {
+        up: false,
+        ipv6: !is_away,
+        addresses: if is_away { &[] } else { addresses },
+    })
+}
+
+/// As [`settle`], of a pair whose end has come back to where it should be: that is also set up.
+///
+/// # Errors
+/// See [`OpenError`]. It goes on as it is.
+pub fn welcome(options: &VethOptions, socket: BorrowedFd<'_>) -> Result<Option<String>, OpenError> {
+    let addresses = &options.end.addresses;
+    bring(options, socket, |is_away| Extent {
+        up: !is_away,
+        ipv6: !is_away,
+        addresses: if is_away { &[] } else { addresses },
+    })
+}
+
+/// Sets up a pair otherwise than it was by `old`, wherever the container's end is; addresses are
+/// added, and none is taken away. One that is not where it should be gets what is new only.
+///
+/// # Errors
+/// See [`OpenError`]: it is not there, or the kernel refused.
+pub fn reconfigure(old: &VethOptions, options: &VethOptions, socket: BorrowedFd<'_>) -> Result<(), OpenError> {
+    let (before, end) = (&old.end, &options.end);
+    let new: Vec<_> = end.addresses.iter().filter(|address| !before.addresses.contains(address)).copied().collect();
+    let extent = |is_away| {
+        if is_away {
+            Extent { up: false, ipv6: before.without_ipv6 != end.without_ipv6, addresses: &new }
+        } else {
+            Extent { up: false, ipv6: true, addresses: &end.addresses }
+        }
+    };
+    bring(options, socket, extent).map(drop)
+}
+
+/// Sets both ends as the options say, the container's as far as `extent` says of one that is away
+/// or is not. The answer says what is left to somebody who has moved it.
+fn bring<'a>(
+    options: &'a VethOptions,
+    socket: BorrowedFd<'_>,
+    extent: impl Fn(bool) -> Extent<'a> + Sync,
+) -> Result<Option<String>, OpenError> {
     let end = &options.end;
     let failed = |step| move |error| tap::kernel(end, step, error);
     let ends = ends(&Survey::default()).map_err(failed("entering the namespace of the switch's ends"))?;
-    let own = Place { name: options.own_name(), netns: Some(ends.clone()) };
+    let own = Place { name: options.own_name(), netns: Some(ends.netns.clone()) };
     Packet::settle_own(options.room, &own, socket)?;
     let (index, _) =
         packet::socket_on(socket).ok_or_else(|| failed("finding where it is")(io::ErrorKind::NotFound.into()))?;
-    let set = || -> io::Result<()> {
-        let mut netlink = Netlink::open()?;
+    let set = |netlink: &mut Netlink| {
         // It may still be called by another spelling. (Linux before 6.2 renames none that is up:
         // the pair is then made anew.)
         let is = netlink.link(Which::Index(index))?.ok_or(io::ErrorKind::NotFound)?;
         let name = Some(own.name.as_str()).filter(|name| *name != is.name);
         netlink.change(index, &Change { mtu: end.mtu, name, ..Change::default() })
     };
-    ends.run(set).and_then(|set| set).map_err(failed("setting its MTU"))?;
-    let is_set = set_up(end, Extent { up: false, ipv6: true, addresses: &end.addresses }, false)?;
-    let place = end.netns.as_ref().map_or_else(|| "the daemon's namespace".to_owned(), ToString::to_string);
-    Ok((!is_set).then(|| {
-        format!("veth {}: it is not in {place} under this name: it goes on, and is left to who moved it", end.name)
-    }))
+    ends.ask(set).map_err(failed("setting its MTU"))?;
+    // Where it should be must be there: else nobody can say whether it is away.
+    let _home = end.netns.as_ref().map(|netns| open_namespace(end, netns)).transpose()?;
+    let configure = |netlink: &mut Netlink, link: &Link, identity| {
+        let is_away = end.is_away(identity);
+        tap::configure(end, netlink, link, extent(is_away)).map(|()| is_away.then(|| (link.name.clone(), identity)))
+    };
+    let visited = ends.visit(index, end.netns.as_ref(), configure);
+    let away = visited.map_err(failed("finding where the container's end is"))??;
+    Ok(away.map(|(name, identity)| tap::is_left("veth", end, &name, identity)))
 }
 
 /// Ends a pair. Where there is none, nothing is done.
@@ -262,7 +317,7 @@ pub fn remove(options: &VethOptions) {
     let ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let own = options.own_name();
     // What cannot be deleted goes with the process.
-    let _ = ends.map(|ends| ends.run(|| delete(&own)));
+    let _ = ends.map(|ends| ends.ask(|netlink| delete(netlink, &own)));
 }
 
 /// Ends the pairs that an earlier process has left and that are not among those `known_as`. To be
@@ -270,17 +325,15 @@ pub fn remove(options: &VethOptions) {
 pub fn keep(known_as: &BTreeSet<String>) {
     let kept: BTreeSet<String> = known_as.iter().map(|known_as| own_name(known_as)).collect();
     let ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let end_others = || -> io::Result<()> {
-        let mut netlink = Netlink::open()?;
+    let end_others = |netlink: &mut Netlink| {
         let links = netlink.links()?;
         let mut others = links.iter().filter(|link| link.kind == "veth" && !kept.contains(&link.name));
         others.try_for_each(|link| netlink.delete(link.index))
     };
     // What cannot be deleted goes with the process.
-    let _ = ends.map(|ends| ends.run(end_others));
+    let _ = ends.map(|ends| ends.ask(end_others));
 }
 
-fn delete(name: &str) -> io::Result<()> {
-    let mut netlink = Netlink::open()?;
+fn delete(netlink: &mut Netlink, name: &str) -> io::Result<()> {
     netlink.link(Which::Name(name))?.map_or(Ok(()), |link| netlink.delete(link.index))
 }

@@ -5,6 +5,7 @@ use crate::interfaces::{REMOTE, Session, TAKEN, hooks_of};
 use crate::testbed::{Bed, Daemon, soon, turn};
 use crate::traffic::{A, B, NEIGHBOURS};
 use crate::vde;
+use ports::netns::Netns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -246,8 +247,13 @@ pub struct Datagrams {
 
 impl Datagrams {
     pub fn between(bed: &Bed, from: &str, to: &str, address: Ipv4Addr) -> Datagrams {
+        Datagrams::from(&bed.space(from), (bed, to), address)
+    }
+
+    /// From any namespace.
+    pub fn from(from: &Netns, (bed, to): (&Bed, &str), address: Ipv4Addr) -> Datagrams {
         let sink = bed.space(to).run(|| UdpSocket::bind((address, PORT)).unwrap()).unwrap();
-        let source = bed.space(from).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+        let source = from.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
         // Nobody reads before the end: all must have room.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&sink, 64 << 20).unwrap();
         sink.set_read_timeout(Some(Duration::from_secs(1))).unwrap();

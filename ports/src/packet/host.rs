@@ -174,7 +174,7 @@ impl Port for Host {
     }
 
     fn drops_before_us(&mut self) -> Result<u64, PortError> {
-        if let Some(link) = inspect(&self.place, self.pinned, self.link.index)? {
+        if let Some(link) = inspect(&self.place, self.pinned, self.link.index, None)? {
             self.link = link;
         }
         if !self.links.hold() {

@@ -26,8 +26,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datapath::frame::{Frame, HEADROOM, MAX_FRAME, Pool, SMALL};
 use datapath::offload::OffloadSupport;
@@ -165,9 +165,12 @@ pub struct Packet {
     /// What the operator should know.
     notes: Vec<String>,
     is_adopted: bool,
-    /// See [`Port::known_as`].
-    known_as: Option<String>,
+    /// A socket of its namespace, where all ports of that share one. (Entering it takes a thread.)
+    netlink: Option<Asker>,
 }
+
+/// A socket to the network configuration of a namespace, for who has much to ask there.
+pub(crate) type Asker = Arc<Mutex<Netlink>>;
 
 /// Frames lost before they were read, counted by both handles.
 #[derive(Debug, Default)]
@@ -208,12 +211,12 @@ impl Packet {
     }
 
     /// A port on the interface with this name, all of whose frames are the switch's, or on the
-    /// `inherited` socket. `known_as`: see [`Port::known_as`].
+    /// `inherited` socket. `netlink` is of its namespace.
     pub(crate) fn open_own(
         place: &Place,
         rings: Option<u32>,
         inherited: Option<OwnedFd>,
-        known_as: String,
+        netlink: Asker,
     ) -> Result<Packet, OpenError> {
         let is_adopted = inherited.is_some();
         let (socket, link, notes) = within(place, || match inherited {
@@ -221,7 +224,7 @@ impl Packet {
             None => open_here(place, room(rings), true),
         })??;
         let mut packet = Packet::new(place.clone(), None, socket, link, notes, is_adopted);
-        packet.known_as = Some(known_as);
+        packet.netlink = Some(netlink);
         Ok(packet)
     }
 
@@ -253,7 +256,7 @@ impl Packet {
             tunnels: Arc::default(),
             notes,
             is_adopted,
-            known_as: None,
+            netlink: None,
         }
     }
 
@@ -275,6 +278,28 @@ impl Packet {
         let leave = link.mac.filter(|_| !options.is_exclusive);
         socket::attach_filter(socket, leave).map_err(|error| kernel("setting the filter", error))?;
         socket::set_room(socket, room(options.room)).map(drop).map_err(|error| kernel("bounding its memory", error))
+    }
+
+    /// Another handle on the same interface.
+    pub(crate) fn twin(&self) -> Option<Packet> {
+        Some(Packet {
+            socket: self.socket.try_clone().ok()?,
+            place: self.place.clone(),
+            features: self.features,
+            pinned: self.pinned,
+            link: self.link.clone(),
+            bits_per_second: self.bits_per_second,
+            drops: Arc::clone(&self.drops),
+            tunnels: Arc::clone(&self.tunnels),
+            notes: Vec::new(),
+            is_adopted: self.is_adopted,
+            netlink: self.netlink.clone(),
+        })
+    }
+
+    /// The interface as it was when last looked at.
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
     }
 
     /// The interface's MTU when it was opened, in bytes.
@@ -409,15 +434,24 @@ fn within<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> Result<T, 
 
 /// What has become of an interface: an error where it is to be opened anew, `None` where the kernel
 /// is busy. It may have another name by now.
-fn inspect(place: &Place, pinned: Option<Identity>, index: i32) -> Result<Option<Link>, PortError> {
+fn inspect(
+    place: &Place,
+    pinned: Option<Identity>,
+    index: i32,
+    netlink: Option<&Asker>,
+) -> Result<Option<Link>, PortError> {
     let gone = |how: String| Err(PortError::Gone(format!("{place}: {how}")));
     if let (Some(netns), Some(pinned)) = (&place.netns, pinned)
         && netns.is_another(pinned)
     {
         return gone("its namespace was deleted".to_owned());
     }
-    let look = || Netlink::open()?.link(Which::Index(index));
-    let Ok(link) = within(place, look).unwrap_or_else(|_| Err(io::ErrorKind::NotFound.into())) else {
+    let link = match netlink {
+        Some(netlink) => netlink.lock().unwrap_or_else(PoisonError::into_inner).link(Which::Index(index)),
+        None => within(place, || Netlink::open()?.link(Which::Index(index)))
+            .unwrap_or_else(|_| Err(io::ErrorKind::NotFound.into())),
+    };
+    let Ok(link) = link else {
         // The next call will tell.
         return Ok(None);
     };
@@ -523,7 +557,7 @@ impl Port for Packet {
         if !socket::is_bound(self.socket.as_fd()) {
             return Err(self.deleted());
         }
-        if let Some(link) = inspect(&self.place, self.pinned, self.link.index)? {
+        if let Some(link) = inspect(&self.place, self.pinned, self.link.index, self.netlink.as_ref())? {
             self.bits_per_second = bits_per_second(self.socket.as_fd(), &link.name);
             self.features.max_frame = link.max_frame();
             self.tunnels.tend(&self.place, link.index);
@@ -543,27 +577,10 @@ impl Port for Packet {
     }
 
     fn may_wait(&self) -> bool {
-        // The end of a pair is nobody else's.
-        self.known_as.is_some()
-    }
-
-    fn known_as(&self) -> Option<&str> {
-        self.known_as.as_deref()
+        false
     }
 
     fn second(&self) -> Option<Box<dyn Port + Send>> {
-        Some(Box::new(Packet {
-            socket: self.socket.try_clone().ok()?,
-            place: self.place.clone(),
-            features: self.features,
-            pinned: self.pinned,
-            link: self.link.clone(),
-            bits_per_second: self.bits_per_second,
-            drops: Arc::clone(&self.drops),
-            tunnels: Arc::clone(&self.tunnels),
-            notes: Vec::new(),
-            is_adopted: self.is_adopted,
-            known_as: self.known_as.clone(),
-        }))
+        Some(Box::new(self.twin()?))
     }
 }

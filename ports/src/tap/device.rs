@@ -75,7 +75,7 @@ impl TapOptions {
     }
 
     /// Whether the options say that it should be in another namespace than `is`.
-    fn is_away(&self, is: Identity) -> bool {
+    pub(crate) fn is_away(&self, is: Identity) -> bool {
         self.netns.as_ref().is_some_and(|netns| netns.is_another(is))
     }
 }
@@ -359,15 +359,19 @@ pub(crate) fn settle(options: &TapOptions, tap: BorrowedFd<'_>, up: bool) -> Res
         configure(options, netlink, link, extent).map(|()| away.then(|| (link.name.clone(), identity)))
     });
     let away = settled.map_err(lost(options))??;
-    Ok(away.zip(options.netns.as_ref()).map(|((name, identity), netns)| {
-        format!(
-            "tap {} is in another namespace (net:[{}]) as {}, and the configuration has it in {netns}: it goes on there, and its \
-             addresses, IPv6 and whether it is up are left to who moved it; moved back, it is set up again",
-            options.name,
-            identity.number(),
-            name.escape_debug()
-        )
-    }))
+    Ok(away.map(|(name, identity)| is_left("tap", options, &name, identity)))
+}
+
+/// Says of a device that is not in the namespace of its options what is not set there.
+pub(crate) fn is_left(kind: &str, options: &TapOptions, name: &str, identity: Identity) -> String {
+    let netns = options.netns.as_ref().map_or_else(|| "the daemon's namespace".to_owned(), ToString::to_string);
+    format!(
+        "{kind} {} is in another namespace (net:[{}]) as {}, and the configuration has it in {netns}: it goes on there, and its \
+         addresses, IPv6 and whether it is up are left to who moved it; moved back, it is set up again",
+        options.name,
+        identity.number(),
+        name.escape_debug()
+    )
 }
 
 /// Deletes a device, wherever it is, of which others than us may have a descriptor.

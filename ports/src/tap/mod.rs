@@ -34,11 +34,12 @@ use crate::survey::Survey;
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
-pub(crate) use device::{Extent, check_names, configure, kernel, settle, within};
+pub(crate) use device::{Extent, check_names, configure, is_left, kernel, settle, within};
 pub use device::{OpenError, Removed, TapOptions, reconfigure, remove, remove_tagged};
 pub use tag::Tag;
 use whereabouts::Spot;
 pub use whereabouts::Whereabouts;
+pub(crate) use whereabouts::{LOOKS, namespace_of_id};
 
 /// An open TAP device. Dropping it closes the device, which ends it unless it is persistent.
 #[derive(Debug)]

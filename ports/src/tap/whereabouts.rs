@@ -14,7 +14,10 @@ use crate::rtnl::{Link, Netlink, Which};
 
 /// How often a device is looked for: between asking where it is and looking there, it may be moved
 /// or renamed.
-const LOOKS: u32 = 8;
+pub(crate) const LOOKS: u32 = 8;
+
+/// The name of a device that is sent after another; the kernel puts a number in.
+const SCOUT: &str = "levada%d";
 
 /// Where a device is and what it is like there.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,4 +71,15 @@ pub(super) fn visit<T: Send>(
         }
     }
     Err(io::ErrorKind::NotFound.into())
+}
+
+/// The namespace that the calling thread's has this id for. The kernel tells it of no id, but of a
+/// TAP device (Linux 5.5): one is made, goes there without being set up, and ends when that is
+/// told.
+pub(crate) fn namespace_of_id(netlink: &mut Netlink, id: i32) -> io::Result<File> {
+    let scout = ioctl::open()?;
+    let name = ioctl::attach(scout.as_fd(), SCOUT, true)?;
+    let link = netlink.link(Which::Name(&name))?.ok_or(io::ErrorKind::NotFound)?;
+    netlink.move_to_id(link.index, id, SCOUT)?;
+    ioctl::netns(scout.as_fd())
 }

@@ -1,0 +1,203 @@
+//! Where the container's end of a pair is by now.
+//!
+//! The switch's end names the other by its index, and its namespace by an id that is good among the
+//! switch's ends (`IFLA_LINK_NETNSID`). By both the kernel tells of it, though its namespace is not
+//! entered. Which namespace the id stands for is asked of those that can be named: the kernel says
+//! of a namespace which id it has. Where none has it, a device is sent there
+//! ([`tap::namespace_of_id`]); that takes the kernel's lock on devices, and is done seldom.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::netns::{Identity, Netns, run_in};
+use crate::packet::Asker;
+use crate::rtnl::{Link, Netlink, Which};
+use crate::tap::{self, Whereabouts};
+
+/// Namespaces looked for in a second, of all pairs: who has a container may move its end all the
+/// time.
+const SEARCHES: u32 = 8;
+const SECOND: Duration = Duration::from_secs(1);
+/// For how long a pair's namespace is not looked for again.
+const PAUSE: Duration = Duration::from_secs(4);
+
+/// The namespace of the switch's ends.
+#[derive(Clone, Debug)]
+pub(super) struct Ends {
+    pub netns: Netns,
+    /// A socket in it.
+    pub netlink: Asker,
+    /// What namespaces were found by, where they have a name.
+    names: Arc<Mutex<HashMap<i32, Netns>>>,
+    /// Searches in the second that began then.
+    searches: Arc<Mutex<(Instant, u32)>>,
+}
+
+impl Ends {
+    pub fn new(netns: Netns) -> io::Result<Ends> {
+        let netlink = netns.run(Netlink::open)??;
+        let searches = Arc::new(Mutex::new((Instant::now(), 0)));
+        Ok(Ends { netns, netlink: Arc::new(Mutex::new(netlink)), names: Arc::default(), searches })
+    }
+
+    /// Asks, or changes, what is among the switch's ends.
+    pub fn ask<T>(&self, ask: impl FnOnce(&mut Netlink) -> io::Result<T>) -> io::Result<T> {
+        ask(&mut self.netlink.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether a namespace has this id.
+    fn is(&self, id: i32, netns: &File) -> bool {
+        self.ask(|netlink| netlink.given_id_of(netns.as_fd())).is_ok_and(|given| given == Some(id))
+    }
+
+    /// The same of the one that a name or path stands for, which is then opened.
+    fn open_if(&self, id: i32, netns: &Netns) -> Option<File> {
+        netns.open().ok().filter(|file| self.is(id, file))
+    }
+
+    /// The namespace with this id, where it was found by a name that it still has.
+    fn named(&self, id: i32) -> Option<Identity> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let identity = names.get(&id).and_then(|netns| Identity::of(&self.open_if(id, netns)?).ok());
+        if identity.is_none() {
+            names.remove(&id);
+        }
+        identity
+    }
+
+    /// The namespace with this id. `home` is looked at first.
+    fn search(&self, id: i32, home: Option<&Netns>) -> io::Result<File> {
+        let others = Netns::own().into_iter().chain(Netns::named().unwrap_or_default());
+        for netns in home.cloned().into_iter().chain(others) {
+            if let Some(file) = self.open_if(id, &netns) {
+                if netns.name().is_some() {
+                    self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(id, netns.released());
+                }
+                return Ok(file);
+            }
+        }
+        self.netns.run(|| tap::namespace_of_id(&mut Netlink::open()?, id))?.map_err(|error| {
+            let why = "its namespace has no name, and a TAP device that would tell which it is cannot be made there";
+            io::Error::new(error.kind(), format!("{why}: {error}"))
+        })
+    }
+
+    fn may_search(&self) -> bool {
+        let mut searches = self.searches.lock().unwrap_or_else(PoisonError::into_inner);
+        if searches.0.elapsed() >= SECOND {
+            *searches = (Instant::now(), 0);
+        }
+        searches.1 += 1;
+        searches.1 <= SEARCHES
+    }
+
+    /// Runs `work` in the namespace that the other end of the pair with the switch's end `own` is
+    /// in, with what the kernel says of it there. `home` is where it should be.
+    pub fn visit<T: Send>(
+        &self,
+        own: i32,
+        home: Option<&Netns>,
+        work: impl FnOnce(&mut Netlink, &Link, Identity) -> T + Send,
+    ) -> io::Result<T> {
+        let ends = self.netns.open()?;
+        let mut work = Some(work);
+        // Between asking where it is and looking there, it may be moved.
+        for _ in 0..tap::LOOKS {
+            let link = self.ask(|netlink| netlink.link(Which::Index(own)))?.ok_or(io::ErrorKind::NotFound)?;
+            let (index, id) = link.elsewhere.ok_or(io::ErrorKind::NotFound)?;
+            let file = self.search(id, home)?;
+            let identity = Identity::of(&file)?;
+            let look = || -> io::Result<Option<T>> {
+                let mut netlink = Netlink::open()?;
+                let Some(link) = netlink.link(Which::Index(index))? else { return Ok(None) };
+                // Nobody else can make one whose other end is ours.
+                let is_it = link.elsewhere == Some((own, netlink.id_of(ends.as_fd())?));
+                Ok(work.take_if(|_| is_it).map(|work| work(&mut netlink, &link, identity)))
+            };
+            if let Some(done) = run_in(file.as_fd(), look)?? {
+                return Ok(done);
+            }
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+/// The other end of a pair, as it is to be and as it was seen.
+#[derive(Clone, Debug)]
+pub(super) struct Far {
+    ends: Ends,
+    name: String,
+    /// `None`: ours.
+    home: Option<Netns>,
+    /// The id of its namespace while it was last there.
+    home_id: Option<i32>,
+    /// The namespace that it was found in, and the id of that.
+    found: Option<(i32, Identity)>,
+    /// When it was looked for last.
+    searched: Option<Instant>,
+    whereabouts: Option<Whereabouts>,
+}
+
+impl Far {
+    pub fn new(ends: Ends, name: String, home: Option<Netns>) -> Far {
+        Far { ends, name, home, home_id: None, found: None, searched: None, whereabouts: None }
+    }
+
+    /// The same, whose namespace is known by its path, and not kept open.
+    pub fn released(self) -> Far {
+        Far { home: self.home.as_ref().map(Netns::released), ..self }
+    }
+
+    pub fn whereabouts(&self) -> Option<&Whereabouts> {
+        self.whereabouts.as_ref()
+    }
+
+    /// Takes note of where it is by now, of which the switch's end is `own`.
+    pub fn look(&mut self, own: &Link) {
+        let Some((index, id)) = own.elsewhere else { return };
+        // What is being moved at this moment the next look will find.
+        let Ok(Some(end)) = self.ends.ask(|netlink| netlink.link(Which::IndexIn(index, id))) else { return };
+        let home = self.at_home(id);
+        self.whereabouts = Some(Whereabouts {
+            is_moved: home.is_none(),
+            netns: home.unwrap_or_else(|| self.away(id)),
+            is_renamed: end.name != self.name,
+            name: end.name,
+            is_up: end.is_up,
+            has_carrier: end.has_carrier,
+        });
+    }
+
+    /// The namespace with this id, if that is where the end should be.
+    fn at_home(&mut self, id: i32) -> Option<Identity> {
+        match self.home.clone().map_or_else(Netns::own, Ok).and_then(|home| home.open()) {
+            Ok(home) => {
+                let identity = Identity::of(&home).ok().filter(|_| self.ends.is(id, &home))?;
+                self.home_id = Some(id);
+                Some(identity)
+            }
+            // It may not be looked at, or has lost its name: it is what it was.
+            Err(_) => (*self.home_id.get_or_insert(id) == id).then_some(Identity::UNKNOWN),
+        }
+    }
+
+    /// The namespace with this id, which is another.
+    fn away(&mut self, id: i32) -> Identity {
+        if let Some(identity) = self.ends.named(id) {
+            return identity;
+        }
+        // The id of a namespace that has ended is given again. That is not noticed where both
+        // happen between two looks.
+        self.found = self.found.filter(|&(found, _)| found == id);
+        let may_search = || self.searched.is_none_or(|searched| searched.elapsed() >= PAUSE) && self.ends.may_search();
+        if self.found.is_none() && may_search() {
+            self.searched = Some(Instant::now());
+            self.found = self.ends.search(id, None).and_then(|file| Ok((id, Identity::of(&file)?))).ok();
+        }
+        self.found.map_or(Identity::UNKNOWN, |(_, identity)| identity)
+    }
+}
