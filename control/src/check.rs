@@ -20,7 +20,7 @@ use crate::problem::{MOST_SHOWN, Problem};
 use crate::read::values::mask;
 use datapath::program::{Attachment, IngressMode};
 use datapath::wire::Mac;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// What was found so far.
@@ -36,6 +36,19 @@ impl Findings {
     /// what may have been meant.
     fn will_be_shown(&self) -> bool {
         self.0.len() < MOST_SHOWN
+    }
+
+    /// Of what was found last: what it clashes with.
+    fn first_is(&mut self, place: Place) {
+        self.0.iter_mut().last().into_iter().for_each(|problem| problem.first = Some((place.clone(), None)));
+    }
+
+    /// Of what was found last: the values that it follows from, of which one may be a default as it
+    /// could not be read.
+    fn assumes(&mut self, places: impl IntoIterator<Item = Place>) {
+        if let Some(problem) = self.0.last_mut() {
+            problem.assumed.extend(places);
+        }
     }
 
     fn warning(&mut self, place: Place, message: impl Into<String>, remedy: impl Into<String>) {
@@ -73,13 +86,16 @@ fn check_switch(findings: &mut Findings, switch: &Switch, place: &Place) {
     unique(findings, switch.tenants.iter().map(|t| t.name.as_str()), &tenants, "tenant", "the switch");
     unique_networks(findings, switch, &tenants);
     unique_macs(findings, switch, &tenants);
+    unique_ips(findings, switch, &tenants);
     if switch.uplink.is_none() {
         let remedy = "add [switch.uplink], or remove it";
         if switch.ingress != IngressMode::Queue {
             findings.warning(place.key("ingress"), "`ingress` has no effect on a switch without uplink", remedy);
+            findings.assumes([place.key("uplink")]);
         }
         if switch.headroom_ppm.is_some() {
             findings.warning(place.key("headroom"), "`headroom` has no effect on a switch without uplink", remedy);
+            findings.assumes([place.key("uplink")]);
         }
     }
     for (i, tenant) in switch.tenants.iter().enumerate() {
@@ -96,6 +112,7 @@ fn check_tenant(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place
             _ => ("vlan", "the switch has no uplink on which a VLAN could be"),
         };
         findings.error(place.key(key), message, format!("remove `{key}`, or add [switch.uplink]"));
+        findings.assumes(way(place));
     }
     for (i, endpoint) in tenant.endpoints.iter().enumerate() {
         check_endpoint(findings, switch, tenant, endpoint, &endpoints.item(i));
@@ -117,6 +134,9 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
                 format!("a trunk is not guarded: `{key}` contradicts trunk = true"),
                 format!("remove `{key}`, or trunk"),
             );
+            if *key == "allow" {
+                findings.assumes(way(place));
+            }
         }
     }
     vcc::check(findings, tenant, endpoint, place);
@@ -230,6 +250,13 @@ fn may_use(endpoint: &Endpoint, ip: IpAddr) -> bool {
     }
 }
 
+/// What says whether the tenant that `place` is in reaches the uplink, and how.
+fn way(place: &Place) -> [Place; 3] {
+    // The root has switches, and a switch has tenants.
+    let (switch, tenant) = (place.within(2), place.within(4));
+    [tenant.key("vlan"), tenant.key("vni"), switch.key("uplink")]
+}
+
 /// Reports every name that an earlier item of the same list has.
 fn unique<'a>(findings: &mut Findings, names: impl Iterator<Item = &'a str>, list: &Place, what: &str, whole: &str) {
     let mut seen = BTreeMap::new();
@@ -238,16 +265,17 @@ fn unique<'a>(findings: &mut Findings, names: impl Iterator<Item = &'a str>, lis
             seen.insert(name, first);
             findings.error(
                 list.item(i).key("name"),
-                format!("{what} number {} of {whole} is called \"{name}\" as well", first + 1),
+                format!("{whole} has another {what} called \"{name}\""),
                 format!("give each {what} of {whole} its own name"),
             );
+            findings.first_is(list.item(first).key("name"));
         }
     }
 }
 
 /// Two tenants with one VLAN id or one VXLAN network identifier would share a network.
 fn unique_networks(findings: &mut Findings, switch: &Switch, tenants: &Place) {
-    let mut seen: BTreeMap<(&str, u32), &str> = BTreeMap::new();
+    let mut seen: BTreeMap<(&str, u32), (&str, usize)> = BTreeMap::new();
     for (i, tenant) in switch.tenants.iter().enumerate() {
         let (key, id, what, remedy) = match tenant.attachment {
             Attachment::Vlan(vlan) => (
@@ -260,12 +288,12 @@ fn unique_networks(findings: &mut Findings, switch: &Switch, tenants: &Place) {
             _ => continue,
         };
         match seen.get(&(key, id)) {
-            Some(other) => findings.error(
-                tenants.item(i).key(key),
-                format!("{what} {id} is tenant \"{other}\"'s on this uplink"),
-                remedy,
-            ),
-            None => drop(seen.insert((key, id), &tenant.name)),
+            Some((other, first)) => {
+                let message = format!("{what} {id} is tenant \"{other}\"'s on this uplink");
+                findings.error(tenants.item(i).key(key), message, remedy);
+                findings.first_is(tenants.item(*first).key(key));
+            }
+            None => drop(seen.insert((key, id), (&tenant.name, i))),
         }
     }
 }
@@ -274,18 +302,91 @@ fn unique_networks(findings: &mut Findings, switch: &Switch, tenants: &Place) {
 /// several share.
 fn unique_macs(findings: &mut Findings, switch: &Switch, tenants: &Place) {
     const UNTAGGED: usize = usize::MAX;
-    let mut seen: BTreeMap<(usize, Mac), &str> = BTreeMap::new();
+    let mut seen: BTreeMap<(usize, Mac), (usize, usize, usize)> = BTreeMap::new();
+    let place = |(t, e, m): (usize, usize, usize)| tenants.item(t).key("endpoint").item(e).key("mac").item(m);
     for (t, tenant) in switch.tenants.iter().enumerate() {
         let network = if tenant.attachment == Attachment::Untagged { UNTAGGED } else { t };
         for (e, endpoint) in tenant.endpoints.iter().enumerate() {
             for (m, &mac) in endpoint.identity.macs.iter().enumerate() {
-                let Some(other) = seen.insert((network, mac), &endpoint.name) else { continue };
+                let &mut first = seen.entry((network, mac)).or_insert((t, e, m));
+                if first == (t, e, m) {
+                    continue;
+                }
+                let other = &switch.tenants[first.0].endpoints[first.1].name;
                 findings.error(
-                    tenants.item(t).key("endpoint").item(e).key("mac").item(m),
+                    place((t, e, m)),
                     format!("{} is endpoint \"{other}\"'s in the same network", show_mac(mac)),
                     "give each endpoint its own address",
                 );
+                findings.first_is(place(first));
             }
         }
     }
+}
+
+/// An IP address of an endpoint.
+#[derive(Clone, Copy)]
+struct Owned {
+    tenant: usize,
+    endpoint: usize,
+    /// Whether it is that endpoint's own, and not one that it may take over.
+    is_own: bool,
+    /// Its number in `address`; `None` where it is listed in `ip`.
+    given: Option<usize>,
+}
+
+impl Owned {
+    fn place(self, tenants: &Place) -> Place {
+        let endpoint = tenants.item(self.tenant).key("endpoint").item(self.endpoint);
+        self.given.map_or_else(|| endpoint.key("ip"), |number| endpoint.key("address").item(number))
+    }
+}
+
+/// An IP address is one endpoint's of a network. Several may list it on purpose, to take it over
+/// from each other, and the switch lets each of them use it: what is listed behind an endpoint's
+/// own address is such a one, unless the others are another tenant's.
+fn unique_ips(findings: &mut Findings, switch: &Switch, tenants: &Place) {
+    const UNTAGGED: usize = usize::MAX;
+    let mut seen: BTreeMap<(usize, IpAddr), Owned> = BTreeMap::new();
+    for (t, tenant) in switch.tenants.iter().enumerate() {
+        let network = if tenant.attachment == Attachment::Untagged { UNTAGGED } else { t };
+        for (e, endpoint) in tenant.endpoints.iter().enumerate() {
+            let mut told = BTreeSet::new();
+            for (ip, is_own, given) in addresses(endpoint) {
+                let this = Owned { tenant: t, endpoint: e, is_own, given };
+                let first = seen.entry((network, ip)).or_insert(this);
+                if (first.tenant, first.endpoint) == (t, e) {
+                    first.is_own |= is_own;
+                    continue;
+                }
+                let is_foreign = first.tenant != t;
+                let is_meant = !is_foreign && (!is_own || !first.is_own);
+                if is_meant || !told.insert(ip) {
+                    continue;
+                }
+                let of = &switch.tenants[first.tenant];
+                let mut message = format!("{ip} is endpoint \"{}\"'s", of.endpoints[first.endpoint].name);
+                let remedy = if is_foreign {
+                    message +=
+                        &format!(" of tenant \"{}\" in the same network: each may take the other's traffic", of.name);
+                    "give each tenant its own addresses"
+                } else {
+                    message += " in the same network";
+                    "give each endpoint its own address; one that several take over from each other stands behind it in `ip`"
+                };
+                findings.warning(this.place(tenants), message, remedy);
+                findings.first_is(first.place(tenants));
+            }
+        }
+    }
+}
+
+/// The single addresses that an endpoint lists, and those that its device gets; whether each is its
+/// own, as the first of its version that is listed is; and its number among those of the device.
+fn addresses(endpoint: &Endpoint) -> impl Iterator<Item = (IpAddr, bool, Option<usize>)> {
+    let v4 = endpoint.identity.ipv4.iter().map(|&(ip, length)| (IpAddr::V4(ip), length == 32));
+    let v6 = endpoint.identity.ipv6.iter().map(|&(ip, length)| (IpAddr::V6(ip), length == 128));
+    let listed = v4.enumerate().chain(v6.enumerate()).filter(|(_, (_, is_single))| *is_single);
+    let given = endpoint.device.addresses.iter().enumerate();
+    listed.map(|(n, (ip, _))| (ip, n == 0, None)).chain(given.map(|(n, &(ip, _))| (ip, true, Some(n))))
 }

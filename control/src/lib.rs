@@ -46,18 +46,29 @@ pub struct Checked {
     pub plan: Option<plan::Plan>,
     /// Everything that is wrong, in the order of the text.
     pub problems: Vec<problem::Problem>,
+    /// Where in the text things are.
+    locations: place::Locations,
+}
+
+impl Checked {
+    /// Warns of what is at `place`: whoever calls knows more than the text says.
+    pub fn warn(&mut self, place: place::Place, message: impl Into<String>, remedy: impl Into<String>) {
+        let warning = problem::Problem::warning(place, message, remedy);
+        self.problems.extend(warning.located(&self.locations, &BTreeSet::new()));
+        in_order(&mut self.problems);
+    }
 }
 
 /// Reads, checks and compiles a configuration.
 #[must_use]
 pub fn load(text: &str) -> Checked {
-    let reading = read::read(text);
-    if !reading.is_toml {
-        return Checked { config: reading.config, plan: None, problems: reading.problems };
+    let read::Reading { config, problems, locations, is_toml } = read::read(text);
+    if !is_toml {
+        return Checked { config, plan: None, problems, locations };
     }
-    let (config, problems, good) = checked(reading, check::check);
+    let (problems, good) = checked(problems, check::check(&config), &locations);
     let plan = good.then(|| compile::compile(&config, None));
-    Checked { config, plan, problems }
+    Checked { config, plan, problems, locations }
 }
 
 /// The configuration of a controller of OpenFlow switches, which was read and checked.
@@ -78,27 +89,33 @@ pub fn is_openflow(text: &str) -> bool {
 /// Reads and checks the configuration of a controller of OpenFlow switches.
 #[must_use]
 pub fn load_openflow(text: &str) -> CheckedOpenFlow {
-    let reading = read::openflow::read(text);
-    if !reading.is_toml {
-        return CheckedOpenFlow { config: None, problems: reading.problems };
+    let read::Reading { config, problems, locations, is_toml } = read::openflow::read(text);
+    if !is_toml {
+        return CheckedOpenFlow { config: None, problems };
     }
-    let (config, problems, good) = checked(reading, check::openflow::check);
+    let (problems, good) = checked(problems, check::openflow::check(&config), &locations);
     CheckedOpenFlow { config: good.then_some(config), problems }
 }
 
-/// What was read, what is wrong with it in the order of the text, and whether it is good.
-fn checked<C>(
-    reading: read::Reading<C>,
-    check: impl FnOnce(&C) -> Vec<problem::Problem>,
-) -> (C, Vec<problem::Problem>, bool) {
-    let read::Reading { config, mut problems, locations, .. } = reading;
+/// What could not be read and what was `found` besides, in the order of the text; and whether all
+/// is good.
+fn checked(
+    mut problems: Vec<problem::Problem>,
+    found: Vec<problem::Problem>,
+    locations: &place::Locations,
+) -> (Vec<problem::Problem>, bool) {
     // A value that could not be read has been reported; what follows from its default would only
     // confuse.
     let hidden = problems.iter().filter(|p| p.hides).map(|p| p.place.clone()).collect();
-    problems.extend(check(&config).into_iter().filter_map(|p| p.located(&locations, &hidden)));
-    problems.sort_by_key(|p| (p.span.as_ref().map(|s| s.start), p.severity));
+    problems.extend(found.into_iter().filter_map(|p| p.located(locations, &hidden)));
+    in_order(&mut problems);
     let good = problems.iter().all(|p| p.severity == problem::Severity::Warning);
-    (config, problems, good)
+    (problems, good)
+}
+
+/// In the order of the text.
+fn in_order(problems: &mut [problem::Problem]) {
+    problems.sort_by_key(|p| (p.span.as_ref().map(|s| s.start), p.severity));
 }
 
 /// Everything that is wrong with a configuration that was not read from text, each problem with its

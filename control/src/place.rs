@@ -52,6 +52,13 @@ impl Place {
     }
 }
 
+impl Place {
+    /// What contains this, or is this, so many steps from the whole configuration.
+    pub(crate) fn within(&self, steps: usize) -> Place {
+        Place(self.0.iter().take(steps).cloned().collect())
+    }
+}
+
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (i, step) in self.0.iter().enumerate() {
@@ -72,6 +79,22 @@ impl Uplink {
         let list = place.key("bond").key("member");
         bond.members.iter().enumerate().map(|(n, member)| (list.item(n), &member.device)).collect()
     }
+}
+
+/// The network namespaces that a configuration names, each with where.
+#[must_use]
+pub fn namespaces(config: &Config) -> Vec<(Place, &str)> {
+    let mut devices = Vec::new();
+    for (s, switch) in config.switches.iter().enumerate() {
+        let place = Place::root().key("switch").item(s);
+        devices.extend(switch.uplink.iter().flat_map(|uplink| uplink.devices(&place.key("uplink"))));
+        for (t, tenant) in switch.tenants.iter().enumerate() {
+            let list = place.key("tenant").item(t).key("endpoint");
+            devices.extend(tenant.endpoints.iter().enumerate().map(|(e, one)| (list.item(e), &one.device)));
+        }
+    }
+    let named = devices.into_iter().filter_map(|(place, device)| Some((place.key("netns"), device.netns.as_deref()?)));
+    named.collect()
 }
 
 /// Where the places of one configuration are in its text (byte ranges), and the names of its items.

@@ -32,6 +32,11 @@ pub struct Problem {
     pub message: String,
     /// What would be right; may be empty where the message says it.
     pub remedy: String,
+    /// What this clashes with, and where that is in the text.
+    pub first: Option<(Place, Option<Range<usize>>)>,
+    /// What it follows from, besides what is at its place and around that: where a value among
+    /// these could not be read, it is not said.
+    pub(crate) assumed: Vec<Place>,
     /// The value could not be read: what else is said of it, or of what is in it, follows from
     /// that.
     pub(crate) hides: bool,
@@ -47,6 +52,8 @@ impl Problem {
             span: None,
             message: message.into(),
             remedy: remedy.into(),
+            first: None,
+            assumed: Vec::new(),
             hides: false,
         }
     }
@@ -56,14 +63,20 @@ impl Problem {
         Problem { severity: Severity::Warning, ..Problem::error(place, message, remedy) }
     }
 
-    /// The same with where it is in the text; `None` where it, or what is around it, is `hidden`.
+    /// The same with where it is in the text; `None` where it, what is around it, or what it
+    /// follows from is `hidden`.
     pub(crate) fn located(mut self, locations: &Locations, hidden: &BTreeSet<Place>) -> Option<Problem> {
-        let mut around = Some(self.place.clone()).filter(|_| !hidden.is_empty());
-        while let Some(place) = around {
-            if place != Place::root() && hidden.contains(&place) {
-                return None;
+        for place in [&self.place].into_iter().chain(&self.assumed) {
+            let mut around = Some(place.clone()).filter(|_| !hidden.is_empty());
+            while let Some(place) = around {
+                if place != Place::root() && hidden.contains(&place) {
+                    return None;
+                }
+                around = place.parent();
             }
-            around = place.parent();
+        }
+        if let Some((place, span)) = &mut self.first {
+            *span = locations.span(place);
         }
         self.span = locations.span(&self.place);
         self.key = locations.describe(&self.place);
@@ -98,6 +111,11 @@ impl Problem {
         }
         if !self.key.is_empty() {
             let _ = writeln!(out, "{margin}= key: {}", self.key);
+        }
+        if let Some((_, Some(span))) = &self.first {
+            // Not by `lines`, which would begin anew for what is before.
+            let line = text[..floor_boundary(text, span.start)].matches('\n').count() + 1;
+            let _ = writeln!(out, "{margin}= note: the first one is in line {line}");
         }
         if !self.remedy.is_empty() {
             let _ = writeln!(out, "{margin}= help: {}", self.remedy);

@@ -123,12 +123,14 @@ fn check_members(findings: &mut Findings, bond: &Bond, place: &Place) {
     let members = place.key("member");
     let mut names = BTreeMap::new();
     for (n, member) in bond.members.iter().enumerate().filter(|(_, member)| member.device.locator.is_some()) {
-        if let Some(first) = names.insert(member.name(), n) {
+        let &mut first = names.entry(member.name()).or_insert(n);
+        if first != n {
             findings.error(
                 members.item(n).key("port"),
-                format!("member number {} of the bond is called \"{}\" as well", first + 1, member.name()),
+                format!("the bond has another member called \"{}\"", member.name()),
                 "a member is called as its device is: give each its own name",
             );
+            findings.first_is(members.item(first).key("port"));
         }
         if member.priority != 0 && bond.settings.mode != Mode::ActiveBackup {
             has_no_effect(findings, members.item(n).key("prio"), "prio", bond.settings.mode, &[Mode::ActiveBackup]);

@@ -1,7 +1,7 @@
 //! Interfaces that exist: nothing of theirs is configured here, and whoever takes one leaves the
 //! host a way to the network.
 
-use super::Findings;
+use super::{Findings, way};
 use crate::config::{Config, Device, Switch};
 use crate::names::Locator;
 use crate::place::Place;
@@ -89,11 +89,14 @@ fn check_host(
         return;
     }
     match attachment {
-        Attachment::Isolated if is_uplink => findings.error(
-            place.key("port"),
-            "the host would be cut off: its tenant has no way to the uplink",
-            "give the tenant vlan = \"untagged\"",
-        ),
+        Attachment::Isolated if is_uplink => {
+            findings.error(
+                place.key("port"),
+                "the host would be cut off: its tenant has no way to the uplink",
+                "give the tenant vlan = \"untagged\"",
+            );
+            findings.assumes(way(place));
+        }
         Attachment::Vxlan(_) if is_uplink => findings.error(
             place.key("port"),
             "the host would be cut off: tunnels go over the network that the host itself is to be in",

@@ -1,7 +1,7 @@
 //! Services: addresses that are their own, and backends that can be reached at the service's IP
 //! versions.
 
-use super::{Findings, unique};
+use super::{Findings, unique, way};
 use crate::config::{Backend, Config, Service, Switch, Tenant};
 use crate::names::show_mac;
 use crate::place::Place;
@@ -180,7 +180,8 @@ fn check_director(findings: &mut Findings, (switch, tenant): (&Switch, &Tenant),
         }
         Some(_) if switch.uplink.is_none() || tenant.attachment == Attachment::Isolated => {
             let message = "nobody outside can be reached: the tenant has no way to the uplink";
-            findings.error(place, message, "add [switch.uplink] and `vlan`, or remove `director`");
+            findings.error(place.clone(), message, "add [switch.uplink] and `vlan`, or remove `director`");
+            findings.assumes(way(&place));
         }
         Some(_) if !service.backends.is_empty() && all_are_here() => {
             let message = "all backends are endpoints here, so `director` says nothing";
@@ -212,7 +213,8 @@ fn check_backend(
     }
     if own.is_none() && (switch.uplink.is_none() || tenant.attachment == Attachment::Isolated) {
         let message = "a machine outside cannot be reached: the tenant has no way to the uplink";
-        return findings.error(place.clone(), message, "add [switch.uplink] and `vlan`, or name an endpoint");
+        findings.error(place.clone(), message, "add [switch.uplink] and `vlan`, or name an endpoint");
+        return findings.assumes(way(place));
     }
     if backend.mac(own).is_none() {
         let remedy = "add `mac` to the endpoint, or to the backend";

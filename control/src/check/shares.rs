@@ -1,7 +1,7 @@
 //! Guarantees and limits: each fits its own limit, its tenant and the link, and stands where it can
 //! be kept.
 
-use super::Findings;
+use super::{Findings, way};
 use crate::admission::{endpoints_guarantee, promise, tenant_guarantee};
 use crate::config::{Config, Knobs, Switch, Tenant};
 use crate::names::{Locator, direction as word};
@@ -44,6 +44,7 @@ fn reachable(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place: &
     for (knobs, place) in knobs {
         if knobs.guarantee.egress.is_some() || knobs.guarantee.ingress.is_some() {
             findings.error(place.key("guarantee"), format!("nothing can be guaranteed here: {why}"), remedy);
+            findings.assumes(way(&place));
         }
     }
     false
