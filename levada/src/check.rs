@@ -7,12 +7,14 @@ use control::admission::{Promise, promise};
 use control::config::openflow::{MODES, OpenFlow};
 use control::config::{Config, Switch};
 use control::names::name_of;
+use control::place::namespaces;
 use control::plan::{PortKind, Underlay};
 use control::problem::{self, Severity};
 use control::units::{show_count, show_rate};
 use control::{Checked, names};
 use datapath::program::{Attachment, EndpointId, PortId, Share, TenantId};
 use datapath::units::{Direction, Rate};
+use ports::netns::Netns;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,9 +23,15 @@ use std::path::Path;
 /// Reads and checks `file`; warnings and errors are rendered with their lines. Errors are a
 /// failure.
 pub fn load(file: &Path) -> Result<(Checked, String), Failure> {
+    load_and(file, |_| {})
+}
+
+/// The same, of what more is found out of it.
+fn load_and(file: &Path, more: impl FnOnce(&mut Checked)) -> Result<(Checked, String), Failure> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|e| Failure::Failed(format!("cannot read {name}: {e}")))?;
-    let checked = control::load(&text);
+    let mut checked = control::load(&text);
+    more(&mut checked);
     let mut shown = problem::render(&checked.problems, &name, &text);
     let errors = checked.problems.iter().filter(|p| p.severity == Severity::Error).count();
     if errors > 0 {
@@ -101,7 +109,7 @@ pub fn check(file: &Path, json: bool) -> Result<String, Failure> {
     if std::fs::read_to_string(file).is_ok_and(|text| control::is_openflow(&text)) {
         return openflow(file, json);
     }
-    let (checked, warnings) = load(file)?;
+    let (checked, warnings) = load_and(file, look_for_namespaces)?;
     complain(&warnings);
     let lacking = lacking(&checked.config);
     for what in &lacking {
@@ -114,6 +122,31 @@ pub fn check(file: &Path, json: bool) -> Result<String, Failure> {
         return Ok(text + "\n");
     }
     Ok(summary.text(&file.display().to_string()))
+}
+
+/// Warns of network namespaces that are not there: each once. They may come later, or the
+/// configuration may be another machine's.
+fn look_for_namespaces(checked: &mut Checked) {
+    let mut missing = BTreeMap::new();
+    for (place, name) in namespaces(&checked.config) {
+        let path = Netns::new(name).path().to_owned();
+        // What may not be looked at may be there.
+        let is_missing = std::fs::metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        if is_missing {
+            missing.entry(path).or_insert((place, name.to_owned()));
+        }
+    }
+    for (place, name) in missing.into_values() {
+        let netns = Netns::new(&name);
+        let remedy = if netns.is_of_process() {
+            "start the container first, or correct `netns`".to_owned()
+        } else if netns.name().is_some() {
+            format!("make it before the daemon starts (ip netns add {netns}), or correct `netns`")
+        } else {
+            "make it before the daemon starts, or correct `netns`".to_owned()
+        };
+        checked.warn(place, format!("as this machine is now: there is no network namespace {name}"), remedy);
+    }
 }
 
 /// Files that the configuration names, and that are not there or not good on this machine. It may

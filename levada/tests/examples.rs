@@ -5,6 +5,9 @@
 use std::path::Path;
 use std::process::Command;
 
+/// How a warning of a missing namespace begins.
+const NO_NAMESPACE: &str = "warning: as this machine is now: there is no network namespace ";
+
 #[test]
 fn every_example_is_good() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -26,7 +29,10 @@ fn every_example_is_good() {
             let names_files = ["cluster.toml", "etcd.toml", "service.toml", "tunnels.toml", "tunnels-over-a-bond.toml"]
                 .contains(&file.as_str());
             let is_known = |line: &str| names_files && line.starts_with("warning: as this machine is now: ");
-            assert!(output.status.success() && stderr.lines().all(is_known), "{file}: {stderr}");
+            // Nor are the namespaces; what is said of one is a paragraph.
+            let rest: Vec<&str> = stderr.split("\n\n").filter(|part| !part.starts_with(NO_NAMESPACE)).collect();
+            let rest = rest.iter().flat_map(|part| part.lines()).filter(|line| !line.is_empty());
+            assert!(output.status.success() && rest.into_iter().all(is_known), "{file}: {stderr}");
             String::from_utf8(output.stdout).unwrap()
         };
         let text = check(false);
@@ -114,6 +120,44 @@ fn a_wrong_configuration_fails_with_its_line() {
     std::fs::remove_dir_all(&directory).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.contains("wrong.toml:5:1") && stderr.contains("did you mean `order`?"), "{stderr}");
+}
+
+#[test]
+fn a_namespace_that_is_not_there_is_warned_of_once_with_its_line_and_remedy() {
+    let directory = std::env::temp_dir().join(format!("levada-netns-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("netns.toml");
+    let endpoint = |name: &str, netns: &str| {
+        format!("[[switch.tenant.endpoint]]\nname = \"{name}\"\nport = \"tap://{name}\"\nnetns = \"{netns}\"\n")
+    };
+    let head = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"red\"\n";
+    let names =
+        ["levada-never-made", "levada-never-made", "/proc/self/ns/net", "/proc/4194305/ns/net", "/levada/nothing"];
+    let endpoints = names.iter().enumerate().map(|(n, netns)| endpoint(&format!("e{n}"), netns));
+    std::fs::write(&file, head.to_owned() + &endpoints.collect::<String>()).unwrap();
+    let check = |more: Option<&str>| {
+        let output = Command::new(env!("CARGO_BIN_EXE_levada")).arg("check").arg(&file).args(more).output().unwrap();
+        assert!(output.status.success(), "the namespaces may come later");
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (_, stderr) = check(None);
+    let (json, _) = check(Some("--json"));
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(stderr.matches(NO_NAMESPACE).count(), 3, "{stderr}");
+    for part in [
+        "no network namespace levada-never-made\n",
+        "netns.toml:10:9\n",
+        "= key: switch \"s\", tenant \"red\", endpoint \"e0\", netns\n",
+        "= help: make it before the daemon starts (ip netns add levada-never-made), or correct `netns`\n",
+        "no network namespace /proc/4194305/ns/net\n",
+        "= help: start the container first, or correct `netns`\n",
+        "no network namespace /levada/nothing\n",
+        "= help: make it before the daemon starts, or correct `netns`\n",
+    ] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["warnings"].as_array().unwrap().len(), 3, "{json}");
 }
 
 #[test]
