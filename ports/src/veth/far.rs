@@ -18,11 +18,12 @@ use crate::packet::Asker;
 use crate::rtnl::{Link, Netlink, Which};
 use crate::tap::{self, Whereabouts};
 
-/// Namespaces looked for in a second, of all pairs: who has a container may move its end all the
-/// time.
-const SEARCHES: u32 = 8;
+/// Devices sent in a second, for all pairs: who has a container may move its end all the time, and
+/// one takes tens of milliseconds, most of it waiting.
+const SCOUTS: u32 = 4;
+/// How often the names of namespaces are read.
 const SECOND: Duration = Duration::from_secs(1);
-/// For how long a pair's namespace is not looked for again.
+/// For how long none is sent after a pair's end again.
 const PAUSE: Duration = Duration::from_secs(4);
 
 /// The namespace of the switch's ends.
@@ -31,17 +32,23 @@ pub(super) struct Ends {
     pub netns: Netns,
     /// A socket in it.
     pub netlink: Asker,
-    /// What namespaces were found by, where they have a name.
-    names: Arc<Mutex<HashMap<i32, Netns>>>,
-    /// Searches in the second that began then.
-    searches: Arc<Mutex<(Instant, u32)>>,
+    names: Arc<Mutex<Names>>,
+    /// Devices sent in the second that began then.
+    scouts: Arc<Mutex<(Instant, u32)>>,
+}
+
+/// The namespaces that have a name, by their ids.
+#[derive(Default, Debug)]
+struct Names {
+    by_id: HashMap<i32, Netns>,
+    read: Option<Instant>,
 }
 
 impl Ends {
     pub fn new(netns: Netns) -> io::Result<Ends> {
         let netlink = netns.run(Netlink::open)??;
-        let searches = Arc::new(Mutex::new((Instant::now(), 0)));
-        Ok(Ends { netns, netlink: Arc::new(Mutex::new(netlink)), names: Arc::default(), searches })
+        let scouts = Arc::new(Mutex::new((Instant::now(), 0)));
+        Ok(Ends { netns, netlink: Arc::new(Mutex::new(netlink)), names: Arc::default(), scouts })
     }
 
     /// Asks, or changes, what is among the switch's ends.
@@ -49,50 +56,52 @@ impl Ends {
         ask(&mut self.netlink.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether a namespace has this id.
-    fn is(&self, id: i32, netns: &File) -> bool {
-        self.ask(|netlink| netlink.given_id_of(netns.as_fd())).is_ok_and(|given| given == Some(id))
-    }
-
-    /// The same of the one that a name or path stands for, which is then opened.
+    /// The namespace that a name or path stands for, opened, where it has this id.
     fn open_if(&self, id: i32, netns: &Netns) -> Option<File> {
-        netns.open().ok().filter(|file| self.is(id, file))
+        netns.open().ok().filter(|file| self.id_of(file) == Some(id))
     }
 
-    /// The namespace with this id, where it was found by a name that it still has.
-    fn named(&self, id: i32) -> Option<Identity> {
+    fn id_of(&self, netns: &File) -> Option<i32> {
+        self.ask(|netlink| netlink.given_id_of(netns.as_fd())).ok()?
+    }
+
+    /// The namespace with this id, where it is the daemon's or has a name.
+    fn reach(&self, id: i32) -> Option<File> {
+        let own = Netns::own().ok().and_then(|own| self.open_if(id, &own));
+        own.or_else(|| self.named(id))
+    }
+
+    fn named(&self, id: i32) -> Option<File> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let identity = names.get(&id).and_then(|netns| Identity::of(&self.open_if(id, netns)?).ok());
-        if identity.is_none() {
-            names.remove(&id);
+        let open = |names: &Names| self.open_if(id, names.by_id.get(&id)?);
+        // The id of one that has ended is given again.
+        if let Some(file) = open(&names) {
+            return Some(file);
         }
-        identity
+        if names.read.is_some_and(|read| read.elapsed() < SECOND) {
+            return None;
+        }
+        let all = Netns::named().unwrap_or_default().into_iter();
+        names.by_id = all.filter_map(|netns| Some((self.id_of(&netns.open().ok()?)?, netns))).collect();
+        names.read = Some(Instant::now());
+        open(&names)
     }
 
-    /// The namespace with this id. `home` is looked at first.
-    fn search(&self, id: i32, home: Option<&Netns>) -> io::Result<File> {
-        let others = Netns::own().into_iter().chain(Netns::named().unwrap_or_default());
-        for netns in home.cloned().into_iter().chain(others) {
-            if let Some(file) = self.open_if(id, &netns) {
-                if netns.name().is_some() {
-                    self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(id, netns.released());
-                }
-                return Ok(file);
-            }
-        }
+    /// The namespace with this id, which a device is sent to.
+    fn scout(&self, id: i32) -> io::Result<File> {
         self.netns.run(|| tap::namespace_of_id(&mut Netlink::open()?, id))?.map_err(|error| {
             let why = "its namespace has no name, and a TAP device that would tell which it is cannot be made there";
             io::Error::new(error.kind(), format!("{why}: {error}"))
         })
     }
 
-    fn may_search(&self) -> bool {
-        let mut searches = self.searches.lock().unwrap_or_else(PoisonError::into_inner);
-        if searches.0.elapsed() >= SECOND {
-            *searches = (Instant::now(), 0);
+    fn may_scout(&self) -> bool {
+        let mut scouts = self.scouts.lock().unwrap_or_else(PoisonError::into_inner);
+        if scouts.0.elapsed() >= SECOND {
+            *scouts = (Instant::now(), 0);
         }
-        searches.1 += 1;
-        searches.1 <= SEARCHES
+        scouts.1 += 1;
+        scouts.1 <= SCOUTS
     }
 
     /// Runs `work` in the namespace that the other end of the pair with the switch's end `own` is
@@ -109,7 +118,8 @@ impl Ends {
         for _ in 0..tap::LOOKS {
             let link = self.ask(|netlink| netlink.link(Which::Index(own)))?.ok_or(io::ErrorKind::NotFound)?;
             let (index, id) = link.elsewhere.ok_or(io::ErrorKind::NotFound)?;
-            let file = self.search(id, home)?;
+            let known = home.and_then(|home| self.open_if(id, home)).or_else(|| self.reach(id));
+            let file = known.map_or_else(|| self.scout(id), Ok)?;
             let identity = Identity::of(&file)?;
             let look = || -> io::Result<Option<T>> {
                 let mut netlink = Netlink::open()?;
@@ -135,16 +145,16 @@ pub(super) struct Far {
     home: Option<Netns>,
     /// The id of its namespace while it was last there.
     home_id: Option<i32>,
-    /// The namespace that it was found in, and the id of that.
+    /// The namespace without a name that it was found in, and the id of that.
     found: Option<(i32, Identity)>,
-    /// When it was looked for last.
-    searched: Option<Instant>,
+    /// When a device was sent after it last.
+    scouted: Option<Instant>,
     whereabouts: Option<Whereabouts>,
 }
 
 impl Far {
     pub fn new(ends: Ends, name: String, home: Option<Netns>) -> Far {
-        Far { ends, name, home, home_id: None, found: None, searched: None, whereabouts: None }
+        Far { ends, name, home, home_id: None, found: None, scouted: None, whereabouts: None }
     }
 
     /// The same, whose namespace is known by its path, and not kept open.
@@ -176,7 +186,7 @@ impl Far {
     fn at_home(&mut self, id: i32) -> Option<Identity> {
         match self.home.clone().map_or_else(Netns::own, Ok).and_then(|home| home.open()) {
             Ok(home) => {
-                let identity = Identity::of(&home).ok().filter(|_| self.ends.is(id, &home))?;
+                let identity = Identity::of(&home).ok().filter(|_| self.ends.id_of(&home) == Some(id))?;
                 self.home_id = Some(id);
                 Some(identity)
             }
@@ -187,16 +197,18 @@ impl Far {
 
     /// The namespace with this id, which is another.
     fn away(&mut self, id: i32) -> Identity {
-        if let Some(identity) = self.ends.named(id) {
+        // That another has the id of one that has ended is not noticed where both happen between
+        // two looks.
+        self.found = self.found.filter(|&(found, _)| found == id);
+        if let Some((_, identity)) = self.found {
             return identity;
         }
-        // The id of a namespace that has ended is given again. That is not noticed where both
-        // happen between two looks.
-        self.found = self.found.filter(|&(found, _)| found == id);
-        let may_search = || self.searched.is_none_or(|searched| searched.elapsed() >= PAUSE) && self.ends.may_search();
-        if self.found.is_none() && may_search() {
-            self.searched = Some(Instant::now());
-            self.found = self.ends.search(id, None).and_then(|file| Ok((id, Identity::of(&file)?))).ok();
+        if let Some(identity) = self.ends.reach(id).and_then(|file| Identity::of(&file).ok()) {
+            return identity;
+        }
+        if self.scouted.is_none_or(|scouted| scouted.elapsed() >= PAUSE) && self.ends.may_scout() {
+            self.scouted = Some(Instant::now());
+            self.found = self.ends.scout(id).and_then(|file| Ok((id, Identity::of(&file)?))).ok();
         }
         self.found.map_or(Identity::UNKNOWN, |(_, identity)| identity)
     }
