@@ -221,6 +221,8 @@ mod tests {
         report.renamed = Some("eth0".to_owned());
         report.moved = Some(NetnsReport { name: None, number: 7, pid: None });
         assert_eq!(report.text(), "moved to net:[7], renamed to eth0");
+        let unknown = DeviceReport { moved: Some(NetnsReport::default()), renamed: None, ..report.clone() };
+        assert_eq!(unknown.text(), "moved to another namespace");
         let cunning = DeviceReport { renamed: Some("\u{1b}[2Jx".to_owned()), ..report.clone() };
         assert!(cunning.text().ends_with("renamed to \\u{1b}[2Jx"), "{}", cunning.text());
         report.moved = Some(NetnsReport { name: Some("red".to_owned()), number: 7, pid: None });

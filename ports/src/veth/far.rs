@@ -37,7 +37,7 @@ pub(super) struct Ends {
     scouts: Arc<Mutex<(Instant, u32)>>,
 }
 
-/// The namespaces that have a name, by their ids.
+/// The daemon's namespace and those that have a name, by their ids.
 #[derive(Default, Debug)]
 struct Names {
     by_id: HashMap<i32, Netns>,
@@ -67,11 +67,6 @@ impl Ends {
 
     /// The namespace with this id, where it is the daemon's or has a name.
     fn reach(&self, id: i32) -> Option<File> {
-        let own = Netns::own().ok().and_then(|own| self.open_if(id, &own));
-        own.or_else(|| self.named(id))
-    }
-
-    fn named(&self, id: i32) -> Option<File> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let open = |names: &Names| self.open_if(id, names.by_id.get(&id)?);
         // The id of one that has ended is given again.
@@ -81,7 +76,7 @@ impl Ends {
         if names.read.is_some_and(|read| read.elapsed() < SECOND) {
             return None;
         }
-        let all = Netns::named().unwrap_or_default().into_iter();
+        let all = Netns::own().into_iter().chain(Netns::named().unwrap_or_default());
         names.by_id = all.filter_map(|netns| Some((self.id_of(&netns.open().ok()?)?, netns))).collect();
         names.read = Some(Instant::now());
         open(&names)
