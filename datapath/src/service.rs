@@ -58,7 +58,7 @@ use decide::ends;
 pub(crate) use decide::segment;
 pub use decide::{Decision, Known};
 pub(crate) use entry::Key;
-use entry::{Entry, State};
+use entry::{Entry, Kind, State};
 use fragments::{FragmentKey, Fragments};
 use fronts::{Front, Fronts, MOST_TARGETS, Role};
 pub use handover::{BackendName, ConnectionState, ServiceState, TurnState};
@@ -121,6 +121,10 @@ pub struct Services {
 fn asker(front: &Front, key: &Key, from: Option<EndpointId>) -> Asker {
     Asker { like: front.address.ip, client: key.client, is_outside: from.is_none() }
 }
+
+/// Where all backends are full, what is over is looked for in so many buckets at once of a tenant's
+/// connections, and in that of who asks.
+const FORGET_AT_ONCE: u32 = 8;
 
 impl Services {
     /// None.
@@ -259,7 +263,7 @@ impl Services {
         for (tenant, _) in was.into_iter().chain(is) {
             let has = self.tenants.contains_key(&tenant);
             self.connections.set_owner(tenant, has);
-            self.fragments.set_owner(tenant);
+            self.fragments.set_owner(tenant, self.tenants.len() as u32);
             self.syns.set_owner(tenant, has);
         }
         self.plan_affinity();
@@ -337,7 +341,8 @@ impl Services {
         let mut loads = vec![Load::default(); running.servers.len()];
         running.fill(&mut loads, now, asker(&front, key, from), again.map(|again| again.avoid));
         let stays = self.stays_at(now, front.service, key.client);
-        if stays.is_some_and(|at| loads[usize::from(at)].is_eligible()) {
+        let is_well = |at: usize| loads[at].is_eligible() && running.servers[at].is_well(now);
+        if stays.is_some_and(|at| is_well(usize::from(at))) {
             return stays;
         }
         let candidates = running.candidates(self.candidate_hash(&front, key));
@@ -383,14 +388,19 @@ impl Services {
         let chosen = at_once.or_else(|| {
             let mut loads = std::mem::take(&mut running.loads);
             running.fill(&mut loads, now, asker, again.map(|again| again.avoid));
-            let stays = stays.filter(|&at| loads[at].is_eligible());
+            let stays = stays.filter(|&at| loads[at].is_eligible() && running.servers[at].is_well(now));
             let chosen = stays.or_else(|| running.chooser.choose(running.service.policy, &loads, candidates));
             running.loads = loads;
             chosen
         });
+        let stays = stays.filter(|&at| running.servers[at].is_well(now));
         running.stats.stayed += u64::from(stays.is_some() && chosen == stays);
         let Some(at) = chosen else {
             running.stats.refused += 1;
+            if running.is_limited {
+                // Nobody else comes in, with whom what is over would go.
+                (0..FORGET_AT_ONCE).for_each(|_| self.forget(now, opener));
+            }
             return Err(Reason::ServiceDown);
         };
         let is_off = !candidates.contains(&at) && !running.order(hash).contains(at as u8);
@@ -467,9 +477,11 @@ impl Services {
             }
         }
         if change.is_some_and(|(before, after)| before.state == State::Asked && after.state == State::Answered)
-            && let Some(server) = self.server_mut(&known.key, known.backend)
+            && let Some(running) = self.running_mut(&known.key)
+            && let Some(server) = running.servers.get_mut(usize::from(known.backend))
         {
-            server.health.answered();
+            running.has_freed |= server.health.is_doubtful();
+            server.answered(now);
         }
         self.recount(&known.key, change);
         entry.is_hairpin()
@@ -643,7 +655,7 @@ impl Services {
         if before.kind() == after.kind() {
             return;
         }
-        if after.kind().is_none()
+        if matches!(after.kind(), None | Some(Kind::Unheard))
             && let Some(running) = self.running_mut(key)
         {
             running.has_freed = true;

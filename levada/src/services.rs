@@ -168,6 +168,9 @@ pub struct BackendReport {
     pub busy: u32,
     /// Other open ones.
     pub idle: u32,
+    /// Those of which it has said nothing since it was found down; they are not in flight.
+    #[serde(default)]
+    pub unheard: u32,
     /// The load average that it reported last, in thousandths; `null` before the first.
     pub load_milli: Option<u64>,
 }
@@ -256,6 +259,7 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
             max_connections: backend.max_connections,
             busy: stats.busy,
             idle: stats.idle,
+            unheard: stats.unheard,
             load_milli: stats.load,
         })
     });
@@ -284,7 +288,7 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
 
 fn state(now: Instant, backend: &Backend, stats: &BackendStats) -> &'static str {
     match backend.weight {
-        0 if stats.busy + stats.idle == 0 || stats.drained_at.is_some_and(|at| at <= now) => "drained",
+        0 if !stats.has_connections() || stats.drained_at.is_some_and(|at| at <= now) => "drained",
         0 => "drain",
         _ if stats.is_down => "down",
         _ if stats.ejected_until.is_some_and(|until| now < until) => "ejected",

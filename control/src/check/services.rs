@@ -146,7 +146,11 @@ fn check_service(findings: &mut Findings, switch: &Switch, tenant: &Tenant, serv
     check_set(findings, service, place, "[[switch.tenant.service.backend]]");
     if service.check.is_some() && service.addresses.iter().all(|address| address.0.protocol != protocol::TCP) {
         let message = "none of the service's addresses is of TCP: its backends cannot be checked";
-        findings.error(place.key("check"), message, "leave `check` out: health is judged by what they answer");
+        findings.error(
+            place.key("check"),
+            message,
+            "give it a TCP address too, at which they are asked, or leave `check` out: then health is not known",
+        );
     }
     if service.on_failure == OnFailure::Reset && service.check.is_none() {
         let message = "without `check` no backend is found down, so `on_failure` says nothing";

@@ -138,7 +138,7 @@ impl Prober {
             address: Some(address),
             port,
             began: now,
-            next: now.plus_ns(check.interval_ns - spread + (chance >> 32) * 2 * spread / (1 << 32)),
+            next: now.plus_ns(check.interval_ns - spread + part(2 * spread, chance >> 32)),
             sequence: (chance as u32).wrapping_add(1),
             expected: 0,
             got: 0,
@@ -276,8 +276,10 @@ impl Services {
             };
             let prober = server.prober.get_or_insert_with(|| {
                 let chance = self.keyed.hash_one((id, number, now)) >> 32;
-                Prober::new(now.plus_ns(check.interval_ns / JITTER * chance / (1 << 32)))
+                Prober::new(now.plus_ns(part(check.interval_ns / JITTER, chance)))
             });
+            // The interval may be shorter now.
+            prober.next = prober.next.min(now.plus_ns(check.interval_ns));
             let due = prober.due(check);
             server.planned = Some(due);
             self.checks.insert((due, id, number));
@@ -398,6 +400,11 @@ impl Services {
     }
 }
 
+/// A part of a time, in 1/2^32. An hour times that has more than 64 bits.
+fn part(of_ns: u64, part: u64) -> u64 {
+    ((u128::from(of_ns) * u128::from(part)) >> 32) as u64
+}
+
 impl super::Server {
     /// A probe of it has ended. Whether it is down now and was not, or the other way round.
     fn ended(
@@ -411,8 +418,9 @@ impl super::Server {
         prober.end(check, is_well);
         self.stats.checks += 1;
         self.stats.failed_checks += u64::from(!is_well);
-        if prober.is_down && !was_down {
-            self.stats.falls += 1;
+        self.stats.falls += u64::from(prober.is_down && !was_down);
+        if prober.is_down && !is_well {
+            // Again and again: what came while health was ignored, or has fallen silent since.
             self.fall_silent(now, sweep);
         }
         sweep.begin_if_called(now);
@@ -424,7 +432,7 @@ impl super::Server {
             self.health.lift(now);
         }
         if is_well {
-            self.health.answered();
+            self.answered(now);
         }
         prober.is_down != was_down
     }

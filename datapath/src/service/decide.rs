@@ -200,7 +200,7 @@ impl Services {
                 let key = Key { client: octets(source), port: from_port, front };
                 self.decide_front((now, from), (key, by.is_none()), bytes, layout)
             }
-            L4::Icmp | L4::Icmpv6 => self.decide_icmp(network, to, bytes, layout, spoofed),
+            L4::Icmp | L4::Icmpv6 => self.decide_icmp((now, network), to, bytes, layout, spoofed),
             L4::Other if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::Unreachable),
             L4::Other => Decision::Pass,
         }
@@ -302,7 +302,7 @@ impl Services {
 
     fn decide_icmp(
         &self,
-        network: Network,
+        (now, network): (Instant, Network),
         to: Option<&Role>,
         bytes: &[u8],
         layout: &Layout,
@@ -326,7 +326,7 @@ impl Services {
         }
         let Some((_, service)) = to.and_then(|role| role.mac) else { return Decision::Pass };
         let echo = if layout.l4 == L4::Icmp { 8 } else { 128 };
-        let pings = self.all.get(service.0).is_some_and(|running| running.service.ping && running.is_up());
+        let pings = self.all.get(service.0).is_some_and(|running| running.service.ping && running.takes_any(now));
         match icmp.kind() == echo && pings && !layout.fragment {
             true => Decision::Answer(Answer::Echo(service)),
             false => Decision::Drop(Reason::Unreachable),

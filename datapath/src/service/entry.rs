@@ -150,6 +150,17 @@ pub struct Entry {
     pub(super) server_ack: u32,
 }
 
+/// What a connection counts as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// The client waits, or the server is sending.
+    Busy,
+    /// It is open.
+    Idle,
+    /// Its backend was found down, and has said nothing of it since: it is not in flight.
+    Unheard,
+}
+
 /// The client waits, or the server is sending.
 const BUSY: u8 = 1;
 /// The client has sent a FIN.
@@ -231,10 +242,17 @@ impl Entry {
         self.bits & HAIRPIN != 0
     }
 
-    /// Whether it counts as busy or as idle; `None` where it is not counted.
+    /// What it counts as; `None` where it is not counted.
     #[inline]
-    pub(super) const fn kind(&self) -> Option<bool> {
-        if self.state.is_counted() && self.bits & SILENT == 0 { Some(self.is_busy()) } else { None }
+    pub(super) const fn kind(&self) -> Option<Kind> {
+        if !self.state.is_counted() {
+            return None;
+        }
+        match self.bits & (SILENT | BUSY) {
+            0 => Some(Kind::Idle),
+            BUSY => Some(Kind::Busy),
+            _ => Some(Kind::Unheard),
+        }
     }
 
     /// See [`Entry::fall_silent`].

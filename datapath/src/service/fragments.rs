@@ -75,18 +75,21 @@ impl Change {
 #[derive(Debug)]
 pub(super) struct Fragments {
     table: Table<FragmentKey, Change>,
+    /// How many have services.
     owners: u32,
+    lists: u32,
 }
 
 impl Fragments {
     pub(super) fn new(keyed: Keyed) -> Fragments {
-        Fragments { table: Table::new(keyed, MOST), owners: 0 }
+        Fragments { table: Table::new(keyed, MOST), owners: 0, lists: 0 }
     }
 
-    /// Makes room for an owner.
-    pub(super) fn set_owner(&mut self, owner: u32) {
-        self.owners = self.owners.max(owner + 1);
-        self.table.reserve(self.owners as usize);
+    /// Makes room for an owner, of so many that have services.
+    pub(super) fn set_owner(&mut self, owner: u32, owners: u32) {
+        self.owners = owners;
+        self.lists = self.lists.max(owner + 1);
+        self.table.reserve(self.lists as usize);
     }
 
     pub(super) fn find(&self, key: &FragmentKey) -> Option<Id> {
@@ -111,7 +114,39 @@ impl Fragments {
         {
             self.table.remove(id);
         }
-        // Full it cannot be, as nobody has more than its part.
+        // Where others came to have services, who was there before may have more than its part.
+        if self.table.len() >= MOST {
+            let counts = self.table.counts(0..self.lists);
+            let fullest = (0..self.lists).max_by_key(|&list| counts[list as usize]);
+            if let Some(id) = fullest.and_then(|list| self.table.oldest(list)) {
+                self.table.remove(id);
+            }
+        }
         let _ = self.table.insert(now, owner, key, change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_that_of_tenants_with_services_whatever_their_numbers() {
+        let mut fragments = Fragments::new(Keyed::new(1));
+        fragments.set_owner(999, 1);
+        let end = (IpAddr::from([10, 0, 0, 1]), [0; 6]);
+        let change =
+            Change { source: (Mac([0; 6]), end.0), destination: (Mac([0; 6]), end.0), packet: 0, director: None };
+        let key = |n| FragmentKey { network: 0, source: [0; 16], destination: [0; 16], identification: n };
+        for n in 0..MOST {
+            fragments.insert(Instant(1), 999, key(n), change);
+        }
+        assert!((0..MOST).all(|n| fragments.find(&key(n)).is_some()), "it has them all");
+        fragments.set_owner(3, 2);
+        for n in MOST..2 * MOST {
+            fragments.insert(Instant(1), 3, key(n), change);
+        }
+        let mine = (MOST..2 * MOST).filter(|&n| fragments.find(&key(n)).is_some()).count() as u32;
+        assert_eq!(mine, MOST / 2, "another one has its part at once");
     }
 }

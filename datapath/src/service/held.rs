@@ -7,8 +7,10 @@
 
 use super::connections::{BUCKETS, Opener};
 use super::entry::Key;
+use super::fronts::Fronts;
 use super::retry::Syn;
 use super::running::{Running, Server};
+use super::spec::Backend;
 use super::{Decision, ServiceId, Services, octets};
 use crate::ids::EndpointId;
 use crate::network::Network;
@@ -22,6 +24,8 @@ use std::net::IpAddr;
 pub const MOST_HELD: u16 = 1024;
 /// Those of one bucket.
 const MOST_OF_BUCKET: u16 = MOST_HELD / 4;
+/// Likes of those who wait that are told apart at once: of the others each is looked at by itself.
+const MOST_LIKES: usize = 8;
 
 /// What a tenant has waiting.
 #[derive(Clone, Debug)]
@@ -47,7 +51,18 @@ pub(super) struct Held {
     from: Option<EndpointId>,
     since: Instant,
     opener: Opener,
+    /// Whether its client is a backend of the service.
+    is_own: bool,
     syn: Syn,
+}
+
+/// What of those who wait says whether there is a place for them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Like {
+    is_v4: bool,
+    is_outside: bool,
+    /// The client, where it is a backend itself.
+    own: Option<[u8; 16]>,
 }
 
 /// One that waits no longer.
@@ -117,7 +132,46 @@ impl Running {
             full |= server.is_full();
             free |= !server.is_full();
         }
-        (full, free)
+        (full, free || self.may_have_itself(now, like, (client, outside)))
+    }
+
+    /// Whether a client is a backend that may have its own connection, where no other one can have
+    /// it.
+    fn may_have_itself(&self, now: Instant, like: IpAddr, (client, outside): ([u8; 16], bool)) -> bool {
+        let ignores_health = self.is_in_panic(now);
+        self.servers.iter().any(|server| {
+            let is_own = |backend: &Backend| {
+                backend.weight > 0 && backend.ip(like).map(octets) == Some(client) && self.fits(backend, like, outside)
+            };
+            server.backend.as_ref().is_some_and(is_own)
+                && !server.is_full()
+                && self.may_have_more(server, now, ignores_health)
+        })
+    }
+
+    fn is_backend(&self, like: IpAddr, client: [u8; 16]) -> bool {
+        self.servers.iter().filter_map(|server| server.backend.as_ref()?.ip(like)).any(|ip| octets(ip) == client)
+    }
+
+    /// The first of those who wait for whom there is a place.
+    fn first_with_place(&self, now: Instant, fronts: &Fronts) -> Option<usize> {
+        let mut found: [Option<(Like, bool)>; MOST_LIKES] = [None; MOST_LIKES];
+        self.queue.iter().position(|held| {
+            let Some(front) = fronts.get(held.key.front) else { return false };
+            let (like, client) = (front.address.ip, held.key.client);
+            let is_outside = held.from.is_none();
+            let own = held.is_own.then_some(client);
+            let kind = Like { is_v4: like.is_ipv4(), is_outside, own };
+            let known = found.iter().flatten().find(|(other, _)| *other == kind);
+            if let Some(&(_, has_place)) = known {
+                return has_place;
+            }
+            let has_place = self.places(now, like, client, is_outside).1;
+            if let Some(place) = found.iter_mut().find(|place| place.is_none()) {
+                *place = Some((kind, has_place));
+            }
+            has_place
+        })
     }
 }
 
@@ -145,14 +199,17 @@ impl Services {
         if running.queue.is_empty() {
             self.holdings.services.push(front.service.0);
         }
-        running.queue.push_back(Held { key, from, since: now, opener, syn });
+        let is_own = running.is_backend(front.address.ip, key.client);
+        // Others may wait for backends that this one need not have.
+        running.has_freed |= running.places(now, front.address.ip, key.client, from.is_none()).1;
+        running.queue.push_back(Held { key, from, since: now, opener, is_own, syn });
         running.stats.held += 1;
         self.holdings.enter(key, opener);
         // What was never answered has a place for as long as it is in the table.
         self.forget(now, opener);
     }
 
-    fn forget(&mut self, now: Instant, opener: Opener) {
+    pub(super) fn forget(&mut self, now: Instant, opener: Opener) {
         let (all, turns, fronts) = (&mut self.all, &mut self.turns, &self.fronts);
         self.connections.forget(now, opener, &mut |gone| super::leave((all, turns), fronts, &gone, false));
     }
@@ -181,14 +238,12 @@ impl Services {
     pub(crate) fn next_held(&mut self, now: Instant) -> Option<Released> {
         for at in 0..self.holdings.services.len() {
             let id = self.holdings.services[at];
-            let Some(held) = self.all.get(id).and_then(|running| running.queue.front()) else { continue };
-            let (key, from, opener) = (held.key, held.from, held.opener);
-            let since = held.since;
-            let Some((running, front)) = self.running(key.front) else { continue };
-            let network = running.network;
-            let is_over = now.since(since) >= running.service.hold_ns;
+            let Some(running) = self.all.get(id) else { continue };
+            let Some(first) = running.queue.front() else { continue };
+            let is_over = now.since(first.since) >= running.service.hold_ns;
             let may_have = running.has_freed || running.back_at.is_some_and(|at| at <= now);
-            let has_place = may_have && running.places(now, front.address.ip, key.client, from.is_none()).1;
+            let place = may_have.then(|| running.first_with_place(now, &self.fronts)).flatten();
+            let has_place = place.is_some();
             let Some(running) = self.all.get_mut(id) else { continue };
             if may_have && !has_place {
                 running.has_freed = false;
@@ -198,7 +253,9 @@ impl Services {
             if !is_over && !has_place {
                 continue;
             }
-            let Some(held) = running.queue.pop_front() else { continue };
+            let network = running.network;
+            let Some(held) = running.queue.remove(place.unwrap_or_default()) else { continue };
+            let (key, from, opener) = (held.key, held.from, held.opener);
             running.stats.refused += u64::from(!has_place);
             if running.queue.is_empty() {
                 self.holdings.services.swap_remove(at);

@@ -243,12 +243,16 @@ impl Services {
 
     /// What a backend's failure to take a connection says of it.
     pub(super) fn count_failure(&mut self, now: Instant, key: &Key, again: &Again) {
+        let asked = self.connections.find(key).and_then(|id| self.connections.seen(id));
         let Some(running) = self.running_mut(key) else { return };
         running.stats.redirected += 1;
         let Some(server) = running.servers.get_mut(usize::from(again.avoid)) else { return };
         let count = if again.is_refused { &mut server.stats.refused } else { &mut server.stats.silent };
         *count += 1;
-        if server.failed(now) {
+        // Who answers others meanwhile may have been sent what nobody would answer: a wrong
+        // checksum, say.
+        let answers_others = !again.is_refused && server.answered > asked;
+        if !answers_others && server.failed(now) {
             self.fall_silent(now, key, again.avoid);
         }
     }

@@ -4,6 +4,7 @@
 use super::answer::Budget;
 use super::check::Prober;
 use super::choose::{self, Chooser, Load, MOST_BACKENDS, Policy, Report};
+use super::entry::Kind;
 use super::health::Health;
 use super::held::Held;
 use super::maglev::{Lookup, Seat};
@@ -82,8 +83,18 @@ pub struct BackendStats {
     pub busy: u32,
     /// Other open ones.
     pub idle: u32,
+    /// Those of which it has said nothing since it was found down; they are not in flight.
+    pub unheard: u32,
     /// The load it reported last, times [`choose::LOAD_ONE`].
     pub load: Option<u64>,
+}
+
+impl BackendStats {
+    /// Whether it may have connections that live.
+    #[must_use]
+    pub fn has_connections(&self) -> bool {
+        self.busy.max(self.idle).max(self.unheard) > 0
+    }
 }
 
 /// A backend while it runs.
@@ -106,6 +117,8 @@ pub(super) struct Server {
     pub(super) well_in_row: u8,
     /// When it came, or came back from a drain, while others were there.
     pub(super) came: Option<Instant>,
+    /// When it answered last: a client of a connection, or a check.
+    pub(super) answered: Option<Instant>,
     /// Since when it is drained.
     pub(super) drained: Option<Instant>,
     pub(super) report: Option<(Instant, u64)>,
@@ -167,6 +180,7 @@ impl Server {
             planned: None,
             well_in_row: 0,
             came: None,
+            answered: None,
             drained: None,
             report: None,
             sent_since_report: 0,
@@ -212,6 +226,12 @@ impl Server {
         let is_ejected = self.health.failed(now);
         self.stats.ejections += u64::from(is_ejected);
         is_ejected
+    }
+
+    /// It answered.
+    pub(super) fn answered(&mut self, now: Instant) {
+        self.health.answered();
+        self.answered = Some(now);
     }
 
     /// Its connections may be gone: they count when it speaks of them again.
@@ -263,6 +283,7 @@ impl Running {
                 server.clean_after = sweeps.wanted;
                 (server.stats, server.health) = (BackendStats::default(), Health::default());
                 (server.report, server.sent_since_report, server.prober) = (None, 0, None);
+                server.answered = None;
             }
             let weight = |backend: &Option<Backend>| backend.as_ref().map(|backend| backend.weight);
             if weight(&server.backend) == Some(0) && weight(&after).is_some_and(|weight| weight > 0) {
@@ -325,6 +346,13 @@ impl Running {
 
     pub(super) fn is_up(&self) -> bool {
         self.servers.iter().any(|server| server.backend.as_ref().is_some_and(|backend| backend.weight > 0))
+    }
+
+    /// Whether health and weights let anybody have a connection.
+    pub(super) fn takes_any(&self, now: Instant) -> bool {
+        let ignores_health = self.is_in_panic(now);
+        let has_weight = |server: &Server| server.backend.as_ref().is_some_and(|backend| backend.weight > 0);
+        self.servers.iter().any(|server| has_weight(server) && self.may_have_more(server, now, ignores_health))
     }
 
     pub(super) fn candidates(&self, hash: u64) -> [usize; 2] {
@@ -443,11 +471,12 @@ impl Running {
     }
 }
 
-/// Counts a connection that is busy or idle, or is counted no more.
-pub(super) fn count(stats: &mut BackendStats, kind: Option<bool>, more: bool) {
+/// Counts a connection, or counts it no more.
+pub(super) fn count(stats: &mut BackendStats, kind: Option<Kind>, more: bool) {
     let of = match kind {
-        Some(true) => &mut stats.busy,
-        Some(false) => &mut stats.idle,
+        Some(Kind::Busy) => &mut stats.busy,
+        Some(Kind::Idle) => &mut stats.idle,
+        Some(Kind::Unheard) => &mut stats.unheard,
         None => return,
     };
     *of = if more { of.saturating_add(1) } else { of.saturating_sub(1) };

@@ -10,7 +10,7 @@
 //! backend's is another's only where no other is free, and under a generation that no entry has.
 
 use super::Services;
-use super::entry::{Entry, Key};
+use super::entry::{Entry, Key, Kind};
 use crate::table::Id;
 use crate::units::Instant;
 
@@ -114,7 +114,7 @@ impl Services {
     fn silence(&mut self, id: Id, key: &Key, before: Entry) {
         let done = self.sweep.done;
         let is_due = self.server_mut(key, before.backend).is_some_and(|server| server.silent_until > done);
-        if !is_due || before.kind().is_none() {
+        if !is_due || matches!(before.kind(), None | Some(Kind::Unheard)) {
             return;
         }
         let Some((_, entry, _)) = self.connections.get_mut(id) else { return };

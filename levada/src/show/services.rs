@@ -48,6 +48,10 @@ pub fn text(reply: &ServicesReply) -> String {
                 }
                 _ => backend.state.clone(),
             };
+            let state = match backend.unheard {
+                0 => state,
+                unheard => format!("{state}, {unheard} unheard"),
+            };
             [backend.name.clone(), state, weight, busy, idle, new, refused, silent, checks, load]
         });
         if service.holding > 0 {

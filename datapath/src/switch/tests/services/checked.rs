@@ -471,6 +471,8 @@ fn what_clients_have_left_at_a_silent_backend_does_not_count_when_it_is_back() {
     at_once(&mut rig, 2, &reset);
     assert_eq!(busy(&rig), [10, 10]);
     assert_eq!(rig.switch.connections().0, 30, "the others stay as long as any");
+    let unheard: Vec<u32> = rig.switch.service_backends(FIRST).map(|(_, _, stats)| stats.unheard).collect();
+    assert_eq!(unheard, [9, 0], "they may live");
 }
 
 #[test]
@@ -521,4 +523,79 @@ fn who_waits_gets_a_backend_as_soon_as_it_is_up() {
         open(bytes, "").filter(|_| tcp.source() != 500)
     });
     assert_eq!(given.first(), Some(&2), "{given:?}");
+}
+
+fn three() -> Rig {
+    let mut rig = checked(Ask::Port);
+    let check = Check { ask: Ask::Port, ..Check::default() };
+    let three = vec![backend(2, Some(1)), backend(3, Some(2)), backend(4, Some(3))];
+    rig.change_service(Service { check: Some(check), ..service(Policy::RoundRobin, three) });
+    let until = after(&rig, 6);
+    run(&mut rig, until, |to, bytes| if to == 4 { open(bytes, "") } else { None });
+    assert_eq!(down(&rig), [true, true, false], "health is ignored");
+    rig
+}
+
+fn query(port: u16) -> build::Build<'static> {
+    eth(mac(1), MAC).ipv4(ip(1), ip(100)).udp(port, 53).payload(vec![1; 9])
+}
+
+#[test]
+fn datagrams_leave_a_backend_that_they_got_while_health_was_ignored() {
+    let mut rig = three();
+    let port = (5000..5020).find(|&port| at_once(&mut rig, 1, &query(port)) == 2).unwrap();
+    let until = after(&rig, 20);
+    run(&mut rig, until, |to, bytes| if to == 2 { None } else { open(bytes, "") });
+    assert_eq!(down(&rig), [true, false, false]);
+    assert_ne!(at_once(&mut rig, 1, &query(port)), 2);
+}
+
+#[test]
+fn datagrams_leave_a_backend_that_dies_after_it_was_found_down() {
+    let mut rig = both_busy(None);
+    let reply = |port| eth(mac(2), mac(1)).ipv4(ip(2), ip(1)).udp(8080, port).payload(vec![2; 99]);
+    let port = (5000..5020).find(|&port| at_once(&mut rig, 1, &query(port)) == 2).unwrap();
+    for _ in 0..2 {
+        let until = after(&rig, 6);
+        run(&mut rig, until, |to, bytes| if to == 2 { None } else { open(bytes, "") });
+        assert_eq!(down(&rig), [true, false]);
+        assert_eq!(at_once(&mut rig, 2, &reply(port)), 1);
+        assert_eq!(at_once(&mut rig, 1, &query(port)), 2, "its datagrams are answered");
+    }
+    let until = after(&rig, 6);
+    run(&mut rig, until, |to, bytes| if to == 2 { None } else { open(bytes, "") });
+    assert_eq!(at_once(&mut rig, 1, &query(port)), 3);
+}
+
+#[test]
+fn a_shorter_interval_begins_at_once() {
+    let mut rig = checked(Ask::Port);
+    let with = |interval_ns| {
+        let check = Check { ask: Ask::Port, interval_ns, ..Check::default() };
+        let two = vec![backend(2, Some(1)), backend(3, Some(2))];
+        Service { check: Some(check), ..service(Policy::RoundRobin, two) }
+    };
+    rig.change_service(with(3600 * SECOND));
+    let until = after(&rig, 400);
+    run(&mut rig, until, |_, bytes| open(bytes, ""));
+    rig.change_service(with(SECOND));
+    let until = after(&rig, 5);
+    let asked = run(&mut rig, until, |_, bytes| open(bytes, ""));
+    assert!(asked.len() >= 6, "{asked:?}");
+}
+
+#[test]
+fn pings_are_not_answered_for_a_service_that_refuses_all() {
+    let mut rig = checked(Ask::Port);
+    let check = Check { ask: Ask::Port, ..Check::default() };
+    let two = vec![backend(2, Some(1)), backend(3, Some(2))];
+    let two = Service { check: Some(check), panic_ppm: 0, ..service(Policy::RoundRobin, two) };
+    rig.change_service(two);
+    let ping = || eth(mac(1), MAC).ipv4(ip(1), ip(100)).icmp(8, 0, 7);
+    assert_eq!(at_once(&mut rig, 1, &ping()), 1);
+    let until = after(&rig, 6);
+    run(&mut rig, until, |_, _| None);
+    assert_eq!(down(&rig), [true; 2]);
+    let frame = ping().frame(&mut rig.pool).expect("a buffer");
+    assert_eq!(rig.switch.rx(&mut rig.pool, rig.now, PortId(1), frame), dropped(Reason::Unreachable));
 }

@@ -152,3 +152,24 @@ fn where_most_are_ejected_health_says_nothing() {
     assert!([0, 1].iter().all(|&n| of_backend(&rig, n).ejected_until.is_some()));
     assert!([2, 3].contains(&rig.open(99)), "who comes up again is found");
 }
+
+#[test]
+fn syns_that_nobody_could_answer_eject_nobody_who_answers_others() {
+    let mut rig = rig(Policy::RoundRobin);
+    // As with a wrong checksum.
+    for port in 1..=20 {
+        rig.one(1, &ask(port, SYN, (99, 0)));
+    }
+    rig.now = rig.now.plus_ns(500_000_000);
+    for port in 101..=104 {
+        let to = rig.one(1, &ask(port, SYN, (1, 0))).0;
+        rig.one(to, &answer(to as u8, port, SYN_ACK, (9, 2)));
+    }
+    rig.now = rig.now.plus_ns(500_000_000);
+    for port in 1..=20 {
+        rig.send(1, &ask(port, SYN, (99, 0)));
+    }
+    let backends = || rig.switch.service_backends(FIRST).map(|(_, _, stats)| stats);
+    assert!(backends().all(|stats| stats.ejected_until.is_none()), "both answer");
+    assert!(backends().map(|stats| stats.silent).sum::<u64>() >= 10, "all the same they are counted");
+}

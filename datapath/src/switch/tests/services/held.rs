@@ -198,3 +198,48 @@ fn who_waits_gets_a_backend_whose_ejection_ends() {
     rig.now = until;
     assert_eq!(out(&mut rig), [(2, tcp((1, 500), (2, 8080), SYN, (99, 0)).bytes())]);
 }
+
+#[test]
+fn flows_that_are_over_make_room_where_all_is_full() {
+    let mut rig = held(1);
+    let query = |port| eth(mac(1), MAC).ipv4(ip(1), ip(100)).udp(port, 53).payload(vec![1; 9]);
+    assert_eq!([5000, 5001].map(|port| rig.one(1, &query(port)).0), [2, 3]);
+    assert_eq!(now_only(&mut rig, 1, &query(5002))[0].0, 1, "it is refused");
+    rig.now = rig.now.plus_ns(121 * SECOND);
+    now_only(&mut rig, 1, &query(5003));
+    assert!([2, 3].contains(&rig.one(1, &query(5004)).0), "30 s one-way, 120 s both ways");
+    // So do connections that nobody answers, where nobody waits.
+    let mut rig = rig_without_hold();
+    for port in 1..=2 {
+        now_only(&mut rig, 1, &client(port));
+    }
+    assert_eq!(now_only(&mut rig, 1, &client(3))[0].0, 1, "it is refused");
+    rig.now = rig.now.plus_ns(11 * SECOND);
+    now_only(&mut rig, 1, &client(4));
+    assert!([2, 3].contains(&now_only(&mut rig, 1, &client(5))[0].0));
+}
+
+fn rig_without_hold() -> Rig {
+    let mut rig = rig(Policy::RoundRobin);
+    rig.change_service(limited(1, 0));
+    rig
+}
+
+#[test]
+fn a_backend_that_calls_itself_keeps_nobody_waiting() {
+    let mut rig = held(1);
+    assert_eq!([rig.open(1), rig.open(2)], [2, 3]);
+    end(&mut rig, 1);
+    // The first one has a place, the other is full, and the first one asks.
+    let out = now_only(&mut rig, 2, &tcp((2, 7), (100, 80), SYN, (1, 0)));
+    assert_eq!(out[0].0, 2, "there is no other: {out:?}");
+    assert_eq!(now_only(&mut rig, 1, &client(3)), [], "now both are full");
+    // Of those who wait, the first for whom there is a place gets it.
+    let mut rig = held(1);
+    assert_eq!([rig.open(1), rig.open(2)], [2, 3]);
+    let outside = tcp((77, 5), (100, 80), SYN, (1, 0)).vlan(10);
+    assert_eq!(now_only(&mut rig, 0, &outside), []);
+    assert_eq!(now_only(&mut rig, 1, &client(3)), []);
+    let freed = end(&mut rig, 1);
+    assert!(freed[1..].iter().any(|(to, _)| *to == 2), "{freed:?}");
+}
