@@ -448,11 +448,16 @@ impl Services {
             set_packet(bytes, layout, self.turns.next_packet());
         }
         self.remember(now, (owner, known), first, bytes, layout);
+        let is_used = self.affinity.is_used()
+            && self.connections.seen(known.id).is_some_and(|seen| now.since(seen) >= connections::SEEN_NS);
         let change = self.connections.update(now, known.id, |entry| match layout.l4 {
             L4::Tcp => entry.client_sends(&segment(bytes, layout)),
             _ => entry.datagram(false),
         });
         self.recount(&known.key, change);
+        if is_used {
+            self.stay(now, known);
+        }
         entry.is_hairpin()
     }
 

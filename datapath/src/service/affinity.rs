@@ -3,7 +3,7 @@
 //! What is remembered is shared out evenly among the tenants that have such services, and what has
 //! to go is the tenant's own: who was longest away. So no tenant makes another's clients move.
 
-use super::{ServiceId, Services};
+use super::{Known, ServiceId, Services};
 use crate::random::Keyed;
 use crate::table::Table;
 use crate::units::Instant;
@@ -103,7 +103,34 @@ impl Affinity {
     }
 }
 
+impl Affinity {
+    /// Whether any service has it.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        !self.owners.is_empty()
+    }
+
+    /// A connection of a client lives: it is not away from that backend.
+    fn stay(&mut self, now: Instant, owner: u32, client: &(ServiceId, [u8; 16]), backend: (u8, u8)) {
+        let found = self.clients.find(client).filter(|&id| self.clients.get(id) == Some(&backend));
+        if let Some(id) = found {
+            self.clients.touch(now, id, owner);
+        }
+    }
+}
+
 impl Services {
+    /// A connection is used, as is said of one once a second at most.
+    pub(super) fn stay(&mut self, now: Instant, known: &Known) {
+        let Some(entry) = self.connections.get(known.id) else { return };
+        let backend = (entry.backend, entry.generation);
+        let Some((running, front)) = self.running(known.key.front) else { return };
+        if running.service.affinity_ns > 0 {
+            let owner = running.service.tenant.0;
+            self.affinity.stay(now, owner, &(front.service, known.key.client), backend);
+        }
+    }
+
     /// Works out anew who has services with affinity.
     pub(super) fn plan_affinity(&mut self) {
         let with = self.all.values().filter(|running| running.service.affinity_ns > 0);

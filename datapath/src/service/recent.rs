@@ -348,8 +348,11 @@ impl Services {
             && let Some(entry) = connections.get(line.id).copied()
         {
             let (client, port) = Line::client(&words, line.is_client);
-            let key = Key::of_v4(client, port, line.front);
+            let (id, key) = (line.id, Key::of_v4(client, port, line.front));
             self.recount(&key, Some((entry.opened(bits), entry)));
+            if self.affinity.is_used() {
+                self.stay(now, &Known { id, key, backend: entry.backend, is_plain: false });
+            }
         }
         #[cfg(test)]
         (self.recent.passed += 1);

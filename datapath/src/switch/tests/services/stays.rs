@@ -77,3 +77,22 @@ fn who_has_nothing_open_stays_over_a_takeover() {
         assert_eq!(after.switch.service_stats(FIRST).unwrap().stayed, 1 + stay);
     }
 }
+
+#[test]
+fn a_client_is_not_away_while_a_connection_of_it_is_used() {
+    let mut rig = rig(Policy::RoundRobin);
+    rig.change_service(sticky(Policy::RoundRobin));
+    let segment = |port, numbers| tcp((60, port), (100, 80), ACK, numbers).vlan(10);
+    let at = far(&mut rig, 60, 1);
+    let back = tcp((at as u8, 8080), (60, 1), SYN_ACK, (499, 2));
+    rig.one(at, &back);
+    for round in 0..4 {
+        assert_eq!(rig.one(0, &segment(1, (2, 500))).0, at);
+        rig.now = rig.now.plus_ns(300 * SECOND);
+        far(&mut rig, 61 + round, 1);
+    }
+    assert_eq!(far(&mut rig, 60, 2), at, "it has used its first connection 300 s ago");
+    rig.now = rig.now.plus_ns(601 * SECOND);
+    let others: Vec<u32> = (3..6).map(|port| far(&mut rig, 60, port)).collect();
+    assert_eq!(rig.switch.service_stats(FIRST).unwrap().stayed, 3, "{others:?}");
+}
