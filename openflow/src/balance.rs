@@ -327,7 +327,7 @@ impl Balancer {
     }
 
     /// The backend of a connection of which the switch has no flows. `is_new` where the frame
-    /// begins one: a SYN, or any frame of UDP.
+    /// begins one: a SYN, or a frame of UDP that is of none that goes on.
     ///
     /// # Errors
     /// See [`Refused`].
@@ -382,6 +382,16 @@ impl Balancer {
             self.stays.remember(now, self.service_of[key.front], key.client.ip, backend);
         }
         Ok(Place { backend, is_set_up: false })
+    }
+
+    /// Whether a connection is known, at a backend that takes some. A datagram does not show
+    /// whether it begins one; where this is so, it does not.
+    pub(crate) fn goes_on(&self, now: Instant, key: Key) -> bool {
+        let Some((id, service)) = self.connections.find(&key).zip(self.service_of.get(key.front)) else { return false };
+        let is_live = self.connections.list(id) == Some(LIVE);
+        let is_known = is_live || self.connections.is_fresh(now, id, REMEMBERED, REMEMBERED_NS);
+        // What was cut is over though its backend is up again.
+        is_known && self.connections.get(id).is_some_and(|at| !at.is_cut && self.takes(*service, at.backend))
     }
 
     /// Whether a backend may have new connections, whatever its weight.

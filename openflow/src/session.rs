@@ -506,6 +506,7 @@ impl Session {
         let (front, place, client, is_answer) = match rules.front_at(to, protocol) {
             Some(front) => {
                 let key = Key { front, client: from };
+                let is_new = is_new && (protocol != protocol::UDP || !balancer.goes_on(now, key));
                 match balancer.choose(now, switch, key, is_new) {
                     Ok(place) => (front, place, from, false),
                     Err(Refused::NoBackend) if is_new => return self.refuse(front, in_port, &data),
@@ -823,6 +824,7 @@ struct Seen {
     from: Client,
     to: Client,
     protocol: u8,
+    /// It may begin one: a SYN, or any datagram.
     is_new: bool,
 }
 

@@ -61,6 +61,26 @@ fn a_connection_stays_where_it_is() {
 }
 
 #[test]
+fn a_connection_goes_on_for_as_long_as_it_is_remembered_at_a_backend_that_takes_some() {
+    let mut balancer = start(2, 256, Policy::RoundRobin);
+    assert!(balancer.join(Instant(1), SWITCH));
+    let now = Instant(1);
+    assert!(!balancer.goes_on(now, key(0)) && !balancer.goes_on(now, Key { front: 9, ..key(0) }));
+    // More than are forgotten at a time.
+    for n in 0..200 {
+        at(&mut balancer, now, key(n), true).unwrap();
+    }
+    assert!(balancer.goes_on(now.plus_ns(2 * REMEMBERED_NS), key(199)), "its flows are there");
+    (0..200).for_each(|n| balancer.gone(now, SWITCH, key(n)));
+    assert!(balancer.goes_on(now.plus_ns(REMEMBERED_NS - 1), key(199)));
+    assert!(!balancer.goes_on(now.plus_ns(REMEMBERED_NS), key(199)), "whether it was looked at or not");
+    balancer.found(SWITCH, (0, 1), false);
+    assert!(!balancer.goes_on(now, key(199)) && balancer.goes_on(now, key(198)));
+    balancer.found(SWITCH, (0, 0), false);
+    assert!(balancer.ignores_health(0) && balancer.goes_on(now, key(199)));
+}
+
+#[test]
 fn the_table_is_bounded_and_no_client_has_all_of_it() {
     let mut balancer = start(2, 64, Policy::RoundRobin);
     let now = Instant(1);

@@ -800,6 +800,67 @@ fn when_down_says_what_a_client_gets() {
     }
 }
 
+/// The last byte of the address of the backend that a datagram goes to.
+fn datagram(session: &mut Session, switch: &mut Switch, balancer: &mut Balancer, now: Instant, port: u16) -> u128 {
+    let ends = eth(Mac([2, 0, 0, 0, 0, 9]), Mac([2, 0, 0, 0, 1, 0])).ip(CLIENT, SERVICE.0);
+    switch.packets.clear();
+    packet_in(session, balancer, now, ends.udp(port, 80).payload(vec![1; 9]).bytes());
+    run(session, switch, balancer, now).unwrap();
+    assert_eq!(switch.packets.len(), 1);
+    sets(&switch.packets[0].actions, Kind::IPV4_DST).unwrap() & 0xff
+}
+
+#[test]
+fn a_flow_of_datagrams_that_was_idle_goes_on_where_it_was() {
+    let second = |second: u64| Instant(second * 1000 * MS);
+    for on_failure in [OnFailure::Keep, OnFailure::Reset] {
+        let (mut config, mut switch) = (config("reactive", 2), Switch::default());
+        (config.services[0].on_failure, config.services[0].panic_ppm) = (on_failure, 0);
+        config.services[0].addresses[0].0.protocol = protocol::UDP;
+        let (mut session, mut balancer) = connect(&config, &mut switch);
+        assert_eq!(datagram(&mut session, &mut switch, &mut balancer, second(1), 1000), 1);
+        let idle = |session: &mut Session, balancer: &mut Balancer, now| {
+            for flow in session.rules.clone().flows_of(0, 0, Client { ip: CLIENT, port: 1000 }).unwrap() {
+                let mut bytes = Vec::new();
+                removed(&flow).write(0, &mut bytes);
+                session.receive(now, &bytes, balancer).unwrap();
+            }
+            assert_eq!(live(balancer), BTreeMap::new());
+        };
+        // At each pause; it is one connection, and the policy's turn is another's.
+        for at in [12, 300, 599] {
+            idle(&mut session, &mut balancer, second(at - 1));
+            assert_eq!(datagram(&mut session, &mut switch, &mut balancer, second(at), 1000), 1);
+        }
+        assert_eq!(balancer.counts(0).1.iter().map(|count| count.new).collect::<Vec<_>>(), [1, 0]);
+        // Its backend dies while it is idle: it goes to the other, and stays there.
+        idle(&mut session, &mut balancer, second(610));
+        balancer.found(NUMBER, (0, 0), false);
+        assert_eq!(datagram(&mut session, &mut switch, &mut balancer, second(611), 1000), 2);
+        balancer.found(NUMBER, (0, 0), true);
+        assert_eq!(datagram(&mut session, &mut switch, &mut balancer, second(613), 1000), 2);
+        assert_eq!(balancer.counts(0).1.iter().map(|count| count.cut).sum::<u64>(), 0, "nothing ends");
+    }
+}
+
+#[test]
+fn a_datagram_is_given_a_backend_though_the_flow_before_was_cut() {
+    let (mut config, mut switch) = (config("reactive", 2), Switch::default());
+    config.services[0].on_failure = OnFailure::Reset;
+    config.services[0].addresses[0].0.protocol = protocol::UDP;
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    assert_eq!(datagram(&mut session, &mut switch, &mut balancer, Instant(MS), 1000), 1);
+    balancer.found(NUMBER, (0, 0), false);
+    // The backend says something though nobody reaches it, and is up again.
+    let ends = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 9])).ip(IpAddr::from([10, 0, 0, 1]), CLIENT);
+    packet_in(&mut session, &mut balancer, Instant(2 * MS), ends.udp(8080, 1000).payload(vec![1; 9]).bytes());
+    run(&mut session, &mut switch, &mut balancer, Instant(2 * MS)).unwrap();
+    assert_eq!(balancer.counts(0).1[0].cut, 1);
+    balancer.found(NUMBER, (0, 0), true);
+    assert_eq!(datagram(&mut session, &mut switch, &mut balancer, Instant(3 * MS), 1000), 2);
+    assert_eq!(live(&balancer), BTreeMap::from([((0, 1), 1)]), "it has flows");
+}
+
 /// What comes to the controller by a flow with this cookie.
 fn packet_by(session: &mut Session, balancer: &mut Balancer, cookie: u64, data: Vec<u8>) {
     let about = Match::of([Field::new(Kind::IN_PORT, 3_u32)]);
