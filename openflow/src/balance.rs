@@ -9,13 +9,14 @@
 mod stays;
 
 use crate::rules::{Client, Rules};
-use control::config::openflow::OpenFlow;
+use control::config::openflow::{OpenFlow, Role};
 use datapath::random::Keyed;
 use datapath::service::OnFailure;
 use datapath::service::choose::{Chooser, Load, Policy, REPORT_PERIODS, Report, is_in_panic};
 use datapath::service::maglev::{Lookup, Seat};
 use datapath::table::{Id, Table};
 use datapath::units::Instant;
+use datapath::wire::protocol;
 use stays::Stays;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher as _;
@@ -219,7 +220,7 @@ impl Balancer {
 
     /// Another configuration: connections are forgotten, and the switches that are connected tell
     /// of them anew. Loads are known on, and so are clients that stay at their backends, and, until
-    /// somebody has asked them, backends that are down.
+    /// somebody has asked them, backends that are down. Where nobody will ask, all are up.
     pub fn renew(&mut self, config: &OpenFlow, rules: &Rules, seed: u64) {
         let mut switches = std::mem::take(&mut self.switches);
         switches.retain(|_, switch| switch.presence == Presence::Here);
@@ -240,11 +241,13 @@ impl Balancer {
             .flat_map(|one| one.called.iter().zip(one.loads.iter().zip(&one.reported).zip(&one.is_down)))
             .map(|(called, ((load, at), is_down))| (called.as_str(), (load.report, *at, *is_down)))
             .collect();
-        for one in &mut self.services {
+        let asks = |s: usize| rules.fronts.iter().any(|front| front.service == s && front.protocol == protocol::TCP);
+        for (s, one) in self.services.iter_mut().enumerate() {
+            let is_asked = config.probe_ns > 0 && config.role != Role::Slave && asks(s);
             let fresh = one.loads.iter_mut().zip(&mut one.reported).zip(&mut one.is_down);
             for (called, ((load, at), is_down)) in one.called.iter().zip(fresh) {
                 (load.report, *at, *is_down) = known.get(called.as_str()).copied().unwrap_or_default();
-                *is_down &= config.probe_ns > 0;
+                *is_down &= is_asked;
             }
         }
         (0..self.services.len()).for_each(|service| self.weigh(service));
@@ -277,7 +280,14 @@ impl Balancer {
     pub fn leave(&mut self, now: Instant, switch: u64) {
         if let Some(here) = self.switches.get_mut(&switch) {
             here.presence = Presence::Left(now);
-            let seen = std::mem::take(&mut here.seen);
+            self.asks_no_more(switch);
+        }
+    }
+
+    /// A switch does not ask backends any more: what it has found says nothing of them now.
+    pub(crate) fn asks_no_more(&mut self, switch: u64) {
+        if let Some(known) = self.switches.get_mut(&switch) {
+            let seen = std::mem::take(&mut known.seen);
             seen.into_keys().for_each(|(service, backend)| self.settle(service, backend));
         }
     }
@@ -304,11 +314,12 @@ impl Balancer {
         before != self.services.get(service).and_then(|one| one.is_down.get(backend).copied())
     }
 
+    /// Where nobody has an opinion, what was known stays so until somebody has asked.
     fn settle(&mut self, service: usize, backend: usize) {
-        let mut seen = self.switches.values().filter_map(|switch| switch.seen.get(&(service, backend)));
-        let is_down = seen.clone().next().is_some() && !seen.any(|&is_up| is_up);
+        let seen = self.switches.values().filter_map(|switch| switch.seen.get(&(service, backend)));
+        let Some(is_up) = seen.copied().reduce(|one, other| one || other) else { return };
         if let Some(down) = self.services.get_mut(service).and_then(|one| one.is_down.get_mut(backend)) {
-            *down = is_down;
+            *down = !is_up;
         }
         self.weigh(service);
     }

@@ -103,15 +103,21 @@ impl Prober {
         Some(None)
     }
 
-    /// What is known of backends: down where one of its ports is.
+    /// What is known of backends: down where one of their ports is, up where all are.
     #[must_use]
     pub fn verdicts(&self) -> BTreeMap<(usize, usize), bool> {
         let mut all = BTreeMap::new();
         for asked in self.all.values() {
-            let Some(is_up) = asked.is_up else { continue };
-            asked.of.iter().for_each(|&of| *all.entry(of).or_insert(true) &= is_up);
+            for &of in &asked.of {
+                let known = all.entry(of).or_insert(Some(true));
+                *known = match (*known, asked.is_up) {
+                    (Some(false), _) | (_, Some(false)) => Some(false),
+                    (Some(true), Some(true)) => Some(true),
+                    _ => None,
+                };
+            }
         }
-        all
+        all.into_iter().filter_map(|(of, is_up)| Some((of, is_up?))).collect()
     }
 }
 

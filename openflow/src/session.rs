@@ -248,7 +248,7 @@ impl Session {
             Message::FeaturesReply(features) if matches!(self.phase, Phase::Features) => {
                 self.take_features(now, features, balancer)?;
             }
-            Message::Error(kind, code, _) => self.take_error(now, kind, code)?,
+            Message::Error(kind, code, _) => self.take_error(now, kind, code, balancer)?,
             Message::RoleReply(role, generation) => self.take_role(now, role, generation),
             Message::MultipartReply(part, has_more) => self.take_part(now, part, has_more, balancer)?,
             Message::BarrierReply => self.take_barrier(now, xid),
@@ -360,7 +360,7 @@ impl Session {
                         return Ok(());
                     };
                     self.passed = std::mem::take(&mut found.passed);
-                    self.reconcile(now, &found);
+                    self.reconcile(now, &found, balancer);
                 }
             }
             Multipart::Unknown(_) => {}
@@ -369,7 +369,7 @@ impl Session {
     }
 
     /// Adds what is missing; what is old goes when that is there.
-    fn reconcile(&mut self, now: Instant, found: &Found) {
+    fn reconcile(&mut self, now: Instant, found: &Found, balancer: &Balancer) {
         if found.unknown > 0 {
             let text =
                 format!("there was no room for {} connections of the switch; raise `connections`", found.unknown);
@@ -386,9 +386,11 @@ impl Session {
         }
         (self.is_served, self.health) = (true, 0);
         self.lost.clear();
-        for (&id, buckets) in &rules.groups {
+        for &id in rules.groups.keys() {
             let command = if found.groups.contains(&id) { GroupCommand::Modify } else { GroupCommand::Add };
-            self.send(&Message::GroupMod(GroupMod { command, id, buckets: buckets.clone() }));
+            // Not to a backend that is known to be down, not even until it is asked again.
+            let buckets = rules.buckets(id, |service, backend| balancer.takes(service, backend));
+            self.send(&Message::GroupMod(GroupMod { command, id, buckets }));
         }
         let mut added = 0;
         for flow in rules.flows.iter().filter(|flow| !found.flows.contains(&(flow.table, flow.cookie))) {
@@ -430,7 +432,7 @@ impl Session {
         }
     }
 
-    fn take_error(&mut self, now: Instant, kind: u16, code: u16) -> Result<(), String> {
+    fn take_error(&mut self, now: Instant, kind: u16, code: u16, balancer: &mut Balancer) -> Result<(), String> {
         self.status.errors += 1;
         let text = fault::words(kind, code);
         self.status.last_error = Some(text.clone());
@@ -441,6 +443,9 @@ impl Session {
             fault::IS_SLAVE if !matches!(self.phase, Phase::Watching) => {
                 self.status.role = "slave";
                 self.warn("another controller has become the master: this one looks on from now on".to_owned());
+                if self.has_joined {
+                    balancer.asks_no_more(self.status.datapath);
+                }
                 self.enter(now, Phase::Watching);
                 Ok(())
             }
@@ -622,10 +627,11 @@ impl Session {
         }
     }
 
-    /// Asks backends, and lets the switch's groups follow. A switch that has said nothing since the
-    /// last time, not even that it is done with that, is not told more, and no backend is blamed.
+    /// Asks backends, and lets the switch's groups follow. Who has not asked yet does so at once: a
+    /// backend that was down may be up since. A switch that has said nothing since the last time,
+    /// not even that it is done with that, is not told more, and no backend is blamed.
     fn look_at_backends(&mut self, now: Instant, balancer: &mut Balancer) {
-        let is_due = now.since(self.probed) + COUNT_NS / 2 >= self.probe_ns;
+        let is_due = self.prober.is_none() || now.since(self.probed) + COUNT_NS / 2 >= self.probe_ns;
         if self.probe_ns > 0 && is_due && self.heard >= self.probed {
             self.probed = now;
             self.has_changed = true;

@@ -391,10 +391,54 @@ fn who_is_down_is_known_on_under_another_configuration() {
     assert_eq!([0, 1, 2, 3].map(|backend| balancer.takes(0, backend)), [false, false, false, true]);
     balancer.found(SWITCH, (0, 0), true);
     assert_eq!([0, 1, 2, 3].map(|backend| balancer.takes(0, backend)), [true, false, false, true]);
-    // Nobody is asked any more, so nobody is found to be up again.
-    turned.probe_ns = 0;
-    balancer.renew(&turned, &Rules::of(&turned), 1);
-    assert!((0..4).all(|backend| balancer.takes(0, backend)));
+}
+
+#[test]
+fn nobody_stays_down_who_will_not_be_asked() {
+    let without_probe = |config: &mut OpenFlow| config.probe_ns = 0;
+    let without_tcp = |config: &mut OpenFlow| config.services[0].addresses[0].0.protocol = protocol::UDP;
+    let as_slave = |config: &mut OpenFlow| config.role = Role::Slave;
+    let changes: [&dyn Fn(&mut OpenFlow); 3] = [&without_probe, &without_tcp, &as_slave];
+    for change in changes {
+        for has_left in [false, true] {
+            let (mut config, mut balancer) = mostly_down(0, OnFailure::Reset);
+            if has_left {
+                balancer.leave(Instant(2), SWITCH);
+            }
+            balancer.renew(&config, &Rules::of(&config), 1);
+            assert_eq!([0, 1, 2, 3].map(|backend| balancer.takes(0, backend)), [true, false, false, false]);
+            change(&mut config);
+            balancer.renew(&config, &Rules::of(&config), 1);
+            assert!((0..4).all(|backend| balancer.takes(0, backend)));
+        }
+    }
+}
+
+#[test]
+fn who_is_down_stays_so_until_somebody_has_asked() {
+    let down = |balancer: &Balancer| balancer.counts(0).1.iter().map(|count| count.is_down).collect::<Vec<_>>();
+    for on_failure in [OnFailure::Keep, OnFailure::Reset] {
+        let (_, mut balancer) = mostly_down(0, on_failure);
+        let health = balancer.health();
+        balancer.leave(Instant(2), SWITCH);
+        assert_eq!(down(&balancer), [false, true, true, true], "nobody is there");
+        // It is there again, and so is another; neither has asked.
+        assert!(balancer.join(Instant(3), SWITCH) && balancer.join(Instant(3), SWITCH + 1));
+        assert_eq!((down(&balancer), balancer.health()), (vec![false, true, true, true], health));
+        assert_eq!(at(&mut balancer, Instant(3), key(1), true), Ok(0));
+        // The first answers decide: one is up, one is down still, and the last was not asked.
+        assert!(balancer.found(SWITCH, (0, 1), true) && !balancer.found(SWITCH, (0, 2), false));
+        assert_eq!(down(&balancer), [false, false, true, true]);
+        // Another one's opinion counts when this one leaves, or does not ask any more.
+        assert!(!balancer.found(SWITCH + 1, (0, 1), false));
+        balancer.asks_no_more(SWITCH);
+        assert_eq!(down(&balancer), [false, true, true, true]);
+        balancer.leave(Instant(4), SWITCH);
+        // Its successor never asks: who does says who is up.
+        assert!(balancer.join(Instant(5), SWITCH));
+        assert!((1..4).all(|backend| balancer.found(SWITCH + 1, (0, backend), true)));
+        assert_eq!(down(&balancer), [false; 4]);
+    }
 }
 
 #[test]

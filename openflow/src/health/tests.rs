@@ -55,3 +55,33 @@ fn who_does_not_answer_three_times_is_down_and_comes_back_after_two() {
     let other = Client { ip: Ipv4Addr::new(10, 0, 0, 9).into(), port: 8080 };
     assert_eq!(prober.answer(other, Client { ip: Ipv4Addr::new(10, 0, 0, 100).into(), port: 61_001 }, &[]), None);
 }
+
+#[test]
+fn a_backend_is_up_where_all_its_ports_are_and_down_where_one_is() {
+    const GOOD: u8 = tcp_flags::SYN | tcp_flags::ACK;
+    let mut config = config("reactive", 1);
+    let service = &mut config.services[0];
+    service.backends[0].port = None;
+    let (http, datagrams) = (service.addresses[0], protocol::UDP);
+    for (port, protocol) in [(443, protocol::TCP), (53, datagrams)] {
+        let mut address = http;
+        (address.0.port, address.0.protocol) = (port, protocol);
+        service.addresses.push(address);
+    }
+    let mut prober = Prober::new(&Rules::of(&config), 9);
+    let verdict = |prober: &Prober| prober.verdicts().get(&(0, 0)).copied();
+    // One port answers, and of the other nothing is known: it may have refused before.
+    for round in 0..3 {
+        let asked = prober.ask();
+        assert_eq!(asked.iter().map(|packet| seen(packet).0.port).collect::<Vec<_>>(), [80, 443]);
+        answer(&mut prober, &asked[0], GOOD, 1).unwrap().unwrap();
+        assert_eq!(verdict(&prober), None, "{round}");
+        answer(&mut prober, &asked[1], tcp_flags::RST | tcp_flags::ACK, 1).unwrap();
+    }
+    assert_eq!(verdict(&prober), Some(false), "though it answers at port 80");
+    for wanted in [false, true] {
+        let asked = prober.ask();
+        asked.iter().for_each(|packet| drop(answer(&mut prober, packet, GOOD, 1)));
+        assert_eq!(verdict(&prober), Some(wanted));
+    }
+}

@@ -481,9 +481,53 @@ fn a_backend_that_does_not_answer_gets_no_new_connections() {
             switch.take(&std::mem::take(session.out()));
             assert_eq!(switch.packets.len(), asked);
         }
-        // What a switch found is of no use when it has left.
+        // What it found is known on when it has left. When it is there again it asks, and the first
+        // answer decides.
         session.leave(Instant(13_000 * MS), &mut balancer);
-        assert!(balancer.counts(0).1.iter().all(|count| !count.is_down));
+        let down = |balancer: &Balancer| balancer.counts(0).1.iter().map(|count| count.is_down).collect::<Vec<_>>();
+        assert_eq!(down(&balancer), [true, true]);
+        let mut session = Session::new(&config, rules.clone(), Instant(14_000 * MS));
+        run(&mut session, &mut switch, &mut balancer, Instant(14_000 * MS)).unwrap();
+        assert_eq!((session.status().phase, down(&balancer)), ("ready", vec![true, true]));
+        notes(&mut session);
+        second(&mut session, &mut switch, &mut balancer, 14, 2);
+        assert_eq!(down(&balancer), [false, true]);
+        assert!(notes(&mut session)[0].starts_with("backend web/b1 answers"));
+        for at in 15..=18 {
+            second(&mut session, &mut switch, &mut balancer, at, 2);
+        }
+        assert!(notes(&mut session).is_empty(), "that was known");
+    }
+}
+
+#[test]
+fn a_switch_that_is_there_again_gives_a_dead_backend_nothing_and_asks_at_once() {
+    for mode in ["reactive", "hash"] {
+        let mut config = config(mode, 2);
+        config.probe_ns = 60_000_000_000;
+        let mut switch = Switch::default();
+        let (mut session, mut balancer) = connect(&config, &mut switch);
+        assert!(balancer.found(NUMBER, (0, 1), false));
+        session.leave(Instant(MS), &mut balancer);
+        let rules = session.rules.clone();
+        let mut session = Session::new(&config, rules.clone(), Instant(2 * MS));
+        run(&mut session, &mut switch, &mut balancer, Instant(2 * MS)).unwrap();
+        assert_eq!((session.status().phase, balancer.takes(0, 1)), ("ready", false));
+        // Before it looks at backends at all.
+        for (&id, group) in &switch.groups {
+            assert_eq!(group.buckets, rules.buckets(id, |_, backend| backend == 0));
+            assert_ne!(group.buckets, rules.groups[&id]);
+        }
+        // Now, and then each minute; as after another configuration.
+        let mut asked = |session: &mut Session, at: u64| {
+            switch.packets.clear();
+            session.poll(Instant(at * 1000 * MS), &mut balancer).unwrap();
+            run(session, &mut switch, &mut balancer, Instant(at * 1000 * MS)).unwrap();
+            switch.packets.len()
+        };
+        assert_eq!((1..=62).filter(|&at| asked(&mut session, at) == 2).collect::<Vec<_>>(), [1, 61]);
+        session.renew(&config, rules.clone(), Instant(63_000 * MS));
+        assert_eq!([63, 64, 65].map(|at| asked(&mut session, at)), [0, 2, 0]);
     }
 }
 
@@ -529,11 +573,15 @@ fn roles_are_claimed_in_a_newer_generation_and_lost_in_words() {
     let (mut session, mut balancer) = connect(&config, &mut switch);
     assert_eq!((session.status().role, switch.generation), ("master", 9));
     // Another controller becomes the master: a change of ours is refused.
+    balancer.found(NUMBER, (0, 0), true);
     switch.refuses = Some(fault::IS_SLAVE);
     packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 1), SERVICE, tcp_flags::SYN));
     run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
     assert_eq!((session.status().role, session.status().phase), ("slave", "watching"));
     assert_eq!(session.status().last_error.as_deref(), Some("a request: another controller is the master"));
+    // It asks nobody any more: another switch says who is up.
+    assert!(balancer.join(Instant(MS), NUMBER + 1) && balancer.found(NUMBER + 1, (0, 0), false));
+    assert!(balancer.counts(0).1[0].is_down);
     // A slave changes nothing.
     config.role = openflow::Role::Slave;
     let mut switch = Switch::default();
