@@ -412,3 +412,66 @@ fn an_endpoint_says_otherwise_and_its_connections_and_peers_are_shown() {
     transfer.end();
     assert!(daemon.end(Signal::TERM).success());
 }
+
+/// A socket of Multipath TCP; `None` where the kernel has none.
+fn multipath() -> Option<std::os::fd::OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
+    std::fs::write("/proc/sys/net/mptcp/enabled", "1").ok()?;
+    socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::MPTCP)).ok()
+}
+
+/// A counter of a guest's kernel.
+fn counted(bed: &Bed, name: &str, family: &str, counter: &str) -> u64 {
+    let text = bed.space(name).run(|| std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap()).unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with(family));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|name| name == counter).unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+#[test]
+fn multipath_tcp_becomes_plain_and_a_coarse_window_scale_finer() {
+    use rustix::net::{bind, connect, listen};
+    let Some(_turn) = turn("multipath_tcp_becomes_plain_and_a_coarse_window_scale_finer") else { return };
+    let bed = guests(["0", "0"]);
+    let text = hosts("echo", "echo").replace("vcc = \"echo\"", "vcc = \"echo\"\nmptcp = \"strip\"");
+    let text = text.replace(
+        "[[switch.tenant]]\nname = \"old\"",
+        "[switch.vcc]\nrescale = true\n[[switch.tenant]]\nname = \"old\"",
+    );
+    let daemon = bed.start(&text);
+    let listener = bed.space("two").run(|| {
+        // From this on Linux's scale is 12.
+        std::fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 134217728").unwrap();
+        let listener = multipath()?;
+        bind(&listener, &SERVER).unwrap();
+        listen(&listener, 1).unwrap();
+        Some(TcpListener::from(listener))
+    });
+    let Some(listener) = listener.unwrap() else {
+        println!("not tested: this kernel has no Multipath TCP");
+        return;
+    };
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        exchange(&mut stream, [false, true]);
+        stream
+    });
+    let client = bed.space("one").run(|| {
+        let client = multipath().unwrap();
+        connect(&client, &SERVER).unwrap();
+        client
+    });
+    let mut client = TcpStream::from(client.unwrap());
+    exchange(&mut client, [true, false]);
+    let both = server.join().unwrap();
+    assert_eq!(counted(&bed, "one", "MPTcpExt:", "MPCapableSYNTX"), 1, "it asked for Multipath TCP");
+    assert_eq!(counted(&bed, "one", "MPTcpExt:", "MPCapableSYNACKRX"), 0, "and was not answered");
+    let one = shown(&daemon, "host1/old/one");
+    assert_eq!((&one["translated"], &one["open"]), (&1.into(), &1.into()), "{one}");
+    // The scales that the client's kernel goes by: of the server, as it was told, and its own.
+    let output = std::process::Command::new("ss").args(["-N", &bed.name("one"), "-tinH"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains(" wscale:7,"), "{said}");
+    drop((client, both));
+}
