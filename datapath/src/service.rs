@@ -660,7 +660,7 @@ impl Services {
         if before.kind() == after.kind() {
             return;
         }
-        if matches!(after.kind(), None | Some(Kind::Unheard))
+        if matches!(after.kind(), None | Some(Kind::Unconfirmed))
             && let Some(running) = self.running_mut(key)
         {
             running.has_freed = true;

@@ -170,7 +170,7 @@ pub struct BackendReport {
     pub idle: u32,
     /// Those of which it has said nothing since it was found down; they are not in flight.
     #[serde(default)]
-    pub unheard: u32,
+    pub unconfirmed: u32,
     /// The load average that it reported last, in thousandths; `null` before the first.
     pub load_milli: Option<u64>,
 }
@@ -259,7 +259,7 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
             max_connections: backend.max_connections,
             busy: stats.busy,
             idle: stats.idle,
-            unheard: stats.unheard,
+            unconfirmed: stats.unconfirmed,
             load_milli: stats.load,
         })
     });

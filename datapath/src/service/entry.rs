@@ -158,7 +158,7 @@ pub(super) enum Kind {
     /// It is open.
     Idle,
     /// Its backend was found down, and has said nothing of it since: it is not in flight.
-    Unheard,
+    Unconfirmed,
 }
 
 /// The client waits, or the server is sending.
@@ -251,7 +251,7 @@ impl Entry {
         match self.bits & (SILENT | BUSY) {
             0 => Some(Kind::Idle),
             BUSY => Some(Kind::Busy),
-            _ => Some(Kind::Unheard),
+            _ => Some(Kind::Unconfirmed),
         }
     }
 

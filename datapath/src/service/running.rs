@@ -84,7 +84,7 @@ pub struct BackendStats {
     /// Other open ones.
     pub idle: u32,
     /// Those of which it has said nothing since it was found down; they are not in flight.
-    pub unheard: u32,
+    pub unconfirmed: u32,
     /// The load it reported last, times [`choose::LOAD_ONE`].
     pub load: Option<u64>,
 }
@@ -93,7 +93,7 @@ impl BackendStats {
     /// Whether it may have connections that live.
     #[must_use]
     pub fn has_connections(&self) -> bool {
-        self.busy.max(self.idle).max(self.unheard) > 0
+        self.busy.max(self.idle).max(self.unconfirmed) > 0
     }
 }
 
@@ -476,7 +476,7 @@ pub(super) fn count(stats: &mut BackendStats, kind: Option<Kind>, more: bool) {
     let of = match kind {
         Some(Kind::Busy) => &mut stats.busy,
         Some(Kind::Idle) => &mut stats.idle,
-        Some(Kind::Unheard) => &mut stats.unheard,
+        Some(Kind::Unconfirmed) => &mut stats.unconfirmed,
         None => return,
     };
     *of = if more { of.saturating_add(1) } else { of.saturating_sub(1) };

@@ -114,7 +114,7 @@ impl Services {
     fn silence(&mut self, id: Id, key: &Key, before: Entry) {
         let done = self.sweep.done;
         let is_due = self.server_mut(key, before.backend).is_some_and(|server| server.silent_until > done);
-        if !is_due || matches!(before.kind(), None | Some(Kind::Unheard)) {
+        if !is_due || matches!(before.kind(), None | Some(Kind::Unconfirmed)) {
             return;
         }
         let Some((_, entry, _)) = self.connections.get_mut(id) else { return };

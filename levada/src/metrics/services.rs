@@ -67,7 +67,7 @@ fn backend(all: &mut Families, of: &[(&str, &str); 4], report: &BackendReport) {
     let up = "Whether it takes new connections: neither drained, nor ejected, nor down.";
     all.gauge("levada_service_backend_up", up, &to, u8::from(matches!(&*report.state, "up" | "slow")));
     all.gauge("levada_service_backend_weight", "Its weight; 0: it is drained.", &to, report.weight);
-    for (state, count) in [("busy", report.busy), ("idle", report.idle), ("unheard", report.unheard)] {
+    for (state, count) in [("busy", report.busy), ("idle", report.idle), ("unconfirmed", report.unconfirmed)] {
         let to = labels(&[of[0], of[1], of[2], of[3], ("state", state)]);
         let help = "Open connections: those whose client waits or whose server is sending, others, and those \
                     of which it has said nothing since it was down.";

@@ -48,9 +48,9 @@ pub fn text(reply: &ServicesReply) -> String {
                 }
                 _ => backend.state.clone(),
             };
-            let state = match backend.unheard {
+            let state = match backend.unconfirmed {
                 0 => state,
-                unheard => format!("{state}, {unheard} unheard"),
+                unconfirmed => format!("{state}, {unconfirmed} unconfirmed"),
             };
             [backend.name.clone(), state, weight, busy, idle, new, refused, silent, checks, load]
         });

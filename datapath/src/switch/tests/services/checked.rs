@@ -471,8 +471,8 @@ fn what_clients_have_left_at_a_silent_backend_does_not_count_when_it_is_back() {
     at_once(&mut rig, 2, &reset);
     assert_eq!(busy(&rig), [10, 10]);
     assert_eq!(rig.switch.connections().0, 30, "the others stay as long as any");
-    let unheard: Vec<u32> = rig.switch.service_backends(FIRST).map(|(_, _, stats)| stats.unheard).collect();
-    assert_eq!(unheard, [9, 0], "they may live");
+    let unconfirmed: Vec<u32> = rig.switch.service_backends(FIRST).map(|(_, _, stats)| stats.unconfirmed).collect();
+    assert_eq!(unconfirmed, [9, 0], "they may live");
 }
 
 #[test]
