@@ -265,6 +265,11 @@ impl Uplink {
         self.members.iter().position(|member| member.port == port).map(|at| MemberId(at as u8))
     }
 
+    /// The ports of its members.
+    pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
+        self.members.iter().map(|member| member.port)
+    }
+
     /// The port of a member; where it is gone meanwhile, that of the first.
     #[must_use]
     #[inline]

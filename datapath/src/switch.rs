@@ -35,6 +35,7 @@ use crate::wire::{L4, Mac};
 use backlog::Backlogs;
 use change::Gone;
 use control::Control;
+use members::OldNumbers;
 use memory::Memory;
 use outbox::Outbox;
 use parse::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, parse, segments, source};
@@ -140,6 +141,8 @@ pub struct Switch {
     backlogs: Backlogs,
     /// Where the uplink has several ports: which of them carries what.
     bond: Option<Box<Bond>>,
+    /// Where it took numbers off until lately.
+    old_numbers: Option<Box<OldNumbers>>,
     /// Frames in their tunnels for which the bond is yet to choose members; empty between calls.
     for_bond: VecDeque<Frame>,
     out: Outbox,
@@ -199,6 +202,7 @@ impl Switch {
             policer: policed.then(|| Policer::new(published)),
             backlogs: Backlogs::default(),
             bond: None,
+            old_numbers: None,
             for_bond: VecDeque::new(),
             out: Outbox::with_capacity(OUT),
             recent: Recent::default(),
@@ -489,7 +493,7 @@ impl Switch {
     #[inline(never)]
     fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: Frame) -> Result<(), Reason> {
         pool.meta_mut(&frame).set_member(member);
-        let number = match self.take_number(pool, member, &frame) {
+        let number = match self.take_number(pool, now, member, &frame) {
             Ok(number) => number,
             Err(reason) => return drop_for(pool, frame, reason),
         };

@@ -69,6 +69,32 @@ impl Bond {
         self.find_senders(pool, now)
     }
 
+    /// Whether this end, with these settings, asks for the other end no more, or under a secret
+    /// where there was none, or the other way round.
+    #[must_use]
+    pub fn parts_with(&self, settings: Option<&BondSettings>) -> bool {
+        let ends = |to: &BondSettings| !to.may_number() || to.is_keyed != self.settings.is_keyed;
+        self.peer.is_some() && settings.is_none_or(ends)
+    }
+
+    /// The same with this secret.
+    #[must_use]
+    pub fn parts_with_key(&self, key: Option<&HelloKey>) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.is_other_key(key))
+    }
+
+    /// Hellos by which the other end numbers no more: for who is about to forget it, and to take no
+    /// numbers off. It loses then what is on its way.
+    pub fn part(&mut self, pool: &Pool, now: Instant) -> Vec<(MemberId, HelloFrame)> {
+        let Some(peer) = &mut self.peer else { return Vec::new() };
+        peer.set_parting(now, true);
+        let hellos = std::iter::from_fn(|| self.poll_hello(pool, now)).collect();
+        if let Some(peer) = &mut self.peer {
+            peer.set_parting(now, false);
+        }
+        hellos
+    }
+
     /// Whether the other end is asked for, and frames may come with numbers.
     #[inline]
     #[must_use]

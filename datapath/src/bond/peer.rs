@@ -60,6 +60,12 @@ pub(super) const HELLO_LEAST_NS: u64 = 200_000;
 pub(super) const UNKNOWN_NS: u64 = 500_000_000;
 /// A peer that says nothing for so long is gone, in nanoseconds: three hellos and a half.
 const GONE_NS: u64 = 3_500_000_000;
+/// So long who is told nothing may number on, in nanoseconds, as it notices that by the time of a
+/// hello. Where nobody takes numbers off any more they are dropped meanwhile: in the network of a
+/// tenant each would be a tag.
+pub const NUMBERS_ON_NS: u64 = GONE_NS + HELLO_NS * 3 / 2;
+/// Who has looked for the gone no sooner has stood still, in nanoseconds: a hello and a half.
+const STILL_NS: u64 = HELLO_NS * 3 / 2;
 /// A silent member is used again when hellos have come over it for so long, in nanoseconds.
 const BACK_NS: u64 = 100_000_000;
 /// Two bonds on the members of one are told for so long after they were last heard, in nanoseconds.
@@ -255,6 +261,10 @@ pub(super) struct Peer {
     pub(super) restored: Option<Box<Restored>>,
     /// Another process goes on for this one.
     is_leaving: bool,
+    /// Hellos say that nothing is received any more.
+    is_parting: bool,
+    /// When the gone were last looked for.
+    judged_at: Instant,
 }
 
 impl Peer {
@@ -290,6 +300,8 @@ impl Peer {
             asks: false,
             restored: None,
             is_leaving: false,
+            is_parting: false,
+            judged_at: Instant::ZERO,
         }
     }
 
@@ -374,6 +386,17 @@ impl Peer {
         self.is_leaving = is_leaving;
         (self.mark_due, self.report_due, self.look_due) = (None, None, None);
         self.order.let_go(pool, now);
+    }
+
+    /// The next hellos, which are due at once where the peer is, say that nothing is received any
+    /// more: who hears one numbers no more.
+    pub fn set_parting(&mut self, now: Instant, is_parting: bool) {
+        self.is_parting = is_parting;
+        for line in self.lines.iter_mut().filter(|line| is_parting && line.end == End::Peer) {
+            // Whoever else asks is answered by the next one.
+            (line.hello_due, line.greets) = (now, None);
+            self.hellos_due = now;
+        }
     }
 
     /// Members are others: by place, which one each was before.
@@ -725,8 +748,16 @@ impl Peer {
         (0..).zip(&self.lines).map(|(n, line)| u16::from(is_so(line)) << n).fold(0, |all, one| all | one)
     }
 
-    /// Members and peers that have said nothing for long.
+    /// Members and peers that have said nothing for long. While this end stood still it read
+    /// nothing: that time does not count, and what came meanwhile is read first.
     fn look_for_the_gone(&mut self, pool: &mut Pool, now: Instant) {
+        let pause = now.since(std::mem::replace(&mut self.judged_at, now));
+        if pause >= STILL_NS && self.lines.iter().any(|line| line.end == End::Peer) {
+            let later = |at: Instant| at.plus_ns(pause).min(now);
+            self.agreed_at = self.agreed_at.map(later);
+            self.lines.iter_mut().for_each(|line| line.heard_at = later(line.heard_at));
+            return;
+        }
         for line in &mut self.lines {
             if matches!(line.end, End::Unknown(until) if until <= now) && line.is_up {
                 line.end = End::Other;
@@ -743,7 +774,8 @@ impl Peer {
             (self.other, self.before, self.agreed_at) = (None, None, None);
             self.order.restart(pool, now);
             for line in self.lines.iter_mut().filter(|line| line.end == End::Peer) {
-                (line.end, line.is_received, line.is_silent) = (End::Other, false, false);
+                line.end = End::Unknown(now.plus_ns(NUMBERS_ON_NS));
+                (line.is_received, line.is_silent) = (false, false);
             }
             return;
         }
@@ -776,7 +808,7 @@ impl Peer {
             return None;
         };
         let live = self.lines.iter().filter(|line| line.is_live() && line.own < 16);
-        let receives = live.fold(0, |all, line| all | 1 << line.own);
+        let receives = live.filter(|_| !self.is_parting).fold(0, |all, line| all | 1 << line.own);
         let below = waits(at).map_or(self.next, |kept| self.full(kept).0);
         self.count = self.count.wrapping_add(1);
         let asks = self.asks || self.is_full();

@@ -5,7 +5,7 @@
 
 use super::MemberId;
 use super::hello::{Challenge, Hello, HelloKey};
-use super::peer::{End, HELLO_LEAST_NS, Peer, UNKNOWN_NS};
+use super::peer::{End, HELLO_LEAST_NS, NUMBERS_ON_NS, Peer};
 use crate::frame::Pool;
 use crate::random::Keyed;
 use crate::units::Instant;
@@ -35,18 +35,23 @@ impl Peer {
         self.say(now);
     }
 
+    /// Whether with this secret nothing would be known of the other end any more.
+    pub fn is_other_key(&self, key: Option<&HelloKey>) -> bool {
+        self.is_keyed && self.key.as_ref() != key
+    }
+
     /// Who may say and hear hellos.
     pub(super) fn may_speak(&self) -> bool {
         !self.is_keyed || self.key.is_some()
     }
 
-    /// Nothing is known of the other end any more.
+    /// Nothing is known of the other end any more. It may number on until it notices.
     fn forget(&mut self, pool: &mut Pool, now: Instant) {
         (self.other, self.before, self.agreed_at, self.refused_at) = (None, None, None, None);
         self.order.restart(pool, now);
         for (member, line) in (0..).map(MemberId).zip(&mut self.lines) {
             if line.end == End::Peer {
-                line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
+                line.end = End::Unknown(now.plus_ns(NUMBERS_ON_NS));
             }
             (line.is_received, line.is_silent) = (false, false);
             self.order.set_live(now, member, false);

@@ -152,8 +152,7 @@ impl Switch {
         };
         steps.push(Step::Arrive(port, from));
         if let Role::Uplink(member) = role
-            && let Some(bond) = &self.bond
-            && let Some(numbered) = bond.explain_number(pool.bytes(frame), member)
+            && let Some(numbered) = self.explain_number(now, member, pool.bytes(frame))
         {
             // What is behind the number is read when it is the frame's turn.
             steps.push(Step::Number(numbered));

@@ -15,7 +15,7 @@ use crate::frame::Pool;
 use crate::network::{Network, slot};
 use crate::pair::{PairStats, Toward};
 use crate::police::Tokens;
-use crate::program::{EndpointId, TenantId};
+use crate::program::{EndpointId, TenantId, Uplink};
 use crate::sched::limits::Plane;
 use crate::service::{ServiceId, ServiceState};
 use crate::stats::{EndpointStats, LaneStats};
@@ -345,6 +345,7 @@ impl Switch {
             && !self.bond.as_mut().is_some_and(|bond| bond.restore(now, state))
         {
             imported.ignored += 1;
+            self.refuse_numbers(now, self.program.uplink.iter().flat_map(Uplink::ports).collect());
         }
         if !state.lacp.is_empty() && !self.bond.as_mut().is_some_and(|bond| bond.restore_lacp(now, &state.lacp)) {
             imported.ignored += 1;

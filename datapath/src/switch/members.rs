@@ -6,10 +6,10 @@
 
 use super::parse::{drop_for, parse};
 use super::{Role, Switch};
-use crate::bond::hello::HelloKey;
+use crate::bond::hello::{HelloFrame, HelloKey};
 use crate::bond::lacp::LacpView;
-use crate::bond::number::Number;
-use crate::bond::{Bond, MemberCounts, MemberState, Negotiated, PeerView, Plain};
+use crate::bond::number::{self, Number};
+use crate::bond::{Bond, BondSettings, MemberCounts, MemberState, NUMBERS_ON_NS, Negotiated, PeerView, Plain};
 use crate::frame::{Frame, Out, Pool};
 use crate::program::{Attachment, Endpoint, EndpointId, Member, MemberId, PortFeatures, PortId, Uplink};
 use crate::units::{Both, Instant, Rate};
@@ -35,6 +35,14 @@ pub struct MemberView {
     pub is_active: bool,
     /// What it has carried.
     pub counts: MemberCounts,
+}
+
+/// Ports over which numbers may come that nobody takes off here any more: what looks like one is
+/// dropped, since in the network of a tenant it would be a tag.
+#[derive(Debug)]
+pub(super) struct OldNumbers {
+    until: Instant,
+    ports: Vec<PortId>,
 }
 
 impl Switch {
@@ -120,6 +128,10 @@ impl Switch {
 
     /// The secret under which the bond says hello, where it is to have one.
     pub fn set_bond_key(&mut self, pool: &mut Pool, now: Instant, key: Option<HelloKey>) {
+        if self.bond.as_ref().is_some_and(|bond| bond.parts_with_key(key.as_ref())) {
+            let ports: Vec<PortId> = self.program.uplink.iter().flat_map(Uplink::ports).collect();
+            self.say_farewell(pool, now, &ports);
+        }
         let Some(bond) = &mut self.bond else { return };
         let freed = bond.set_key(pool, now, key);
         self.uplink_drops.add(Reason::PortDown, freed.into());
@@ -148,6 +160,15 @@ impl Switch {
     /// The uplink is another, and its members have their roles: who stays, by its port, keeps its
     /// state and what waits for it.
     pub(super) fn change_bond(&mut self, pool: &mut Pool, now: Instant, before: Option<&Uplink>) {
+        let settings = self.program.uplink.as_ref().and_then(|uplink| uplink.bond);
+        if self.bond.as_ref().is_some_and(|bond| bond.parts_with(settings.as_ref())) {
+            let is_asked = settings.as_ref().is_some_and(BondSettings::may_number);
+            let ports: Vec<PortId> = before.into_iter().flat_map(Uplink::ports).collect();
+            self.say_farewell(pool, now, &ports);
+            if !is_asked {
+                self.refuse_numbers(now, ports);
+            }
+        }
         let uplink = self.program.uplink.as_ref();
         let Some((settings, uplink)) = uplink.and_then(|uplink| Some((uplink.bond?, uplink))) else {
             let freed = self.bond.take().map_or(0, |mut bond| bond.clear(pool));
@@ -169,6 +190,37 @@ impl Switch {
             }
         }
         self.fit_members(pool, now);
+    }
+
+    /// The other end is told that nothing is received any more, over members that are at these
+    /// ports still.
+    fn say_farewell(&mut self, pool: &mut Pool, now: Instant, ports: &[PortId]) {
+        let hellos = self.bond.as_mut().map(|bond| bond.part(pool, now)).unwrap_or_default();
+        for (member, hello) in hellos {
+            if let Some(&port) = ports.get(usize::from(member.0))
+                && matches!(self.role(port), Role::Uplink(_))
+            {
+                self.say_hello(pool, port, &hello);
+            }
+        }
+    }
+
+    fn say_hello(&mut self, pool: &mut Pool, port: PortId, hello: &HelloFrame) {
+        if let Some(frame) = pool.alloc_from(hello.bytes()) {
+            self.send_control(pool, port, frame);
+        }
+    }
+
+    /// Over these ports the other end may number on until it notices that nobody takes numbers off.
+    pub(super) fn refuse_numbers(&mut self, now: Instant, ports: Vec<PortId>) {
+        self.old_numbers = Some(Box::new(OldNumbers { until: now.plus_ns(NUMBERS_ON_NS), ports }));
+    }
+
+    /// Whether a frame has a number of a bond that was known here.
+    #[cold]
+    fn has_old_number(&self, now: Instant, member: MemberId, bytes: &[u8]) -> bool {
+        let (Some(old), Some(uplink)) = (&self.old_numbers, &self.program.uplink) else { return false };
+        now < old.until && old.ports.contains(&uplink.port_of(member)) && number::read(bytes).is_some()
     }
 
     /// What the members' ports take, and the longest frame that is to leave.
@@ -207,14 +259,32 @@ impl Switch {
     /// The number of a frame that came over a member, which is taken off.
     #[inline]
     pub(super) fn take_number(
-        &self,
+        &mut self,
         pool: &mut Pool,
+        now: Instant,
         member: MemberId,
         frame: &Frame,
     ) -> Result<Option<Number>, Reason> {
         match &self.bond {
-            Some(bond) if bond.may_have_numbers() => bond.take_number(pool, member, frame),
-            _ => Ok(None),
+            Some(bond) if bond.may_have_numbers() => return bond.take_number(pool, member, frame),
+            _ if self.old_numbers.is_none() => {}
+            _ if self.has_old_number(now, member, pool.bytes(frame)) => return Err(Reason::BondControl),
+            _ => self.old_numbers = self.old_numbers.take().filter(|old| now < old.until),
+        }
+        Ok(None)
+    }
+
+    /// What [`Switch::take_number`] would make of a frame of these bytes; `None` where it would
+    /// leave it as it is.
+    pub(super) fn explain_number(
+        &self,
+        now: Instant,
+        member: MemberId,
+        bytes: &[u8],
+    ) -> Option<Result<Number, Reason>> {
+        match &self.bond {
+            Some(bond) if bond.may_have_numbers() => bond.explain_number(bytes, member),
+            _ => self.has_old_number(now, member, bytes).then_some(Err(Reason::BondControl)),
         }
     }
 
@@ -289,8 +359,8 @@ impl Switch {
         self.follow_changed();
         while let Some((member, hello)) = self.bond.as_mut().and_then(|bond| bond.poll_hello(pool, now)) {
             let port = self.program.uplink.as_ref().map(|uplink| uplink.port_of(member));
-            if let (Some(port), Some(frame)) = (port, pool.alloc_from(hello.bytes())) {
-                self.send_control(pool, port, frame);
+            if let Some(port) = port {
+                self.say_hello(pool, port, &hello);
             }
         }
         while let Some((member, pdu)) = self.bond.as_mut().and_then(|bond| bond.poll_lacp(now)) {

@@ -226,3 +226,131 @@ fn a_takeover_keeps_the_numbers_of_members() {
         pair.clear();
     }
 }
+
+/// VLAN of the second tenant; a number that is passed while frames are sent would be its tag.
+const OTHERS: u16 = 800;
+
+/// Side 1 has a second tenant, whose endpoint gets what is for nobody known.
+fn with_others(pair: &mut Pair) {
+    let port = PortId(pair.members as u32 + 2);
+    let tenant = Tenant { attachment: Attachment::Vlan(OTHERS), ..Tenant::default() };
+    let one = Endpoint { max_learned: 4, ..Endpoint::new(TenantId(1), port) };
+    for change in [
+        Change::Port(port, Some(PortFeatures::default())),
+        Change::Tenant(TenantId(1), Some(tenant)),
+        Change::Endpoint(EndpointId(1), Some(one)),
+    ] {
+        pair.switches[1].change(&mut pair.pool, pair.now, change).expect("it fits");
+    }
+}
+
+/// Frames at side 1 whose number was taken for a tag: of nobody's network, and of another tenant's.
+fn taken_for_tags(pair: &Pair) -> (u64, u64) {
+    let others = pair.switches[1].endpoint_stats(EndpointId(1)).ingress.traffic.frames;
+    (pair.switches[1].uplink_drops().get(Reason::BadVlan), others)
+}
+
+/// What makes side 1 number no more.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Ends {
+    OrderOff,
+    OtherMode,
+    OnePort,
+    Keyed,
+    OtherKey,
+}
+
+fn end(pair: &mut Pair, ends: Ends) {
+    let mut uplink = pair.switches[1].program().uplink.clone().expect("one");
+    let key = if ends == Ends::OtherKey { HelloKey([1; 16]) } else { SECRET };
+    match (ends, &mut uplink.bond) {
+        (Ends::OrderOff, Some(bond)) => bond.order = false,
+        (Ends::OtherMode, Some(bond)) => bond.mode = Mode::BalanceXor,
+        (Ends::Keyed, Some(bond)) => bond.is_keyed = true,
+        (Ends::OnePort, bond) => {
+            *bond = None;
+            uplink.members.truncate(1);
+        }
+        _ => {}
+    }
+    if ends != Ends::OtherKey {
+        pair.switches[1].change(&mut pair.pool, pair.now, Change::Uplink(Some(uplink))).expect("it fits");
+    }
+    pair.switches[1].set_bond_key(&mut pair.pool, pair.now, Some(key));
+}
+
+/// One end is changed so that it numbers no more. The other end is told, and loses next to nothing;
+/// where it does not hear that, it goes on for a while, and no number becomes a tenant's tag.
+#[test]
+fn an_end_that_numbers_no_more_takes_no_number_for_a_tag() {
+    for ends in [Ends::OrderOff, Ends::OtherMode, Ends::OnePort, Ends::Keyed, Ends::OtherKey] {
+        for is_told in [false, true] {
+            let what = format!("{ends:?}, told {is_told}");
+            let pair = match ends {
+                Ends::OtherKey => with_secrets([Some(SECRET); 2]),
+                _ => Pair::new(Mode::BalanceRr, &[GBIT; 2], 2),
+            };
+            let mut pair = pair.agreed();
+            with_others(&mut pair);
+            pair.send(1000, MS, 100 * MS);
+            pair.wires[1].iter_mut().for_each(|wire| wire.is_dead = !is_told);
+            end(&mut pair, ends);
+            pair.send(1000, MS, MS);
+            assert_eq!(pair.plain(0).is_some(), is_told, "{what}");
+            if ends == Ends::OnePort {
+                pair.set(0, 1, MemberState::Down);
+            }
+            pair.send(1000, MS, 4_500 * MS);
+            pair.finish();
+            assert_eq!(taken_for_tags(&pair), (0, 0), "{what}");
+            assert!(!is_told || pair.lost() <= 2, "{what}: {} lost", pair.lost());
+            pair.clear();
+        }
+    }
+}
+
+/// Another process goes on that does not number: of that the other end hears nothing.
+#[test]
+fn a_takeover_by_who_numbers_no_more_takes_no_number_for_a_tag() {
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 2).agreed();
+    pair.send(1000, MS, 100 * MS);
+    let now = pair.now;
+    pair.switches[1].set_leaving(&mut pair.pool, now, true);
+    let (state, mut program) = (pair.switches[1].export(now), pair.switches[1].program().clone());
+    pair.switches[1].clear(&mut pair.pool);
+    program.uplink.as_mut().and_then(|uplink| uplink.bond.as_mut()).expect("a bond").order = false;
+    pair.switches[1] = Switch::new(&program, 99).expect("sound");
+    pair.switches[1].import(now, 0, &state).expect("the own version");
+    with_others(&mut pair);
+    (0..2).for_each(|member| pair.set(1, member, MemberState::Distributing));
+    pair.send(1000, MS, 4_500 * MS);
+    pair.finish();
+    assert_eq!(taken_for_tags(&pair), (0, 0));
+    let before = pair.lost();
+    pair.send(1000, MS, 100 * MS);
+    pair.finish();
+    assert_eq!(pair.lost(), before, "frames are plain");
+    pair.clear();
+}
+
+/// A process that stood still for longer than a peer may be silent reads what came meanwhile before
+/// it takes the peer for gone, though its timers are due first.
+#[test]
+fn who_stood_still_for_long_reads_before_it_judges() {
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 2).agreed();
+    with_others(&mut pair);
+    pair.send(1000, MS, 100 * MS);
+    pair.stalls_until[1] = pair.now.plus_ns(4_000 * MS + 1);
+    pair.send(1000, MS, 4_000 * MS);
+    pair.now = pair.stalls_until[1];
+    let before = pair.received.len();
+    while let Some((port, frame)) = pair.switches[1].tx(&mut pair.pool, pair.now) {
+        pair.travel(1, port.0 as usize - 2, frame);
+    }
+    pair.run(100 * MS);
+    let control = pair.switches[1].uplink_drops().get(Reason::BondControl);
+    assert_eq!((taken_for_tags(&pair), control), ((0, 0), 0));
+    assert!(pair.received.len() >= before + 1900, "{} of what came", pair.received.len() - before);
+    assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "both number again");
+    pair.clear();
+}
