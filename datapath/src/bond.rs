@@ -338,8 +338,10 @@ impl Bond {
         rates: &[Rate],
         was: &[Option<MemberId>],
     ) -> u32 {
-        let mut freed = self.change_settings(pool, now, settings);
+        // The peer is told of members as they are without an agreement, where that ends.
+        self.set_settings(settings);
         self.change_lacp(now, rates, was);
+        let mut freed = self.change_settings(pool, now, settings);
         let mut before: Vec<_> = std::mem::take(&mut self.members).into_iter().map(Some).collect();
         for (&rate, was) in rates.iter().zip(was).take(MOST_MEMBERS) {
             let old = was.and_then(|was| before.get_mut(usize::from(was.0))?.take());

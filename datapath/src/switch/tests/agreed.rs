@@ -154,3 +154,23 @@ fn what_is_agreed_is_handed_over() {
     assert_eq!(other.import(pair.now, 0, &state).expect("its version").ignored, 1);
     pair.clear();
 }
+
+/// One end after the other goes on in a mode that numbers: its members waited for an agreement in
+/// between, and then the other end may send to each of them.
+#[test]
+fn from_agreed_members_to_numbers_one_end_after_the_other() {
+    for mode in [Mode::BalanceRr, Mode::Broadcast] {
+        let mut pair = pair();
+        pair.run(4000 * MS);
+        for (side, ms) in [(0, 8000), (1, 2000)] {
+            let uplink = program(mode, true, &[GBIT; 2], 1518, side as u8 + 1).uplink;
+            change(&mut pair, side, uplink.expect("one"));
+            pair.run(ms * MS);
+        }
+        for switch in &pair.switches {
+            let peer = switch.bond_peer().expect("it is asked for");
+            assert_eq!((peer.plain, &peer.members[..2]), (None, &[(true, true, true); 2][..]), "{mode:?}");
+        }
+        pair.clear();
+    }
+}
