@@ -331,10 +331,13 @@ impl Peer {
         self.lines.get(member).is_some_and(|line| line.end == End::Peer && line.is_received)
     }
 
-    /// Whether nobody at a member's other end has answered in time, and the peer answers on others.
+    /// Whether nobody at a member's other end has answered in time, and the peer answers on others;
+    /// or, where only their length keeps frames from having numbers, the peer receives from others
+    /// and has not said that it does from this one.
     pub fn leaves_out(&self, member: usize) -> bool {
-        self.lines.get(member).is_some_and(|line| line.end == End::Other)
-            && self.lines.iter().any(|line| line.is_up && line.end == End::Peer)
+        let is_there = |line: &Line| line.is_up && line.end == End::Peer;
+        self.plain == Some(Plain::TooLong) && !self.may_send(member)
+            || self.lines.get(member).is_some_and(|line| line.end == End::Other) && self.lines.iter().any(is_there)
     }
 
     /// Whether the peer is at a member's other end, and whether this receives from there.

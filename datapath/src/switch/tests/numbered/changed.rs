@@ -354,3 +354,28 @@ fn who_stood_still_for_long_reads_before_it_judges() {
     assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "both number again");
     pair.clear();
 }
+
+/// Frames have no numbers since they would be too long, and one direction of a cable dies with its
+/// carrier up: once the other end has said that it hears nothing there, nothing is sent there.
+#[test]
+fn plain_frames_leave_out_a_direction_that_the_other_end_hears_nothing_of() {
+    let mut pair = Pair::of(Mode::BalanceRr, [true; 2], &[GBIT; 2], 1514, 1);
+    pair.run(100 * MS);
+    assert_eq!((pair.plain(0), pair.plain(1)), (Some(Plain::TooLong), Some(Plain::TooLong)));
+    pair.wires[0][1].is_dead = true;
+    pair.run(6_000 * MS);
+    pair.send(200, 20_000, 20 * MS);
+    pair.finish();
+    assert_eq!((pair.lost(), pair.switches[0].left_out_members()), (0, 1 << 1));
+    assert_eq!(pair.switches[1].left_out_members(), 0, "the other direction is used");
+    pair.wires[0][1].is_dead = false;
+    pair.run(1_500 * MS);
+    assert_eq!(pair.switches[0].left_out_members(), 0);
+    let sent = |pair: &Pair| pair.switches[0].members().nth(1).map(|view| view.counts.traffic.egress.segments);
+    let before = sent(&pair);
+    pair.send(200, 20_000, 20 * MS);
+    assert!(sent(&pair) > before, "it is used again");
+    pair.finish();
+    assert_eq!(pair.lost(), 0);
+    pair.clear();
+}
