@@ -94,13 +94,19 @@ impl Switch {
     }
 
     /// What the uplink carries now: what its members do, where it has several, and no more than it
-    /// is configured for. As configured while no member may send, so that frames are dropped by
-    /// their reason, and do not wait for one.
+    /// is configured for. Zero while no member may send.
+    #[must_use]
+    pub fn carried_rate(&self) -> Option<Both<Rate>> {
+        let whole = self.program.uplink.as_ref()?.rate();
+        let now = self.bond.as_ref().map_or(Rate::UNLIMITED, |bond| bond.rate());
+        Some(Both { egress: whole.egress.min(now), ingress: whole.ingress.min(now) })
+    }
+
+    /// The same for the queues: as configured while no member may send, so that frames are dropped
+    /// by their reason, and do not wait for one.
     #[must_use]
     pub fn uplink_rate(&self) -> Option<Both<Rate>> {
-        let whole = self.program.uplink.as_ref()?.rate();
-        let now = self.bond.as_ref().map(|bond| bond.rate()).filter(|rate| rate.0 > 0).unwrap_or(Rate::UNLIMITED);
-        Some(Both { egress: whole.egress.min(now), ingress: whole.ingress.min(now) })
+        self.carried_rate().filter(|rate| rate.egress.0 > 0).or_else(|| Some(self.program.uplink.as_ref()?.rate()))
     }
 
     /// A member may be used for something else now. What waits for it is sent by the others.

@@ -293,7 +293,7 @@ impl Worker {
             numbers.clear();
             numbers.uplink_time = self.seats.uplink_spent(index);
             numbers.uplink_drops.clone_from(switch.uplink_drops());
-            numbers.uplink_rate = switch.uplink_rate();
+            numbers.uplink_rate = switch.carried_rate();
             numbers.members.extend(switch.members());
             numbers.bond_peer = switch.bond_peer();
             numbers.lacp.extend(switch.lacp());

@@ -64,6 +64,10 @@ fn the_rate_follows_the_members_that_carry_frames() {
     assert_eq!(pair.lost(), 0);
     pair.set(0, 1, Distributing);
     assert_eq!(rate(&pair), GBIT, "its link is up, and nothing is agreed yet");
+    pair.set(0, 0, Down);
+    let carried = pair.switches[0].carried_rate().map(|rate| (rate.egress, rate.ingress));
+    assert_eq!((carried, rate(&pair)), (Some((Rate(0), Rate(0))), 2 * GBIT), "nobody sends, and no frame waits");
+    pair.set(0, 0, Distributing);
     pair.run(4000 * MS);
     assert_eq!(rate(&pair), 2 * GBIT);
     pair.clear();
