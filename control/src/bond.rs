@@ -3,10 +3,11 @@
 //! What links do comes in as events, what the switch is to do goes out as commands; there is no
 //! clock and no I/O here. Names, defaults and meanings are those of Linux
 //! `Documentation/networking/bonding.rst`. A link that comes up is used after `updelay`, one that
-//! goes down is given up after `downdelay`; both count anew at each change, and `updelay` is
-//! skipped while no member is up. In `802.3ad` a member that is used is one whose link is up: what
-//! it carries is LACP's to say (`datapath::bond::lacp`), and so it is where the operator has taken
-//! it down. In other modes such a member is on standby: what it has to send is sent by the others.
+//! goes down is given up after `downdelay`; both count anew at each change, and `updelay` is waited
+//! for only while another member is up. In `802.3ad` a member that is used is one whose link is up:
+//! what it carries is LACP's to say (`datapath::bond::lacp`), and so it is where the operator has
+//! taken it down. In other modes such a member is on standby: what it has to send is sent by the
+//! others.
 
 use datapath::bond::number::Encoding;
 use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, Mode, Negotiated};
@@ -118,6 +119,8 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, Default)]
 struct Member {
     link: LinkState,
+    /// The link is only supposed to be up: nobody has said so.
+    is_supposed: bool,
     is_used: bool,
     /// What the switch was told of it.
     told: MemberState,
@@ -182,7 +185,7 @@ impl Policy {
         let is_new = settings.primary != self.settings.primary;
         self.settings = settings;
         for member in 0..self.members.len() {
-            self.follow(now, member);
+            self.follow(now, member, false);
         }
         self.advance(now);
         match self.settings.primary.filter(|&primary| is_new && self.is_used(primary)) {
@@ -199,12 +202,23 @@ impl Policy {
         }
     }
 
+    /// Nobody has said yet what a member's link is like, and it is taken for this. Where it turns
+    /// out to be down after all it never was up, and `downdelay` is not waited for.
+    pub fn suppose_link(&mut self, now: Instant, member: MemberId, link: LinkState) {
+        self.change_link(now, member, link, link.is_up);
+    }
+
     /// What a member's link is like now.
     pub fn set_link(&mut self, now: Instant, member: MemberId, link: LinkState) {
+        self.change_link(now, member, link, false);
+    }
+
+    fn change_link(&mut self, now: Instant, member: MemberId, link: LinkState, is_supposed: bool) {
         let at = usize::from(member.0);
         let Some(one) = self.members.get_mut(at) else { return };
         let had = std::mem::replace(&mut one.link, link);
-        if !self.follow(now, at) && had.negotiated != link.negotiated {
+        let was_supposed = std::mem::replace(&mut one.is_supposed, is_supposed);
+        if !self.follow(now, at, was_supposed) && had.negotiated != link.negotiated {
             self.reselect();
         }
         self.advance(now);
@@ -212,8 +226,7 @@ impl Policy {
 
     /// A member's link, or what the operator wants of it, may be another. False where it stays
     /// used, or not used.
-    fn follow(&mut self, now: Instant, at: usize) -> bool {
-        let none_is_up = !self.members.iter().any(|member| member.is_used);
+    fn follow(&mut self, now: Instant, at: usize, was_supposed: bool) -> bool {
         let (settings, is_down) = (&self.settings, self.settings.is_down(at));
         let one = &mut self.members[at];
         let may_be_used = one.link.is_up && !is_down;
@@ -223,9 +236,8 @@ impl Policy {
             return false;
         }
         let delay_ns = match may_be_used {
-            true if none_is_up => 0,
             true => settings.updelay_ns,
-            false if is_down => 0,
+            false if is_down || was_supposed => 0,
             false => settings.downdelay_ns,
         };
         // What has begun goes on: only a change begins anew, and what the operator wants is at
@@ -256,12 +268,16 @@ impl Policy {
 
     fn advance(&mut self, now: Instant) {
         let mut has_changed = false;
-        for member in &mut self.members {
-            if member.turns.is_none_or(|turns| turns > now) {
-                continue;
+        // Once more: the last that is given up ends the others' `updelay`.
+        for _ in 0..2 {
+            let none_is_used = !self.members.iter().any(|member| member.is_used);
+            for member in &mut self.members {
+                if member.turns.is_none_or(|turns| turns > now && !none_is_used) {
+                    continue;
+                }
+                (member.turns, member.is_used) = (None, !member.is_used);
+                has_changed = true;
             }
-            (member.turns, member.is_used) = (None, !member.is_used);
-            has_changed = true;
         }
         for (index, member) in self.members.iter_mut().enumerate() {
             let state = member.state(self.settings.is_down(index));

@@ -82,6 +82,49 @@ fn delays_count_anew_at_each_change_and_none_waits_to_be_the_only_one() {
 }
 
 #[test]
+fn updelay_ends_when_the_only_other_member_is_given_up() {
+    let settings = Settings { updelay_ns: 100 * MS, downdelay_ns: 5 * MS, ..Settings::default() };
+    let mut policy = new(settings, 3);
+    link(&mut policy, 0, 0, UP);
+    assert_eq!(link(&mut policy, 10, 1, UP), [""; 0]);
+    assert_eq!(link(&mut policy, 20, 0, DOWN), [""; 0], "it may come back within downdelay");
+    assert_eq!(told(&mut policy, at(25)), ["0 down", "1 distributing"]);
+    assert_eq!(policy.poll_timeout(), None);
+    // With a third one there is somebody who carries.
+    link(&mut policy, 30, 2, UP);
+    assert_eq!(told(&mut policy, at(130)), ["2 distributing"]);
+    link(&mut policy, 140, 0, UP);
+    link(&mut policy, 150, 1, DOWN);
+    assert_eq!(told(&mut policy, at(155)), ["1 down"]);
+    assert_eq!(told(&mut policy, at(240)), ["0 distributing"]);
+}
+
+#[test]
+fn a_member_that_is_taken_out_by_hand_ends_the_updelay_of_the_only_other_one() {
+    let settings = Settings { updelay_ns: 100 * MS, ..backup(Settings::default()) };
+    let mut policy = new(settings.clone(), 2);
+    link(&mut policy, 0, 0, UP);
+    link(&mut policy, 10, 1, UP);
+    policy.set_settings(at(20), taken_down(&settings, &[true, false]));
+    assert_eq!(told(&mut policy, at(20)), ["0 standby", "1 distributing", "active 1", "notify 1"]);
+}
+
+#[test]
+fn a_link_that_was_only_supposed_to_be_up_is_given_up_at_once() {
+    let settings = Settings { updelay_ns: 100 * MS, downdelay_ns: 50 * MS, ..Settings::default() };
+    let mut policy = new(settings, 3);
+    for member in 0..3 {
+        policy.suppose_link(at(0), MemberId(member), UP);
+    }
+    assert_eq!(told(&mut policy, at(0)), ["0 distributing"]);
+    assert_eq!(link(&mut policy, 1, 2, DOWN), [""; 0], "it was not used yet");
+    assert_eq!(link(&mut policy, 1, 0, DOWN), ["0 down", "1 distributing"]);
+    assert_eq!(link(&mut policy, 2, 1, UP), [""; 0]);
+    assert_eq!(link(&mut policy, 3, 1, DOWN), [""; 0], "somebody has said that it was up");
+    assert_eq!(told(&mut policy, at(53)), ["1 down"]);
+}
+
+#[test]
 fn a_primary_takes_over_as_reselect_says() {
     let slow = LinkState { negotiated: Negotiated { mbit: Some(100), ..FAST }, ..UP };
     let half = LinkState { negotiated: Negotiated { duplex: Duplex::Half, ..FAST }, ..UP };

@@ -88,6 +88,8 @@ pub enum BondNews {
 struct Member {
     port: PortId,
     link: LinkState,
+    /// Somebody has said what its link is like.
+    is_told: bool,
     /// What the link had last negotiated.
     negotiated: Option<Negotiated>,
     is_open: bool,
@@ -96,6 +98,14 @@ struct Member {
 impl Member {
     fn link(&self) -> LinkState {
         LinkState { is_up: self.link.is_up && self.is_open, ..self.link }
+    }
+
+    /// Tells the policy of its link.
+    fn show(&self, policy: &mut Policy, now: Instant, id: MemberId) {
+        match self.is_told {
+            true => policy.set_link(now, id, self.link()),
+            false => policy.suppose_link(now, id, self.link()),
+        }
     }
 }
 
@@ -186,8 +196,9 @@ impl Worker {
             let unknown = LinkState { is_up: true, ..LinkState::default() };
             let link = known.map_or(unknown, |known| known.link);
             let negotiated = known.and_then(|known| known.negotiated);
-            let member = Member { port: view.port, link, negotiated, is_open };
-            policy.set_link(now, MemberId(n as u8), member.link());
+            let is_told = known.is_some_and(|known| known.is_told);
+            let member = Member { port: view.port, link, is_told, negotiated, is_open };
+            member.show(&mut policy, now, MemberId(n as u8));
             members.push(member);
         }
         policy.set_settings(now, post.settings);
@@ -224,7 +235,7 @@ impl Worker {
     pub(super) fn hear_of_link(&mut self, device: usize, link: LinkState) {
         // First: what is up is used as what it is.
         self.negotiate(device, link);
-        self.change_member(device, |member| member.link = link);
+        self.change_member(device, |member| (member.link, member.is_told) = (link, true));
     }
 
     /// Says what a member's link has negotiated.
@@ -259,7 +270,7 @@ impl Worker {
         let Some(bond) = &mut switch_slot.bond else { return };
         let Some(place) = bond.place(device.id) else { return };
         change(&mut bond.members[place]);
-        bond.policy.set_link(now, MemberId(place as u8), bond.members[place].link());
+        bond.members[place].show(&mut bond.policy, now, MemberId(place as u8));
     }
 
     /// Lets policies do what is due.
