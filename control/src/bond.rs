@@ -160,6 +160,21 @@ impl Policy {
         Policy { settings, members, active, commands: VecDeque::new() }
     }
 
+    /// Goes on where another policy of the bond was: what it knows of links, and what has begun to
+    /// be waited for. By member: which one of `before` it was.
+    pub fn go_on(&mut self, before: &Policy, was: &[Option<MemberId>]) {
+        let is_alike = (before.settings.mode == Mode::Lacp) == (self.settings.mode == Mode::Lacp);
+        for (one, was) in self.members.iter_mut().zip(was) {
+            let Some(old) = was.and_then(|was| before.members.get(usize::from(was.0))) else { continue };
+            (one.link, one.is_supposed, one.since) = (old.link, old.is_supposed, old.since);
+            if is_alike {
+                one.is_used = old.is_used;
+            }
+            // By hand, or in another mode, it may be what it waited to become.
+            one.turns = old.turns.filter(|_| one.is_used == old.is_used);
+        }
+    }
+
     /// What it is like.
     #[must_use]
     pub fn settings(&self) -> &Settings {

@@ -124,6 +124,58 @@ fn a_link_that_was_only_supposed_to_be_up_is_given_up_at_once() {
     assert_eq!(told(&mut policy, at(53)), ["1 down"]);
 }
 
+/// A policy that goes on for another, of a switch whose members have these states.
+fn next(before: &Policy, settings: &Settings, states: &[MemberState], was: &[Option<u8>]) -> Policy {
+    let mut policy = Policy::new(settings.clone(), states, before.active());
+    policy.go_on(before, &was.iter().map(|was| was.map(MemberId)).collect::<Vec<_>>());
+    policy
+}
+
+#[test]
+fn what_has_begun_goes_on_under_another_policy() {
+    let settings = Settings { updelay_ns: 100 * MS, downdelay_ns: 50 * MS, ..Settings::default() };
+    let mut policy = new(settings.clone(), 2);
+    link(&mut policy, 0, 0, UP);
+    link(&mut policy, 10, 1, UP);
+    // Something changes each 30 ms, and members have other places each time.
+    let mut states = [MemberState::Distributing, MemberState::Down];
+    for (round, now) in [40, 70, 100].into_iter().enumerate() {
+        states.reverse();
+        policy = next(&policy, &settings, &states, &[Some(1), Some(0)]);
+        let [good, late] = if round % 2 == 0 { [1, 0] } else { [0, 1] };
+        assert_eq!(link(&mut policy, now, good, UP), [""; 0]);
+        assert_eq!(link(&mut policy, now, late, UP), [""; 0]);
+        policy.set_settings(at(now), settings.clone());
+        assert_eq!(told(&mut policy, at(now)), [""; 0]);
+        assert_eq!(policy.poll_timeout(), Some(at(110)));
+    }
+    assert_eq!(told(&mut policy, at(110)), ["0 distributing"]);
+    assert_eq!(policy.since(MemberId(1)), Some(at(0)), "it has not changed");
+    // The same of downdelay. A third member is new.
+    link(&mut policy, 200, 0, DOWN);
+    let states = [MemberState::Distributing, MemberState::Distributing, MemberState::Down];
+    policy = next(&policy, &settings, &states, &[Some(0), Some(1), None]);
+    link(&mut policy, 240, 2, UP);
+    policy.set_settings(at(240), settings.clone());
+    assert_eq!(told(&mut policy, at(250)), ["0 down"]);
+    assert_eq!(policy.poll_timeout(), Some(at(340)));
+    // A delay that is shorter now counts from now, and one that is over had its turn.
+    let states = [MemberState::Down, MemberState::Distributing, MemberState::Down];
+    let settings = Settings { updelay_ns: 10 * MS, ..settings };
+    policy = next(&policy, &settings, &states, &[Some(0), Some(1), Some(2)]);
+    policy.set_settings(at(260), settings);
+    assert_eq!(told(&mut policy, at(270)), ["2 distributing"]);
+}
+
+#[test]
+fn what_was_not_told_yet_is_told_by_the_next_policy() {
+    let mut policy = new(Settings::default(), 2);
+    policy.set_link(at(0), MemberId(0), UP);
+    policy = next(&policy, &Settings::default(), &[MemberState::Down; 2], &[Some(0), Some(1)]);
+    policy.set_settings(at(1), Settings::default());
+    assert_eq!(told(&mut policy, at(1)), ["0 distributing"]);
+}
+
 #[test]
 fn a_primary_takes_over_as_reselect_says() {
     let slow = LinkState { negotiated: Negotiated { mbit: Some(100), ..FAST }, ..UP };

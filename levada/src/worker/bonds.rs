@@ -183,9 +183,15 @@ impl Worker {
             None => post.settings.primary,
         };
         let mut policy = Policy::new(Settings { primary, ..post.settings.clone() }, &states, active);
+        let place = |before: &Bonded, view: &MemberView| before.place(view.port).map(|n| MemberId(n as u8));
+        let was: Vec<Option<MemberId>> =
+            views.iter().map(|view| before.as_ref().and_then(|before| place(before, view))).collect();
+        if let Some(before) = &before {
+            policy.go_on(&before.policy, &was);
+        }
         let mut members = Vec::new();
         for (n, view) in views.iter().enumerate() {
-            let known = before.as_ref().and_then(|before| Some(before.members[before.place(view.port)?]));
+            let known = before.as_ref().and_then(|before| Some(before.members[usize::from(was[n]?.0)]));
             let is_open = match switch_slot.ways.get(view.port.0 as usize).copied().flatten() {
                 Some(Backing::Device(device)) => self.outside.devices.get(device).is_some_and(|d| d.port.is_some()),
                 // A link of this daemon has no carrier to lose.
