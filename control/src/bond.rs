@@ -83,6 +83,10 @@ impl Settings {
     fn is_down(&self, member: usize) -> bool {
         self.mode != Mode::Lacp && self.down.get(member).copied().unwrap_or(false)
     }
+
+    fn priority(&self, member: MemberId) -> i32 {
+        self.priorities.get(usize::from(member.0)).copied().unwrap_or_default()
+    }
 }
 
 /// What is known of a member's link.
@@ -112,6 +116,12 @@ pub struct Policy {
     settings: Settings,
     members: Vec<Member>,
     active: Option<MemberId>,
+    /// The operator chose the active member, and it stays so until one that goes before it comes
+    /// up.
+    is_chosen: bool,
+    /// The primary becomes the active member when it is up, whatever `primary_reselect` says: it is
+    /// new.
+    awaits_primary: bool,
     /// At most one for each member and what follows from it: it is emptied after each call.
     commands: VecDeque<Command>,
 }
@@ -157,7 +167,7 @@ impl Policy {
             told => Member { is_used: told == MemberState::Distributing, told, ..Member::default() },
         };
         let members = states.iter().take(MOST_MEMBERS).map(member).collect();
-        Policy { settings, members, active, commands: VecDeque::new() }
+        Policy { settings, members, active, is_chosen: false, awaits_primary: false, commands: VecDeque::new() }
     }
 
     /// Goes on where another policy of the bond was: what it knows of links, and what has begun to
@@ -173,6 +183,23 @@ impl Policy {
             // By hand, or in another mode, it may be what it waited to become.
             one.turns = old.turns.filter(|_| one.is_used == old.is_used);
         }
+        self.awaits_primary = before.awaits_primary;
+        let place = |of: Option<MemberId>| was.iter().position(|&was| was.is_some() && was == of);
+        let active = place(before.active).map(|at| MemberId(at as u8));
+        if self.settings.mode != Mode::ActiveBackup || before.settings.mode != Mode::ActiveBackup || active.is_none() {
+            return;
+        }
+        self.become_active(active);
+        // Another order of preference is the operator's newer word.
+        let is_as_before = |(at, was): (usize, &Option<MemberId>)| {
+            was.is_none_or(|was| self.settings.priority(MemberId(at as u8)) == before.settings.priority(was))
+        };
+        self.is_chosen = before.is_chosen && was.iter().enumerate().all(is_as_before);
+    }
+
+    /// The bond is new: its primary becomes the active member once, as soon as it is up.
+    pub fn await_primary(&mut self) {
+        self.awaits_primary = true;
     }
 
     /// What it is like.
@@ -195,18 +222,17 @@ impl Policy {
 
     /// The operator changed it. A member that he has taken down is given up at once, and one that
     /// he has not any more is used as if its link came up now. A primary that is new, and up,
-    /// becomes the active member at once.
+    /// becomes the active member at once; one that is new, and not up, when it comes up.
     pub fn set_settings(&mut self, now: Instant, settings: Settings) {
-        let is_new = settings.primary != self.settings.primary;
+        if settings.primary != self.settings.primary {
+            self.awaits_primary = settings.primary.is_some();
+        }
         self.settings = settings;
         for member in 0..self.members.len() {
             self.follow(now, member, false);
         }
         self.advance(now);
-        match self.settings.primary.filter(|&primary| is_new && self.is_used(primary)) {
-            Some(primary) if self.settings.mode == Mode::ActiveBackup => self.become_active(Some(primary)),
-            _ => self.reselect(),
-        }
+        self.reselect(0);
     }
 
     /// The operator chose the active member; it stays so until it fails, or until one that goes
@@ -214,6 +240,7 @@ impl Policy {
     pub fn set_active(&mut self, member: MemberId) {
         if self.is_used(member) && self.settings.mode == Mode::ActiveBackup {
             self.become_active(Some(member));
+            (self.is_chosen, self.awaits_primary) = (true, false);
         }
     }
 
@@ -233,8 +260,8 @@ impl Policy {
         let Some(one) = self.members.get_mut(at) else { return };
         let had = std::mem::replace(&mut one.link, link);
         let was_supposed = std::mem::replace(&mut one.is_supposed, is_supposed);
-        if !self.follow(now, at, was_supposed) && had.negotiated != link.negotiated {
-            self.reselect();
+        if !self.follow(now, at, was_supposed) && (was_supposed || had.negotiated != link.negotiated) {
+            self.reselect(0);
         }
         self.advance(now);
     }
@@ -282,16 +309,17 @@ impl Policy {
     }
 
     fn advance(&mut self, now: Instant) {
-        let mut has_changed = false;
+        // Members that are used now and were not, a bit each.
+        let (mut has_changed, mut risen) = (false, 0);
         // Once more: the last that is given up ends the others' `updelay`.
         for _ in 0..2 {
             let none_is_used = !self.members.iter().any(|member| member.is_used);
-            for member in &mut self.members {
+            for (index, member) in self.members.iter_mut().enumerate() {
                 if member.turns.is_none_or(|turns| turns > now && !none_is_used) {
                     continue;
                 }
                 (member.turns, member.is_used) = (None, !member.is_used);
-                has_changed = true;
+                (has_changed, risen) = (true, risen | u16::from(member.is_used) << index);
             }
         }
         for (index, member) in self.members.iter_mut().enumerate() {
@@ -302,19 +330,25 @@ impl Policy {
             }
         }
         if has_changed {
-            self.reselect();
+            self.reselect(risen);
         }
     }
 
-    /// Chooses the active member.
-    fn reselect(&mut self) {
+    /// Chooses the active member. Those of `risen`, a bit each, have come up just now.
+    fn reselect(&mut self, risen: u16) {
         if self.settings.mode != Mode::ActiveBackup {
+            return;
+        }
+        if let Some(primary) = self.settings.primary.filter(|&primary| self.awaits_primary && self.is_used(primary)) {
+            // Where it is only supposed to be up it may be so later.
+            self.awaits_primary = self.members[usize::from(primary.0)].is_supposed;
+            self.become_active(Some(primary));
             return;
         }
         let best = self.best();
         let next = match self.active.filter(|&active| self.is_used(active)) {
             None => best,
-            Some(active) if self.is_preferred(active, best) => best,
+            Some(active) if self.may_be_replaced(active, risen) && self.is_preferred(active, best) => best,
             Some(active) => Some(active),
         };
         self.become_active(next);
@@ -324,7 +358,7 @@ impl Policy {
         if next == self.active {
             return;
         }
-        self.active = next;
+        (self.active, self.is_chosen) = (next, false);
         self.commands.push_back(Command::Active(next));
         self.commands.extend(next.map(Command::Notify));
     }
@@ -333,19 +367,24 @@ impl Policy {
     fn best(&self) -> Option<MemberId> {
         let used = (0..self.members.len() as u8).map(MemberId).filter(|&member| self.is_used(member));
         let rank = |member: &MemberId| {
-            let priority = self.settings.priorities.get(usize::from(member.0)).copied().unwrap_or_default();
-            (self.settings.primary == Some(*member), priority, std::cmp::Reverse(*member))
+            (self.settings.primary == Some(*member), self.settings.priority(*member), std::cmp::Reverse(*member))
         };
         used.max_by_key(rank)
+    }
+
+    /// Whether a better one may take over from an active member that is up: from one that the
+    /// operator chose only when it comes up.
+    fn may_be_replaced(&self, active: MemberId, risen: u16) -> bool {
+        let mut all = (0..MOST_MEMBERS as u8).filter(|n| risen & 1 << n != 0).map(MemberId);
+        !self.is_chosen || all.any(|member| self.is_preferred(active, Some(member)))
     }
 
     /// Whether `best` takes over from an active member that is up.
     fn is_preferred(&self, active: MemberId, best: Option<MemberId>) -> bool {
         let Some(best) = best.filter(|&best| best != active) else { return false };
         // Order in the file is no reason to change: only a primary or a higher priority is better.
-        let priority =
-            |member: MemberId| self.settings.priorities.get(usize::from(member.0)).copied().unwrap_or_default();
-        let is_better = self.settings.primary == Some(best) || priority(best) > priority(active);
+        let is_better =
+            self.settings.primary == Some(best) || self.settings.priority(best) > self.settings.priority(active);
         let link = |member: MemberId| self.members[usize::from(member.0)].link.negotiated;
         let (new, old) = (link(best), link(active));
         is_better

@@ -126,8 +126,10 @@ fn a_link_that_was_only_supposed_to_be_up_is_given_up_at_once() {
 
 /// A policy that goes on for another, of a switch whose members have these states.
 fn next(before: &Policy, settings: &Settings, states: &[MemberState], was: &[Option<u8>]) -> Policy {
-    let mut policy = Policy::new(settings.clone(), states, before.active());
-    policy.go_on(before, &was.iter().map(|was| was.map(MemberId)).collect::<Vec<_>>());
+    let was: Vec<_> = was.iter().map(|was| was.map(MemberId)).collect();
+    let active = was.iter().position(|&was| was.is_some() && was == before.active()).map(|n| MemberId(n as u8));
+    let mut policy = Policy::new(settings.clone(), states, active);
+    policy.go_on(before, &was);
     policy
 }
 
@@ -226,6 +228,81 @@ fn the_operator_chooses() {
     let settings = Settings { primary: Some(MemberId(0)), reselect: Reselect::Failure, ..policy.settings().clone() };
     policy.set_settings(at(0), settings);
     assert_eq!(told(&mut policy, at(5)), ["active 0", "notify 0"], "a primary that is named becomes active at once");
+}
+
+/// A policy of members that are up, of which the operator chose the second, and its settings.
+fn chosen(settings: Settings) -> (Policy, Settings) {
+    let settings = backup(Settings { primary: Some(MemberId(0)), ..settings });
+    let mut policy = new(settings.clone(), 3);
+    for member in 0..3 {
+        link(&mut policy, 1, member, UP);
+    }
+    policy.set_active(MemberId(1));
+    assert_eq!(told(&mut policy, at(2)), ["active 1", "notify 1"]);
+    (policy, settings)
+}
+
+#[test]
+fn whom_the_operator_chose_stays_until_one_that_goes_before_it_comes_up() {
+    let slow = LinkState { negotiated: Negotiated { mbit: Some(100), ..FAST }, ..UP };
+    let (mut policy, settings) = chosen(Settings::default());
+    assert_eq!(link(&mut policy, 3, 2, DOWN), ["2 down"], "a third one fails");
+    assert_eq!(link(&mut policy, 4, 2, UP), ["2 distributing"], "and comes back");
+    assert_eq!(link(&mut policy, 5, 0, slow), [""; 0]);
+    // Something else of the configuration changes; members have other places.
+    let states = [MemberState::Distributing; 3];
+    let turned = Settings { primary: Some(MemberId(1)), ..settings.clone() };
+    policy = next(&policy, &turned, &states, &[Some(1), Some(0), Some(2)]);
+    for member in 0..3 {
+        assert_eq!(link(&mut policy, 6, member, UP), [""; 0]);
+    }
+    policy.set_settings(at(6), turned);
+    assert_eq!((told(&mut policy, at(6)), policy.active()), (vec![], Some(MemberId(0))));
+    // The primary comes up.
+    assert_eq!(link(&mut policy, 7, 1, DOWN), ["1 down"]);
+    assert_eq!(link(&mut policy, 8, 1, UP), ["1 distributing", "active 1", "notify 1"]);
+
+    let (mut policy, settings) = chosen(Settings::default());
+    assert_eq!(link(&mut policy, 3, 1, DOWN), ["1 down", "active 0", "notify 0"], "it fails");
+    assert_eq!(link(&mut policy, 4, 1, UP), ["1 distributing"]);
+    // One that is preferred from now on is the operator's word, too.
+    policy.set_active(MemberId(1));
+    let more = Settings { priorities: vec![0, 0, 5], ..settings };
+    told(&mut policy, at(5));
+    policy = next(&policy, &more, &states, &[Some(0), Some(1), Some(2)]);
+    policy.set_settings(at(6), more);
+    assert_eq!(told(&mut policy, at(6)), ["active 0", "notify 0"]);
+}
+
+#[test]
+fn a_primary_that_is_new_becomes_active_once_whatever_reselect_says() {
+    let settings = Settings { primary: Some(MemberId(1)), reselect: Reselect::Failure, ..Settings::default() };
+    let mut policy = new(backup(settings.clone()), 2);
+    policy.await_primary();
+    policy.suppose_link(at(0), MemberId(0), UP);
+    policy.suppose_link(at(0), MemberId(1), UP);
+    assert_eq!(policy.active(), Some(MemberId(1)));
+    told(&mut policy, at(0));
+    // It turns out to be down, and has its turn when it comes up.
+    assert_eq!(link(&mut policy, 1, 0, UP), [""; 0]);
+    assert_eq!(link(&mut policy, 1, 1, DOWN), ["1 down", "active 0", "notify 0"]);
+    policy = next(&policy, &backup(settings), &[MemberState::Distributing, MemberState::Down], &[Some(0), Some(1)]);
+    assert_eq!(link(&mut policy, 2, 1, UP), ["1 distributing", "active 1", "notify 1"]);
+    // But once only.
+    assert_eq!(link(&mut policy, 3, 1, DOWN), ["1 down", "active 0", "notify 0"]);
+    assert_eq!(link(&mut policy, 4, 1, UP), ["1 distributing"]);
+}
+
+#[test]
+fn a_new_primary_that_was_up_at_the_start_is_not_preferred_again() {
+    let settings = Settings { primary: Some(MemberId(1)), reselect: Reselect::Failure, ..Settings::default() };
+    let mut policy = new(backup(settings), 2);
+    policy.await_primary();
+    policy.suppose_link(at(0), MemberId(0), UP);
+    policy.suppose_link(at(0), MemberId(1), UP);
+    link(&mut policy, 1, 1, UP);
+    assert_eq!(link(&mut policy, 2, 1, DOWN), ["1 down", "active 0", "notify 0"]);
+    assert_eq!(link(&mut policy, 3, 1, UP), ["1 distributing"]);
 }
 
 #[test]

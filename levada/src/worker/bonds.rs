@@ -186,8 +186,9 @@ impl Worker {
         let place = |before: &Bonded, view: &MemberView| before.place(view.port).map(|n| MemberId(n as u8));
         let was: Vec<Option<MemberId>> =
             views.iter().map(|view| before.as_ref().and_then(|before| place(before, view))).collect();
-        if let Some(before) = &before {
-            policy.go_on(&before.policy, &was);
+        match &before {
+            Some(before) => policy.go_on(&before.policy, &was),
+            None => policy.await_primary(),
         }
         let mut members = Vec::new();
         for (n, view) in views.iter().enumerate() {
