@@ -202,6 +202,13 @@ impl Policy {
         self.awaits_primary = true;
     }
 
+    /// A member was used until now, by another process: it does not wait for `updelay`.
+    pub fn skip_updelay(&mut self, member: MemberId) {
+        if let Some(one) = self.members.get_mut(usize::from(member.0)).filter(|one| !one.is_used) {
+            one.turns = one.turns.map(|_| Instant::ZERO);
+        }
+    }
+
     /// What it is like.
     #[must_use]
     pub fn settings(&self) -> &Settings {

@@ -179,6 +179,26 @@ fn what_was_not_told_yet_is_told_by_the_next_policy() {
 }
 
 #[test]
+fn members_that_another_process_used_do_not_wait_for_updelay() {
+    let settings = Settings { updelay_ns: 100 * MS, downdelay_ns: 100 * MS, ..Settings::default() };
+    let mut policy = new(settings, 4);
+    for member in 0..3 {
+        policy.suppose_link(at(0), MemberId(member), UP);
+    }
+    for member in [0, 1, 3, 9] {
+        policy.skip_updelay(MemberId(member));
+    }
+    assert_eq!(told(&mut policy, at(0)), ["0 distributing", "1 distributing"], "the fourth has no link");
+    assert_eq!(policy.poll_timeout(), Some(at(100)));
+    // It says nothing of downdelay.
+    link(&mut policy, 1, 0, UP);
+    link(&mut policy, 2, 0, DOWN);
+    policy.skip_updelay(MemberId(0));
+    assert_eq!(told(&mut policy, at(101)), ["2 distributing"]);
+    assert_eq!(told(&mut policy, at(102)), ["0 down"]);
+}
+
+#[test]
 fn a_primary_takes_over_as_reselect_says() {
     let slow = LinkState { negotiated: Negotiated { mbit: Some(100), ..FAST }, ..UP };
     let half = LinkState { negotiated: Negotiated { duplex: Duplex::Half, ..FAST }, ..UP };

@@ -12,7 +12,7 @@ use datapath::bond::hello::HelloKey;
 use datapath::bond::{Duplex, MOST_MEMBERS, MemberId, MemberState, Mode, Negotiated, Plain};
 use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program};
 use datapath::service::ServiceId;
-use datapath::switch::MemberView;
+use datapath::switch::{MemberView, State};
 use datapath::units::{Instant, Rate};
 use datapath::wire::Mac;
 use std::ops::Range;
@@ -229,6 +229,14 @@ impl Worker {
             told,
             untold_at: None,
         }));
+    }
+
+    /// Members that another process used are used at once: the other end sends to them.
+    pub(super) fn adopt_members(&mut self, index: usize, state: &State) {
+        let Some(bond) = self.switch_slots.get_mut(index).and_then(|slot| slot.bond.as_mut()) else { return };
+        let numbered = state.bond.iter().flat_map(|peer| peer.members.iter().map(|&(id, _)| id));
+        let agreed = state.lacp.iter().map(|&(id, _)| id);
+        numbered.chain(agreed).for_each(|id| bond.policy.skip_updelay(id));
     }
 
     /// The operator has chosen the active member.

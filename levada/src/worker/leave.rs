@@ -74,6 +74,7 @@ impl Worker {
         let imported =
             self.switch_slots[switch].switch.import(now, away_ns, state).map_err(|error| error.to_string())?;
         self.adopt_limits(switch);
+        self.adopt_members(switch, state);
         Ok(imported)
     }
 
