@@ -48,9 +48,11 @@ pub struct Bonded {
     asking: Option<Passes>,
     /// The member by which memberships of groups leave, last.
     groups_at: Option<MemberId>,
-    /// In `802.3ad`: the states of members as they were last told, which follow no command, and
-    /// whether a cable leads back.
-    agreed: Option<Vec<(MemberState, bool)>>,
+    /// The states of members as they were last told, and whether a cable leads back. In `802.3ad`
+    /// they follow no command, and a change of the bond may change them in each mode.
+    states: Vec<(MemberState, bool)>,
+    /// The bond was changed: states are to be looked at.
+    is_changed: bool,
     /// In `802.3ad`: members of which this end, and the other, has not come into sync in time, a
     /// bit each, as it was last told.
     churned: [u16; 2],
@@ -163,6 +165,12 @@ fn changed(was: u16, is: u16) -> impl Iterator<Item = (MemberId, bool)> {
     members.map(move |n| (MemberId(n), is & 1 << n != 0))
 }
 
+/// Bits of members, a bit each, by their places now; by member: where it was.
+fn moved(bits: u16, was: &[Option<MemberId>]) -> u16 {
+    let is_set = |was: &Option<MemberId>| was.is_some_and(|was| bits & 1 << was.0 != 0);
+    was.iter().enumerate().filter(|(_, was)| is_set(was)).fold(0, |all, (n, _)| all | 1 << n)
+}
+
 impl Worker {
     /// Gives a switch's bond its policy, or another, or takes it away. What is known of links stays
     /// known.
@@ -211,11 +219,22 @@ impl Worker {
         policy.set_settings(now, post.settings);
         let partner = before.as_ref().and_then(|before| before.partner);
         let (announcing, asking, groups_at) =
-            before.map_or((None, None, None), |before| (before.announcing, before.asking, before.groups_at));
-        let agreed = states.into_iter().map(|state| (state, false)).collect();
-        let agreed = (policy.settings().mode == Mode::Lacp).then_some(agreed);
-        let told = (switch_slot.switch.bond_plain(), switch_slot.switch.left_out_members());
-        let churned = switch_slot.switch.churned_members();
+            before.as_ref().map_or((None, None, None), |before| (before.announcing, before.asking, before.groups_at));
+        // What the change itself did to members is yet to be told.
+        let (states, churned, told, untold_at) = match &before {
+            Some(before) => {
+                let state = |was: &Option<MemberId>| was.map(|was| before.states[usize::from(was.0)]);
+                let bits = |bits| moved(bits, &was);
+                let (plain, left_out) = before.told;
+                let states = was.iter().map(|was| state(was).unwrap_or_default()).collect();
+                (states, before.churned.map(bits), (plain, bits(left_out)), before.untold_at)
+            }
+            None => {
+                let told = (switch_slot.switch.bond_plain(), switch_slot.switch.left_out_members());
+                let states = states.into_iter().map(|state| (state, false)).collect();
+                (states, switch_slot.switch.churned_members(), told, None)
+            }
+        };
         switch_slot.bond = Some(Box::new(Bonded {
             policy,
             members,
@@ -223,11 +242,12 @@ impl Worker {
             announcing,
             asking,
             groups_at,
-            agreed,
+            states,
+            is_changed: true,
             churned,
             partner,
             told,
-            untold_at: None,
+            untold_at,
         }));
     }
 
@@ -299,7 +319,7 @@ impl Worker {
                 self.follow_groups(index, now);
                 self.say_behind(index, now);
             }
-            self.tell_agreed(index);
+            self.tell_states(index);
             self.tell_plain(index, now);
         }
     }
@@ -319,9 +339,16 @@ impl Worker {
                     bond.announcing = Passes::begin(bond.notices.announcements, now);
                 }
             }
-            // Of a link that is up nothing is agreed yet.
-            let is_agreed = bond.agreed.is_some() && matches!(command, Command::State(..));
-            told.extend((!is_agreed).then_some(command));
+            if let Command::State(member, state) = command {
+                let was = bond.states.get_mut(usize::from(member.0)).map(|(was, _)| was);
+                // Of a link that is up nothing is agreed yet, and what changed back was not told.
+                let is_news = bond.policy.settings().mode != Mode::Lacp
+                    && was.is_some_and(|was| std::mem::replace(was, state) != state);
+                if !is_news {
+                    continue;
+                }
+            }
+            told.push(command);
         }
         for command in told {
             self.tell(index, BondNews::Command(command));
@@ -356,16 +383,19 @@ impl Worker {
         }
     }
 
-    /// Says what LACP has made of members.
-    fn tell_agreed(&mut self, index: usize) {
+    /// Says what LACP, or a change of the bond, has made of members.
+    fn tell_states(&mut self, index: usize) {
         let SwitchSlot { bond, switch, .. } = &mut self.switch_slots[index];
-        let Some(Bonded { agreed: Some(agreed), churned, partner, .. }) = bond.as_deref_mut() else { return };
+        let Some(Bonded { policy, states, is_changed, churned, partner, .. }) = bond.as_deref_mut() else { return };
+        if !std::mem::take(is_changed) && policy.settings().mode != Mode::Lacp {
+            return;
+        }
         let (mut news, looped) = (Vec::new(), switch.looped_members());
         let was_churned = std::mem::replace(churned, switch.churned_members());
         for (is_other, (was, is)) in [false, true].into_iter().zip(was_churned.into_iter().zip(*churned)) {
             news.extend(changed(was, is).map(|(member, is_so)| BondNews::Churned(member, is_other, is_so)));
         }
-        for (n, ((told, was_loop), view)) in (0..).map(MemberId).zip(agreed.iter_mut().zip(switch.members())) {
+        for (n, ((told, was_loop), view)) in (0..).map(MemberId).zip(states.iter_mut().zip(switch.members())) {
             if std::mem::replace(told, view.state) != view.state {
                 news.push(BondNews::Command(Command::State(n, view.state)));
                 let system = switch.lacp().nth(n.0.into()).map(|lacp| lacp.partner.system);

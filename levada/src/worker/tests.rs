@@ -751,3 +751,120 @@ fn a_switch_s_protocols_are_told_of_carriers_and_say_when_they_are_due() {
     assert_eq!(*seen.lock().unwrap(), [(PortId(2), false), (PortId(2), true)]);
     assert_eq!(worker.timeout(), Some(0));
 }
+
+/// A worker whose first three ports may be members of a bond.
+struct Bonds {
+    worker: Worker,
+    tasks: Receiver<Task>,
+    _far: Vec<PairPort>,
+    rate: datapath::units::Both<datapath::units::Rate>,
+}
+
+impl Bonds {
+    fn new() -> Bonds {
+        let (mut worker, far, tasks) = by_hand();
+        let rate = datapath::units::Rate(1_000_000_000);
+        let rate = datapath::units::Both { egress: rate, ingress: rate };
+        // No endpoint but the last: the other ports may be members.
+        for endpoint in 0..3 {
+            let change = Change::Endpoint(EndpointId(endpoint), None);
+            worker.begin(vec![Edit::Change(0, change)]).unwrap();
+        }
+        Bonds { worker, tasks, _far: far, rate }
+    }
+
+    /// The bond is so now; members by their ports.
+    fn post(&mut self, settings: &control::bond::Settings, ports: &[u32]) {
+        let members = ports.iter().map(|&port| datapath::program::Member { port: PortId(port), rate: self.rate });
+        let bond = datapath::bond::BondSettings { mode: settings.mode, ..Default::default() };
+        let uplink = datapath::program::Uplink::new(PortId(ports[0]), self.rate);
+        let uplink = datapath::program::Uplink { members: members.collect(), bond: Some(bond), ..uplink };
+        self.worker.begin(vec![Edit::Change(0, Change::Uplink(Some(uplink)))]).unwrap();
+        let post = BondPost { settings: settings.clone(), notices: control::bond::Notices::default(), key: None };
+        self.worker.begin(vec![Edit::Bond(0, Some(Box::new(post)))]).unwrap();
+    }
+
+    fn link(&mut self, device: usize, is_up: bool) {
+        let link = control::bond::LinkState { is_up, ..Default::default() };
+        self.worker.carry_out(Request::Link { device, link });
+    }
+
+    /// What is told of members, as the place and the state.
+    fn told(&mut self) -> Vec<String> {
+        self.worker.outside.look();
+        self.worker.run_bonds();
+        let tasks = self.tasks.try_iter();
+        let command = |task| match task {
+            Task::Bond { news: BondNews::Command(control::bond::Command::State(member, state)), .. } => {
+                Some(format!("{} {}", member.0, state.name()))
+            }
+            _ => None,
+        };
+        tasks.filter_map(command).collect()
+    }
+}
+
+#[test]
+fn a_bond_whose_first_member_is_dead_at_the_start_waits_for_no_delay() {
+    let mut bonds = Bonds::new();
+    let hour = 3_600_000_000_000;
+    let settings = control::bond::Settings { updelay_ns: hour, downdelay_ns: hour, ..Default::default() };
+    bonds.post(&settings, &[0, 1]);
+    assert_eq!(bonds.told(), ["0 distributing"], "until somebody says otherwise");
+    bonds.link(1, true);
+    bonds.link(0, false);
+    assert_eq!(bonds.told(), ["0 down", "1 distributing"]);
+}
+
+#[test]
+fn what_a_bond_waits_for_goes_on_over_changes() {
+    let mut bonds = Bonds::new();
+    let settings = control::bond::Settings { updelay_ns: 290_000_000, ..Default::default() };
+    bonds.post(&settings, &[0, 1]);
+    bonds.link(0, true);
+    bonds.link(1, true);
+    assert_eq!(bonds.told(), ["0 distributing"]);
+    // The configuration changes each 100 ms, and members have other places.
+    for (round, ports) in [[1, 0], [0, 1], [1, 0]].iter().enumerate() {
+        pass_ns(100_000_000);
+        bonds.post(&settings, ports);
+        let told = bonds.told();
+        assert_eq!(told, if round < 2 { &[][..] } else { &["0 distributing"] });
+    }
+}
+
+#[test]
+fn what_a_change_of_a_bond_does_to_its_members_is_told() {
+    let mut bonds = Bonds::new();
+    let of = |mode| control::bond::Settings { mode, ..Default::default() };
+    bonds.post(&of(datapath::bond::Mode::BalanceXor), &[0, 1]);
+    bonds.link(0, true);
+    bonds.link(1, true);
+    assert_eq!(bonds.told(), ["0 distributing", "1 distributing"]);
+    // Nobody speaks LACP at the other end.
+    bonds.post(&of(datapath::bond::Mode::Lacp), &[1, 0]);
+    let mut told = bonds.told();
+    told.sort();
+    assert_eq!(told, ["0 standby", "1 standby"]);
+    bonds.post(&of(datapath::bond::Mode::Lacp), &[0, 1]);
+    assert_eq!(bonds.told(), [""; 0], "nothing has changed");
+    bonds.post(&of(datapath::bond::Mode::BalanceXor), &[0, 1, 2]);
+    let mut told = bonds.told();
+    told.sort();
+    assert_eq!(told, ["0 distributing", "1 distributing", "2 distributing"]);
+    bonds.post(&of(datapath::bond::Mode::BalanceXor), &[2]);
+    assert_eq!(bonds.told(), [""; 0], "it stays as it was");
+}
+
+#[test]
+fn members_that_another_process_used_are_used_at_once() {
+    let mut bonds = Bonds::new();
+    let settings = control::bond::Settings { updelay_ns: 3_600_000_000_000, ..Default::default() };
+    bonds.post(&settings, &[0, 1, 2]);
+    let mut state = bonds.worker.switch_slots[0].switch.export(Instant(1));
+    let line = datapath::bond::LineState::default();
+    state.bond =
+        Some(datapath::bond::PeerState { members: vec![(datapath::bond::MemberId(2), line)], ..Default::default() });
+    bonds.worker.import(0, &state, 0).unwrap();
+    assert_eq!(bonds.told(), ["0 distributing", "2 distributing"]);
+}
