@@ -307,9 +307,9 @@ impl Lacp {
                 break;
             }
         }
-        for line in &mut self.members {
+        for (n, line) in self.members.iter_mut().enumerate() {
             line.port.run_periodic(now);
-            line.port.run_churn(now);
+            line.port.run_churn(now, self.settings.is_down(n));
         }
     }
 

@@ -386,8 +386,8 @@ impl Port {
         }
     }
 
-    /// The churn machines.
-    pub fn run_churn(&mut self, now: Instant) {
+    /// The churn machines. One that is down by hand is out of sync since somebody wants that.
+    pub fn run_churn(&mut self, now: Instant, is_down: bool) {
         let Counts { actor_churned, partner_churned, .. } = &mut self.counts;
         let ends = [
             (&mut self.actor_churn, self.actor.state, actor_churned),
@@ -395,7 +395,7 @@ impl Port {
         ];
         for (churn, state, count) in ends {
             *churn = match *churn {
-                _ if !self.is_enabled || state.has(State::SYNCHRONIZATION) => Churn::None,
+                _ if !self.is_enabled || is_down || state.has(State::SYNCHRONIZATION) => Churn::None,
                 Churn::None => Churn::Monitor(now.plus_ns(CHURN_NS)),
                 Churn::Monitor(until) if until <= now => {
                     *count += 1;

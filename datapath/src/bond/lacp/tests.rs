@@ -519,6 +519,24 @@ fn a_member_that_is_taken_out_by_hand_does_not_wait_for_a_deaf_partner() {
 }
 
 #[test]
+fn a_member_that_is_taken_out_by_hand_does_not_churn() {
+    let mut world = up_in_time([settings(1), settings(2)]);
+    let mut out = settings(1);
+    out.down = 1;
+    world.change(0, out);
+    world.run(70_000 * MS);
+    let view = world.view((0, 0));
+    assert_eq!((view.actor_churn, view.counts.actor_churned, view.counts.partner_churned), (Churn::None, 0, 0));
+    assert_eq!(world.ends[0].churned(), [0, 0]);
+    // One that nobody lets in when it may be used again does.
+    world.change(1, LacpSettings { down: 1, ..settings(2) });
+    world.run(1000 * MS);
+    world.change(0, settings(1));
+    world.run(70_000 * MS);
+    assert_eq!(world.view((0, 0)).partner_churn, Churn::Churned);
+}
+
+#[test]
 fn who_never_comes_into_sync_churns() {
     // The other end has another aggregator in use.
     let mut world =
