@@ -10,7 +10,7 @@
 //! others.
 
 use datapath::bond::number::Encoding;
-use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, Mode, Negotiated};
+use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, MembersState, Mode, Negotiated};
 use datapath::units::Instant;
 use std::collections::VecDeque;
 
@@ -200,6 +200,29 @@ impl Policy {
     /// The bond is new: its primary becomes the active member once, as soon as it is up.
     pub fn await_primary(&mut self) {
         self.awaits_primary = true;
+    }
+
+    /// How members are used, for the process that goes on after this one.
+    #[must_use]
+    pub fn export(&self) -> MembersState {
+        let all = (0..self.members.len() as u8).map(MemberId);
+        let used = all.filter(|&member| self.is_used(member)).collect();
+        MembersState { used, active: self.active, is_chosen: self.is_chosen }
+    }
+
+    /// Goes on where another process was, before anything is sent. Members that it used do not wait
+    /// for `updelay`.
+    pub fn import(&mut self, now: Instant, state: &MembersState) {
+        state.used.iter().for_each(|&member| self.skip_updelay(member));
+        self.advance(now);
+        let active = state.active.filter(|&active| self.is_used(active));
+        if active.is_some() && self.settings.mode == Mode::ActiveBackup {
+            // Who was to be it here was not told to anybody yet.
+            self.commands.retain(|command| matches!(command, Command::State(..)));
+            self.active = None;
+            self.become_active(active);
+            (self.is_chosen, self.awaits_primary) = (state.is_chosen, false);
+        }
     }
 
     /// A member was used until now, by another process: it does not wait for `updelay`.

@@ -30,7 +30,7 @@ pub use member::{BURST_NS, MemberCounts, MemberState};
 pub use negotiated::{Duplex, Negotiated};
 pub use numbered::PeerView;
 pub use peer::{NUMBERS_ON_NS, Plain, SILENCE_NS};
-pub use saved::{LineState, PeerState};
+pub use saved::{LineState, MembersState, PeerState};
 
 use crate::frame::{Fifo, Frame, Pool};
 use crate::units::{Instant, Rate, earlier};

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use control::plan::{Plan, SwitchPlan};
 use datapath::bond::lacp::Record;
 use datapath::bond::lacp::pdu::{self, Information};
-use datapath::bond::{Duplex, LineState, MemberId, Negotiated, PeerState};
+use datapath::bond::{Duplex, LineState, MemberId, MembersState, Negotiated, PeerState};
 use datapath::flood::Saved;
 use datapath::pair::Toward;
 use datapath::police::Tokens;
@@ -66,6 +66,17 @@ struct Switch {
     bond: Option<Bond>,
     /// What LACP has agreed on, by member.
     lacp: BTreeMap<String, Lacp>,
+    /// How a bond's members are used.
+    members: Members,
+}
+
+/// How a bond's members are used, by name.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Members {
+    used: Vec<String>,
+    active: Option<String>,
+    is_chosen: bool,
 }
 
 /// A member on which LACP has agreed: its number, and the other end.
@@ -401,6 +412,7 @@ impl State {
                 services: services_out(switch, &known.services, RECORDS / plan.switches.len().max(1)),
                 bond: known.bond.as_ref().map(|state| bond_out(switch, state)),
                 lacp: known.lacp.iter().filter_map(|record| lacp_out(switch, record)).collect(),
+                members: members_out(switch, &known.members),
             };
             Some((switch.name.clone(), written))
         });
@@ -466,6 +478,7 @@ impl State {
                 services: services_in(switch, &written.services),
                 bond: written.bond.as_ref().map(|state| bond_in(switch, state)),
                 lacp: lacp_in(switch, &written.lacp),
+                members: members_in(switch, &written.members),
             };
             Some((number as usize, known))
         };
@@ -475,6 +488,18 @@ impl State {
 
 fn member_names(switch: &SwitchPlan) -> &[String] {
     switch.bond.as_ref().map_or(&[], |bond| &bond.names)
+}
+
+fn members_out(switch: &SwitchPlan, state: &MembersState) -> Members {
+    let name = |id: &MemberId| member_names(switch).get(usize::from(id.0)).cloned();
+    let used = state.used.iter().filter_map(name).collect();
+    Members { used, active: state.active.as_ref().and_then(name), is_chosen: state.is_chosen }
+}
+
+fn members_in(switch: &SwitchPlan, written: &Members) -> MembersState {
+    let id = |name: &String| member_names(switch).iter().position(|one| one == name).map(|n| MemberId(n as u8));
+    let used = written.used.iter().filter_map(id).collect();
+    MembersState { used, active: written.active.as_ref().and_then(id), is_chosen: written.is_chosen }
 }
 
 fn bond_out(switch: &SwitchPlan, state: &PeerState) -> Bond {

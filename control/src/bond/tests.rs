@@ -326,6 +326,52 @@ fn a_new_primary_that_was_up_at_the_start_is_not_preferred_again() {
 }
 
 #[test]
+fn another_process_goes_on_with_who_is_used_and_who_is_active() {
+    for is_chosen in [true, false] {
+        let settings = match is_chosen {
+            true => Settings { primary: Some(MemberId(0)), ..Settings::default() },
+            false => Settings { primary: Some(MemberId(0)), reselect: Reselect::Failure, ..Settings::default() },
+        };
+        let settings = backup(Settings { updelay_ns: 100 * MS, ..settings });
+        let mut old = new(settings.clone(), 3);
+        link(&mut old, 1, 1, UP);
+        link(&mut old, 1, 0, UP);
+        told(&mut old, at(200));
+        old.set_active(MemberId(u8::from(is_chosen)));
+        if !is_chosen {
+            link(&mut old, 210, 0, DOWN);
+            link(&mut old, 220, 0, UP);
+            told(&mut old, at(320));
+        }
+        let state = old.export();
+        assert_eq!(state.used, [MemberId(0), MemberId(1)]);
+        assert_eq!((state.active, state.is_chosen), (Some(MemberId(1)), is_chosen));
+        let mut policy = new(settings, 3);
+        policy.await_primary();
+        for member in 0..3 {
+            policy.suppose_link(at(400), MemberId(member), UP);
+        }
+        policy.import(at(400), &state);
+        assert_eq!(told(&mut policy, at(400)), ["0 distributing", "1 distributing", "active 1", "notify 1"]);
+        for member in 0..2 {
+            assert_eq!(link(&mut policy, 401, member, UP), [""; 0]);
+        }
+        assert_eq!(link(&mut policy, 402, 2, DOWN), [""; 0]);
+        link(&mut policy, 403, 0, DOWN);
+        link(&mut policy, 404, 0, UP);
+        let takes_over = told(&mut policy, at(504)).contains(&"active 0".to_owned());
+        assert_eq!(takes_over, is_chosen, "with primary_reselect = failure it does not");
+    }
+    // A member that is not there, or down, is not the active one.
+    let mut policy = new(backup(Settings::default()), 2);
+    link(&mut policy, 0, 0, UP);
+    for active in [1, 9] {
+        policy.import(at(1), &MembersState { active: Some(MemberId(active)), ..MembersState::default() });
+        assert_eq!((told(&mut policy, at(1)), policy.active()), (vec![], Some(MemberId(0))));
+    }
+}
+
+#[test]
 fn a_primary_whose_speed_is_known_later_takes_over_where_it_is_better() {
     let unknown = LinkState { negotiated: Negotiated::default(), ..UP };
     let slow = LinkState { negotiated: Negotiated { mbit: Some(100), ..FAST }, ..UP };

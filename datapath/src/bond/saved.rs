@@ -50,6 +50,17 @@ pub struct LineState {
     pub sent: u32,
 }
 
+/// How a bond's members are used. Who decides that says it, and is told it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MembersState {
+    /// Those that are used as far as it depends on their links.
+    pub used: Vec<MemberId>,
+    /// The active one.
+    pub active: Option<MemberId>,
+    /// The operator chose that.
+    pub is_chosen: bool,
+}
+
 impl Bond {
     /// Another process goes on for this one, or does so no more. One that leaves gives no numbers
     /// and says no hellos: both are the other's. What waits for order goes on.

@@ -9,7 +9,7 @@
 
 use super::Switch;
 use crate::bond::lacp::Record;
-use crate::bond::{MemberId, PeerState};
+use crate::bond::{MemberId, MembersState, PeerState};
 use crate::flood::Saved;
 use crate::frame::Pool;
 use crate::network::{Network, slot};
@@ -54,6 +54,9 @@ pub struct State {
     pub bond: Option<PeerState>,
     /// What LACP has agreed on with the other ends of the uplink's members.
     pub lacp: Vec<(MemberId, Record)>,
+    /// How the uplink's members are used: the switch does not know, and neither writes nor reads
+    /// it.
+    pub members: MembersState,
 }
 
 impl State {
@@ -231,6 +234,7 @@ impl Switch {
             services: self.services.export(now),
             bond: self.bond.as_ref().and_then(|bond| bond.export()),
             lacp: self.bond.as_ref().map(|bond| bond.export_lacp()).unwrap_or_default(),
+            members: MembersState::default(),
         }
     }
 

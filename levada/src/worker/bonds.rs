@@ -9,7 +9,7 @@ use super::{Backing, SwitchSlot, Task, Worker};
 use crate::announce;
 use control::bond::{Command, LinkState, Notices, Policy, Settings};
 use datapath::bond::hello::HelloKey;
-use datapath::bond::{Duplex, MOST_MEMBERS, MemberId, MemberState, Mode, Negotiated, Plain};
+use datapath::bond::{Duplex, MOST_MEMBERS, MemberId, MemberState, MembersState, Mode, Negotiated, Plain};
 use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program};
 use datapath::service::ServiceId;
 use datapath::switch::{MemberView, State};
@@ -251,12 +251,20 @@ impl Worker {
         }));
     }
 
-    /// Members that another process used are used at once: the other end sends to them.
+    /// How a switch's members are used, for the next process.
+    pub(super) fn members_state(&self, index: usize) -> MembersState {
+        let bond = self.switch_slots.get(index).and_then(|slot| slot.bond.as_ref());
+        bond.map(|bond| bond.policy.export()).unwrap_or_default()
+    }
+
+    /// Members that another process used are used at once: the other end sends to them. An older
+    /// one says it only of those that it has agreed on with the other end.
     pub(super) fn adopt_members(&mut self, index: usize, state: &State) {
         let Some(bond) = self.switch_slots.get_mut(index).and_then(|slot| slot.bond.as_mut()) else { return };
         let numbered = state.bond.iter().flat_map(|peer| peer.members.iter().map(|&(id, _)| id));
         let agreed = state.lacp.iter().map(|&(id, _)| id);
         numbered.chain(agreed).for_each(|id| bond.policy.skip_updelay(id));
+        bond.policy.import(self.outside.now, &state.members);
     }
 
     /// The operator has chosen the active member.

@@ -1,6 +1,6 @@
 //! How the worker gives its work away: see `handover`.
 
-use super::{Backing, Request, Worker};
+use super::{Backing, Request, SwitchSlot, Worker};
 use datapath::program::PortId;
 use datapath::switch::{Imported, State};
 use datapath::units::Instant;
@@ -93,8 +93,12 @@ impl Worker {
         self.drain(ORDERED_NS);
         let now = self.outside.look();
         let early_of = early.iter().map(Vec::as_slice).chain(iter::repeat(&[][..]));
-        let all = self.switch_slots.iter().zip(early_of);
-        let _ = reply.send(all.map(|(switch_slot, early)| switch_slot.switch.export_since(now, early)).collect());
+        let all = self.switch_slots.iter().zip(early_of).enumerate();
+        let export = |(index, (switch_slot, early)): (usize, (&SwitchSlot, _))| {
+            let members = self.members_state(index);
+            State { members, ..switch_slot.switch.export_since(now, early) }
+        };
+        let _ = reply.send(all.map(export).collect());
         // The next process works by now; giving much memory back takes time.
         drop(early);
         loop {

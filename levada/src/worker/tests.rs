@@ -867,4 +867,16 @@ fn members_that_another_process_used_are_used_at_once() {
         Some(datapath::bond::PeerState { members: vec![(datapath::bond::MemberId(2), line)], ..Default::default() });
     bonds.worker.import(0, &state, 0).unwrap();
     assert_eq!(bonds.told(), ["0 distributing", "2 distributing"]);
+    assert_eq!(bonds.worker.members_state(0).used, [0, 2].map(datapath::bond::MemberId));
+
+    // Of other modes it says who was used, and who was active.
+    let mut bonds = Bonds::new();
+    bonds.post(&control::bond::Settings { mode: datapath::bond::Mode::ActiveBackup, ..settings }, &[0, 1, 2]);
+    let [used, active] = [vec![1, 2], vec![1]].map(|ids| ids.into_iter().map(datapath::bond::MemberId));
+    let (used, active) = (used.collect(), active.last());
+    state.members = datapath::bond::MembersState { used, active, is_chosen: true };
+    bonds.worker.import(0, &state, 0).unwrap();
+    assert_eq!(bonds.told(), ["0 distributing", "1 distributing", "2 distributing"]);
+    let active = bonds.worker.switch_slots[0].switch.members().position(|member| member.is_active);
+    assert_eq!((active, bonds.worker.members_state(0).is_chosen), (Some(1), true));
 }

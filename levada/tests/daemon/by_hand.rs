@@ -108,7 +108,7 @@ fn the_active_member_is_changed_by_hand_and_nothing_is_lost() {
     }
     bed.ip("wire", "link set br0 up").unwrap();
     bed.ip("far", "address add 10.0.0.2/24 dev eth").unwrap();
-    let one = bed.start(&text(1, "mode = \"active-backup\""));
+    let mut one = bed.start(&text(1, "mode = \"active-backup\""));
     soon("a member is active", || bond(&one)["active"] == "up0" && state(&one, 1) == "distributing");
     let _echo = bed.echo("far", TWO);
     soon("frames pass", || bed.ask("red", TWO, 1) == 1);
@@ -190,6 +190,23 @@ fn the_active_member_is_changed_by_hand_and_nothing_is_lost() {
         bed.ip("wire", "link set dev b up").unwrap();
     }
     soon("that it flaps is in the log", || one.log().contains("s1/uplink/up1 flaps: it has failed 3 times"));
+
+    // Whom the operator chose stays the active one under other changes and another process, though
+    // the primary is up.
+    bed.ip("host", "link set up0 up").unwrap();
+    soon("both are up", || [0, 1].iter().all(|&member| state(&one, member) == "distributing"));
+    order(&bed, &["set", "bond", "s1", "active=up1"]);
+    soon("another was chosen", || bond(&one)["active"] == "up1");
+    order(&bed, &["set", "bond", "s1", "primary_reselect=always", "num_grat_arp=2"]);
+    assert_eq!(bond(&one)["active"], "up1");
+    let next = bed.take_over(&text(1, "mode = \"active-backup\"\nprimary = \"up0\"\nupdelay = \"3600 s\""));
+    assert!(one.wait().success(), "{}", one.log());
+    soon("the active one is known", || !bond(&next)["active"].is_null());
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(
+        (bond(&next)["active"].clone(), state(&next, 0), state(&next, 1)),
+        ("up1".into(), "distributing".into(), "distributing".into())
+    );
 }
 
 /// Two hosts with two cables between them.

@@ -231,6 +231,7 @@ prop_compose! {
             vcc_unchanged: Vec::new(),
             bond: None,
             lacp: Vec::new(),
+            members: MembersState::default(),
             services: Vec::new(),
         }
     }
