@@ -872,8 +872,8 @@ fn members_that_another_process_used_are_used_at_once() {
     // Of other modes it says who was used, and who was active.
     let mut bonds = Bonds::new();
     bonds.post(&control::bond::Settings { mode: datapath::bond::Mode::ActiveBackup, ..settings }, &[0, 1, 2]);
-    let [used, active] = [vec![1, 2], vec![1]].map(|ids| ids.into_iter().map(datapath::bond::MemberId));
-    let (used, active) = (used.collect(), active.last());
+    let used = [1, 2].map(datapath::bond::MemberId).to_vec();
+    let active = Some(used[0]);
     state.members = datapath::bond::MembersState { used, active, is_chosen: true };
     bonds.worker.import(0, &state, 0).unwrap();
     assert_eq!(bonds.told(), ["0 distributing", "1 distributing", "2 distributing"]);
