@@ -177,6 +177,13 @@ impl Scale {
         self.0 & 15
     }
 
+    /// Whether that is the peer's own.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_own(self) -> bool {
+        self.0 < 16
+    }
+
     /// By how much less that is than the peer's own.
     #[must_use]
     #[inline(always)]
@@ -476,10 +483,10 @@ impl Connection {
     #[must_use]
     #[inline(always)]
     pub fn shown(&self, field: u16) -> u16 {
-        match self.scale.lowered_by() {
-            0 => field,
-            by => (u32::from(field) << by).min(u16::MAX.into()) as u16,
+        if self.scale.is_own() {
+            return field;
         }
+        (u32::from(field) << self.scale.lowered_by()).min(u16::MAX.into()) as u16
     }
 
     /// Where the receiver's window ends that the guest is told with an acknowledgement of `ack`.

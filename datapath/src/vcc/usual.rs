@@ -180,7 +180,8 @@ pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Pla
     connection.una = ack;
     open::sample(connection, now, ack);
     let mode = if place.policy.mode == Mode::Dctcp { Mode::Dctcp } else { Mode::Echo };
-    let policy = Policy { mode, holds: false, ..place.policy };
+    let mut policy = place.policy;
+    (policy.mode, policy.holds) = (mode, false);
     control::acknowledged(connection, &policy, &Feedback { acked, marked: 0, signal: false, flight });
     let shown = connection.shown(word.window());
     let told = window::tell(connection, &policy, ack, shown, acked);
