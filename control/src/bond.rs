@@ -352,15 +352,23 @@ impl Policy {
                 (has_changed, risen) = (true, risen | u16::from(member.is_used) << index);
             }
         }
+        // What waits at an active member that goes is sent by the next one: that is known before.
+        self.tell_states(now, false);
+        if has_changed {
+            self.reselect(risen);
+        }
+        self.tell_states(now, true);
+    }
+
+    /// States of members that are to be used no more, or of the others.
+    fn tell_states(&mut self, now: Instant, are_going: bool) {
         for (index, member) in self.members.iter_mut().enumerate() {
             let state = member.state(self.settings.is_down(index));
-            if member.told != state {
+            let is_going = member.told == MemberState::Distributing;
+            if member.told != state && is_going == are_going {
                 (member.told, member.since) = (state, now);
                 self.commands.push_back(Command::State(MemberId(index as u8), state));
             }
-        }
-        if has_changed {
-            self.reselect(risen);
         }
     }
 

@@ -173,6 +173,23 @@ fn a_backup_neither_sends_nor_receives() {
     assert_eq!(w.leave(w.later(20_000)), [(1, 2)]);
 }
 
+/// As the policy has it: the next one is active before the one that fails is down.
+#[test]
+fn what_waits_at_an_active_member_that_fails_is_sent_by_the_next() {
+    let mut w = world(mode(Mode::ActiveBackup), &[GBIT; 2]);
+    for port in 1..=50 {
+        w.send(port).expect("room");
+    }
+    let waiting = w.bond.waiting();
+    assert!(waiting > 20);
+    let freed = w.bond.set_active(&mut w.pool, w.now, Some(MemberId(1)))
+        + w.bond.set_state(&mut w.pool, w.now, MemberId(0), MemberState::Down);
+    assert_eq!((freed, w.bond.waiting()), (0, waiting));
+    let left = w.leave(w.later(10_000_000));
+    assert!(left[left.len() - waiting as usize..].iter().all(|&(member, _)| member == 1));
+    assert!(left.iter().map(|&(_, port)| port).eq(1..=50), "in order");
+}
+
 #[test]
 fn broadcast_sends_by_all() {
     let mut w = world(mode(Mode::Broadcast), &[GBIT; 3]);

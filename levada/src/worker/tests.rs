@@ -813,7 +813,7 @@ fn a_bond_whose_first_member_is_dead_at_the_start_waits_for_no_delay() {
     assert_eq!(bonds.told(), ["0 distributing"], "until somebody says otherwise");
     bonds.link(1, true);
     bonds.link(0, false);
-    assert_eq!(bonds.told(), ["0 down", "1 distributing"]);
+    assert_eq!(bonds.told(), ["1 distributing", "0 down"]);
 }
 
 #[test]
