@@ -263,6 +263,8 @@ pub(super) struct Peer {
     is_leaving: bool,
     /// Hellos say that nothing is received any more.
     is_parting: bool,
+    /// The peer numbers its frames, as its last hello said.
+    is_peer_numbering: bool,
     /// When the gone were last looked for.
     judged_at: Instant,
 }
@@ -301,6 +303,7 @@ impl Peer {
             restored: None,
             is_leaving: false,
             is_parting: false,
+            is_peer_numbering: false,
             judged_at: Instant::ZERO,
         }
     }
@@ -584,6 +587,7 @@ impl Peer {
         }
         self.greet(now, at, hello);
         self.look_due.get_or_insert(now.plus_ns(LOOK_NS));
+        self.is_peer_numbering = hello.is_numbered;
         if hello.is_numbered {
             self.order.begin(hello.below);
             self.order.mark(pool, now, member, hello.below);
@@ -713,7 +717,8 @@ impl Peer {
     }
 
     /// Who has not come as far as others had at the last look, while others came further or said
-    /// hello.
+    /// hello. While the peer does not number, a member that is new has come nowhere, and is no
+    /// silent one.
     fn look(&mut self, pool: &mut Pool, now: Instant) {
         let furthest = self.order.furthest();
         let (looked_at, was_furthest) = std::mem::replace(&mut self.looked, (now, furthest));
@@ -726,7 +731,7 @@ impl Peer {
                 continue;
             }
             let passed = self.order.passed(member);
-            if passed >= line.target {
+            if passed >= line.target || !self.is_peer_numbering {
                 (line.missed, line.target) = (0, furthest);
             } else {
                 self.asks = true;
@@ -736,7 +741,7 @@ impl Peer {
                 (line.is_silent, line.back_at, has_changed) = (true, None, true);
                 self.order.set_live(now, member, false);
             } else {
-                is_behind |= passed < furthest;
+                is_behind |= self.is_peer_numbering && passed < furthest;
             }
         }
         self.look_due = is_behind.then(|| now.plus_ns(LOOK_NS));
