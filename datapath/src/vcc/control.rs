@@ -52,7 +52,7 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     if signal && !(is_shared && is_engaged) && is_news(connection, acked, marked) {
         mark(connection, policy, flight);
         is_reduced = true;
-    } else if is_engaged && (is_shared || before(connection.reduced_to, connection.una)) {
+    } else if is_engaged && (is_shared || ahead(connection, connection.una).is_none()) {
         // Natives too wait for what said CWR, the first beyond the reduction, to be acknowledged.
         grow(connection, policy, acked, flight);
     }
@@ -73,13 +73,22 @@ pub(super) fn is_shared(connection: &Connection, policy: &Policy) -> bool {
 /// Whether a signal is of data sent after the last reduction: what is older was answered by that.
 /// Of an acknowledgement of both, what is marked beyond all segments of the older.
 fn is_news(connection: &Connection, acked: u32, marked: u32) -> bool {
-    let from = connection.una.wrapping_sub(acked);
-    if !before(from, connection.reduced_to) {
+    let older = ahead(connection, connection.una.wrapping_sub(acked)).unwrap_or(0);
+    if older == 0 {
         return true;
     }
     // Marks are told in whole segments, which may be shorter than the largest.
-    let older = connection.reduced_to.wrapping_sub(from).next_multiple_of(u32::from(connection.mss));
-    before(connection.reduced_to, connection.una) && marked > older
+    let segments = older.checked_next_multiple_of(u32::from(connection.mss).max(1)).unwrap_or(u32::MAX);
+    older < acked && marked > segments
+}
+
+/// How far ahead of a number, which is not beyond what was sent, what the last reduction answers
+/// ends. Numbers wrap, and one of 2 GiB ago would count as one to come: none lies beyond what was
+/// sent.
+#[inline(always)]
+fn ahead(connection: &Connection, from: u32) -> Option<u32> {
+    let ahead = connection.reduced_to.wrapping_sub(from);
+    (ahead <= connection.nxt.wrapping_sub(from)).then_some(ahead)
 }
 
 /// Whether a connection that was written down has values that this controller gives.
@@ -349,6 +358,32 @@ mod tests {
         assert_eq!((connection.una, connection.window), (connection.reduced_to, reduced));
         round(&mut connection, &policy, reduced, 0);
         assert!(connection.window > reduced);
+    }
+
+    #[test]
+    fn marks_count_and_windows_grow_however_much_went_without_a_reduction() {
+        for mode in [Mode::Echo, Mode::Dctcp] {
+            let policy = Policy { mode, ..Policy::default() };
+            let flight = 1 << 24;
+            let mut connection = connection(1000, flight);
+            // More than 2^31 bytes, and less than 2^32.
+            for _ in 0..160 {
+                round(&mut connection, &policy, flight, 0);
+            }
+            round(&mut connection, &policy, flight, 1 << 20);
+            assert!(connection.is(bit::ENGAGED) && connection.window < flight, "{mode:?}: {}", connection.window);
+            // Some 2^33 bytes; what the reduction met is waited for.
+            let mut grown = 0;
+            for _ in 0..1000 {
+                let before = connection.window;
+                round(&mut connection, &policy, before, 0);
+                grown += u32::from(connection.window > before);
+            }
+            assert!(grown >= 990, "{mode:?}: in {grown} rounds of 1000");
+            let before = connection.window;
+            round(&mut connection, &policy, before, 1 << 20);
+            assert_eq!(connection.reduced_to, connection.nxt, "{mode:?}: the mark is news");
+        }
     }
 
     #[test]
