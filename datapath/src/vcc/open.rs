@@ -15,6 +15,9 @@ const ACE_STEP_MOST: u16 = 6;
 /// How much longer than a round trip a guest may take to heed its first lowered window, in us:
 /// frames wait in its port's ring.
 const GRACE_US: u32 = 5_000;
+/// The longest round trip for which that is waited (RFC 6298's first time-out). A time further ahead
+/// is one that was: microseconds in 32 bits come again after 71 minutes.
+const WAIT_MOST_US: u32 = 1_000_000;
 /// Microseconds.
 const US: u64 = 1_000;
 
@@ -89,7 +92,7 @@ pub(super) fn time(connection: &mut Connection, now: Instant, end: u32) {
 #[inline]
 pub(super) fn beyond(connection: &Connection, now: Instant, policy: &Policy, segment: &Segment, size: u16) -> u32 {
     let is_armed = policy.polices && connection.is_governed() && connection.is(bit::ENGAGED);
-    if !is_armed || segment.payload == 0 || before((now.0 / US) as u32, connection.armed_at) {
+    if !is_armed || segment.payload == 0 || until_armed_us(connection, (now.0 / US) as u32) > 0 {
         return 0;
     }
     // Where the window is closed, a byte more is a probe.
@@ -290,7 +293,14 @@ fn acknowledge(
 /// A window is the controller's from now on: what the guest has sent, or will send before it hears
 /// of this, was allowed.
 fn arm(connection: &mut Connection, now: Instant) {
-    connection.armed_at = ((now.0 / US) as u32).wrapping_add(connection.srtt).wrapping_add(GRACE_US);
+    let wait_us = connection.srtt.min(WAIT_MOST_US) + GRACE_US;
+    connection.armed_at = ((now.0 / US) as u32).wrapping_add(wait_us);
+}
+
+/// How long it is until then, in microseconds.
+pub(super) fn until_armed_us(connection: &Connection, now_us: u32) -> u32 {
+    let left_us = connection.armed_at.wrapping_sub(now_us);
+    if left_us <= WAIT_MOST_US + GRACE_US { left_us } else { 0 }
 }
 
 /// Bytes that the peer reports as marked.

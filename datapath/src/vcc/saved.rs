@@ -11,7 +11,7 @@
 use super::connection::{Asked, Connection, Count, Scale, Treatment, Why, Wire, bit};
 use super::connections::{Class, Key};
 use super::segment::Options;
-use super::{Owner, Vcc, control, early, syn};
+use super::{Owner, Vcc, control, early, open, syn};
 use crate::ids::EndpointId;
 use crate::table::Id;
 use crate::units::Instant;
@@ -31,8 +31,6 @@ const WORDS: usize = FLOW + FlowKey::BYTES;
 /// that are left alone, with [`Why`] added.
 const OPENING: u8 = 6;
 const UNTOUCHED: u8 = 16;
-/// The furthest that a policed window's beginning lies ahead, in microseconds.
-const MOST_ARMED_US: u32 = 1 << 31;
 
 /// A connection, written down.
 pub type Record = [u8; BYTES];
@@ -80,8 +78,7 @@ pub(super) fn write(record: &mut Record, now: Instant, key: &Key, c: &Connection
         (Treatment::Untouched(why), _) if is_rescaled => UNTOUCHED + why as u8,
         _ => return false,
     };
-    let armed_us = c.armed_at.wrapping_sub(us(now));
-    let armed_us = if armed_us < MOST_ARMED_US { armed_us } else { 0 };
+    let armed_us = open::until_armed_us(c, us(now));
     let mut out = Writer(record, 0);
     out.put([VERSION, treatment]);
     out.put((c.bits & !bit::TIMED).to_be_bytes());
@@ -149,8 +146,7 @@ pub(super) fn read(record: &Record, at_us: u32) -> Option<(Key, Connection)> {
         && told + by <= Scale::MOST
         && (is_rescaled || by == 0 && is_open)
         && (is_open || !(c.is(bit::ENGAGED | bit::DEAF) || treatment == Treatment::Opening && c.is(bit::ACTIVE)))
-        && control::is_sound(&c)
-        && word(16) < MOST_ARMED_US;
+        && control::is_sound(&c);
     is_sound.then_some((key, c))
 }
 

@@ -15,6 +15,7 @@ mod fast_open;
 mod kinds;
 mod natives;
 mod options;
+mod policed;
 mod saved;
 mod syn;
 
@@ -463,67 +464,6 @@ fn a_port_that_is_used_again_after_a_reset_begins_anew_also_at_the_server() {
     }
     rig.deliver(CLIENT, &Segment { seq: 7000, flags: SYN, segments: 1, ..Segment::default() }, LINUX);
     assert_eq!(rig.connection(SERVER).first, [200, 100]);
-}
-
-#[test]
-fn a_policed_guest_that_ignores_its_window_is_cut_to_it_and_one_that_heeds_it_is_not() {
-    let mut rig = Rig::new([Mode::Dctcp; 2]);
-    let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-    rig.sides[CLIENT].set(owner, Settings { polices: true, ..Mode::Dctcp.into() });
-    rig.open([100, 200], [false; 2]);
-    // Ten segments, of 1460 bytes less timestamps, are the first window; a hundred come, of which
-    // what fits passes.
-    let mut passed = 0;
-    for n in 0..100u32 {
-        let says = Says { seq: 101 + 1448 * n, ack: 201, flags: ACK, window: 502, payload: 1448, ..Says::default() };
-        let frame = rig.frame(CLIENT, &says);
-        match rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame) {
-            Ok(()) => passed += 1,
-            Err(reason) => assert_eq!(reason, Reason::VccWindow),
-        }
-        rig.pool.free(frame);
-    }
-    assert_eq!(passed, 10);
-    // What it may send after an acknowledgement, and sends again, passes.
-    let mut next = 101 + 14_480;
-    for _ in 0..20 {
-        rig.now = rig.now.plus_ns(300_000);
-        let answer = Says { seq: 201, ack: next, flags: ACK, window: 509, ..Says::default() };
-        let (_, seen) = rig.pass(SERVER, &answer, false);
-        let told = next.wrapping_add(u32::from(seen.window) << 7);
-        let says = Says { seq: next, ack: 201, flags: ACK, window: 502, payload: 1448, ..Says::default() };
-        while told.wrapping_sub(next) >= 1448 {
-            rig.send(CLIENT, &Says { seq: next, ..says });
-            next += 1448;
-        }
-    }
-    assert!(next > 101 + 14_480 * 20, "slow start doubles the window: {next}");
-    let again = Says { seq: next - 1448, ack: 201, flags: ACK, window: 502, payload: 1448, ..Says::default() };
-    rig.send(CLIENT, &again);
-    assert_eq!(rig.sides[CLIENT].counters(ENDPOINT).unwrap().policed, 90);
-}
-
-#[test]
-fn a_policed_super_frame_loses_the_segments_beyond_the_window() {
-    let mut rig = Rig::new([Mode::Echo; 2]);
-    let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-    rig.sides[CLIENT].set(owner, Settings { polices: true, ..Mode::Echo.into() });
-    rig.open([100, 200], [false; 2]);
-    let build = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]))
-        .ipv4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2))
-        .tcp(40_000, 80, 101)
-        .payload(vec![0; 30_000])
-        .gso(1000);
-    let frame = build.frame(&mut rig.pool).unwrap();
-    assert_eq!(rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame), Ok(()));
-    let meta = rig.pool.meta(&frame);
-    assert_eq!(crate::segment::segments(&meta.layout, &meta.offload), 14);
-    rig.pool.free(frame);
-    // And a fragment of TCP is dropped.
-    let build = build.payload(vec![0; 64]).gso(0).fragment(0, true);
-    let frame = build.frame(&mut rig.pool).unwrap();
-    assert_eq!(rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame), Err(Reason::VccWindow));
-    rig.pool.free(frame);
 }
 
 /// A step of a generated connection.
