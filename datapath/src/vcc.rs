@@ -216,7 +216,8 @@ impl Policy {
 /// What is counted for an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Connections that opened, by how they are treated: translated, native, plain.
+    /// Connections that opened, by how they are treated: translated, native, plain. One that a
+    /// peer began opens when the peer acknowledges the guest's answer (RFC 9293, section 3.10.7.4).
     pub opened: [u64; 3],
     /// Connections, or frames of none, that were left alone, by [`Why`].
     pub untouched: [u64; Why::ALL.len()],
@@ -246,6 +247,18 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// A connection is treated so from now on.
+    fn opens(&mut self, before: Treatment, treatment: Treatment) {
+        match treatment {
+            Treatment::Translated => self.opened[0] += 1,
+            Treatment::Native => self.opened[1] += 1,
+            Treatment::Plain if before == Treatment::Translated => self.lapsed += 1,
+            Treatment::Plain => self.opened[2] += 1,
+            Treatment::Untouched(why) => self.untouched[why as usize] += 1,
+            Treatment::Opening => {}
+        }
+    }
+
     fn count_on(&mut self, before: &Counters) {
         let arrays = self.opened.iter_mut().zip(before.opened);
         arrays.chain(self.untouched.iter_mut().zip(before.untouched)).for_each(|(n, m)| *n = n.saturating_add(m));
@@ -704,7 +717,11 @@ impl Vcc {
             self.receive_handshake(now, (key, found), &segment, || options_of(bytes, &meta.layout))
         } else {
             let (connection, counters) = (self.connections.get_mut(found?)?, place.counters.as_deref_mut()?);
+            let (was, was_in) = (connection.treatment, Class::of(connection));
             let edit = open::receive(connection, now, &place.policy, &segment, (counters, &mut waits));
+            if was_in == Class::Offered && Class::of(connection) == Class::Open && !is_left(was) {
+                counters.opens(Treatment::Opening, was);
+            }
             let class = class_of(connection, &segment);
             self.connections.touch(now, found?, to, class);
             edit
@@ -782,7 +799,10 @@ impl Vcc {
         };
         let (is, class) = (connection.treatment, class_of(connection, segment));
         self.connections.touch(call.now, id, endpoint, class);
-        self.opened(endpoint, was, is);
+        // What a peer began counts when it acknowledges the answer.
+        if class != Class::Offered || is_left(is) || was == Treatment::Translated {
+            self.opened(endpoint, was, is);
+        }
         edit
     }
 
@@ -833,7 +853,7 @@ impl Vcc {
                 }
                 // Both have sent a SYN: which flags count would depend on whose came first.
                 Some(connection) if connection.treatment == Treatment::Opening && !connection.is(bit::ACTIVE) => {
-                    handshake::collide(connection, options);
+                    handshake::collide(connection, syn, options);
                     self.leave(key.endpoint, Why::Simultaneous);
                     return Edit::NONE;
                 }
@@ -901,14 +921,8 @@ impl Vcc {
 
     /// A handshake has decided how a connection is treated, where it was treated otherwise before.
     fn opened(&mut self, endpoint: EndpointId, before: Treatment, treatment: Treatment) {
-        let Some(counters) = self.counters_mut(endpoint).filter(|_| before != treatment) else { return };
-        match treatment {
-            Treatment::Translated => counters.opened[0] += 1,
-            Treatment::Native => counters.opened[1] += 1,
-            Treatment::Plain if before == Treatment::Translated => counters.lapsed += 1,
-            Treatment::Plain => counters.opened[2] += 1,
-            Treatment::Untouched(why) => counters.untouched[why as usize] += 1,
-            Treatment::Opening => {}
+        if let Some(counters) = self.counters_mut(endpoint).filter(|_| before != treatment) {
+            counters.opens(before, treatment);
         }
     }
 
@@ -972,6 +986,11 @@ impl Waits {
 fn class_of(connection: &Connection, segment: &Segment) -> Class {
     let both = bit::FIN_IN | bit::FIN_OUT;
     if connection.bits & both == both || segment.has(tcp_flags::RST) { Class::Lingering } else { Class::of(connection) }
+}
+
+/// Whether a connection that is treated so is left alone.
+fn is_left(treatment: Treatment) -> bool {
+    matches!(treatment, Treatment::Untouched(_))
 }
 
 /// Whether a fragment is one of TCP.

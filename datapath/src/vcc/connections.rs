@@ -62,7 +62,7 @@ impl Hash for Key {
 pub enum Class {
     /// The guest has asked for it; the handshake is not complete.
     Asked,
-    /// The same where its peer has asked.
+    /// The same where its peer has asked, and has not acknowledged the guest's answer.
     Offered,
     /// It is open.
     Open,
@@ -82,7 +82,9 @@ impl Class {
     /// That of a connection that has not ended.
     #[inline]
     pub(super) fn of(connection: &Connection) -> Class {
-        if is_open(connection) { Class::Open } else { Class::opening(connection) }
+        // Whoever has not had the answer may be a stranger under a forged address.
+        let is_half_open = !connection.is(bit::ACTIVE) && connection.una == connection.first[0];
+        if is_open(connection) && !is_half_open { Class::Open } else { Class::opening(connection) }
     }
 }
 

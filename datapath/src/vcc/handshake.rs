@@ -105,7 +105,9 @@ pub fn cross(connection: &mut Connection, options: &Options) -> Edit {
 }
 
 /// Both sides open at once.
-pub fn collide(connection: &mut Connection, options: &Options) {
+pub fn collide(connection: &mut Connection, syn: &Segment, options: &Options) {
+    connection.first[0] = syn.seq;
+    (connection.una, connection.nxt) = (syn.seq, syn.end());
     // The guest has had the peer's SYN, or will, and this is what it says to it.
     settle_scale(connection, options.scale, None);
     connection.treatment = Treatment::Untouched(Why::Simultaneous);

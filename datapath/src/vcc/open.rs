@@ -151,16 +151,17 @@ pub(super) fn receive_open(
     if segment.has(tcp_flags::FIN) || segment.has(tcp_flags::RST) && is_aborted_by(connection, segment) {
         connection.set(bit::FIN_IN, true);
     }
-    let is_translated = connection.is_translated();
+    let mut is_translated = connection.is_translated();
     let shown = connection.shown(segment.window);
     let mut edit = Edit { window: (shown != segment.window).then_some(shown), ..Edit::NONE };
     if is_translated {
         if has_forgotten(connection, segment) {
             connection.treatment = Treatment::Plain;
             counters.lapsed += 1;
-            return edit;
+            is_translated = false;
+        } else {
+            count_marks(connection, segment, counters);
         }
-        count_marks(connection, segment, counters);
     }
     if segment.has(tcp_flags::ACK) && !segment.has(tcp_flags::RST) {
         let told = acknowledge(connection, now, policy, (segment, shown), (counters, waits));

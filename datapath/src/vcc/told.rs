@@ -126,7 +126,7 @@ impl Vcc {
                 told.of(&c, edit)
             }
             Some(mut c) if segment.is_syn() && c.treatment == Treatment::Opening && !c.is(bit::ACTIVE) => {
-                handshake::collide(&mut c, &options());
+                handshake::collide(&mut c, segment, &options());
                 told.of(&c, Edit::NONE)
             }
             known if segment.is_syn() => {
