@@ -526,9 +526,11 @@ impl Lane {
         self.aqm_drops
     }
 
-    /// Frees everything that waits; returns how many frames.
+    /// Frees everything that waits; returns how many frames. Nothing of it is left that could show
+    /// that the lane drains, so what it has seen goes with it.
     pub(crate) fn clear(&mut self, pool: &mut Pool, flows: &mut Flows) -> u32 {
         self.give_up_flows(pool, flows);
+        (self.full_since, self.codel) = (0, Codel::default());
         self.fifo.clear(pool)
     }
 

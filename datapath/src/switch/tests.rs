@@ -4,7 +4,7 @@ use super::*;
 use crate::frame::PoolLimits;
 use crate::guard::Identity;
 use crate::offload::OffloadSupport;
-use crate::program::{Attachment, Endpoint, PortFeatures, Share, Tenant, Uplink};
+use crate::program::{Attachment, Change, Endpoint, PortFeatures, Share, Tenant, Uplink};
 use crate::units::Rate;
 use crate::wire::build::{self, eth};
 use std::net::Ipv4Addr;
@@ -326,8 +326,8 @@ fn policed_ingress_counts_what_it_drops() {
     }
 }
 
-#[test]
-fn an_endpoint_that_never_reacts_is_paused_and_comes_back() {
+/// An endpoint that did not react.
+fn paused() -> Rig {
     let mut rig = Rig::new(&[Attachment::Vlan(1)], &[(0, 1)], |program| {
         program.endpoints[0].share.egress.limit = Rate(10_000_000);
         program.endpoints[0].queue_bytes = 64 << 10;
@@ -347,6 +347,19 @@ fn an_endpoint_that_never_reacts_is_paused_and_comes_back() {
         rig.now = rig.now.plus_ns(20_000);
     }
     assert!(paused_at.is_some_and(|at| at.since(NOW) > 50_000_000), "paused at {paused_at:?}");
+    rig
+}
+
+#[test]
+fn an_endpoint_that_never_reacts_is_paused_and_comes_back() {
+    let mut rig = paused();
     rig.drain();
+    assert!(!rig.switch.is_paused(PortId(1), rig.now));
+}
+
+#[test]
+fn an_endpoint_that_is_paused_comes_back_although_its_uplink_goes() {
+    let mut rig = paused();
+    rig.switch.change(&mut rig.pool, rig.now, Change::Uplink(None)).unwrap();
     assert!(!rig.switch.is_paused(PortId(1), rig.now));
 }
