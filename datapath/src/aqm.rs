@@ -311,7 +311,7 @@ impl Aqm {
         let State::Auto(auto) = &mut self.state else { return false };
         let meta = pool.meta(frame);
         let capable = segment::is_capable(pool.bytes(frame), &meta.layout);
-        if !capable && auto.may_drop() {
+        if !capable && auto.may_drop(self.empty_since.map_or(0, |since| now.since(since))) {
             return false;
         }
         if let Some(since) = self.empty_since.take() {

@@ -9,7 +9,8 @@
 //!
 //! What cannot be marked is dropped with the square of half the marking rate (RFC 9332, section
 //! 2.1: loss-based control reacts to the square root of the loss, ECN control to the rate of
-//! marks), so that neither starves the other. What begins a TCP connection is never dropped: its
+//! marks), so that neither starves the other. The rate is one of what could have left: it falls while
+//! the queue is empty, too. What begins a TCP connection is never dropped: its
 //! sender would wait a second.
 
 use super::codel::TARGET_NS;
@@ -35,6 +36,8 @@ pub struct Auto {
     target_ns: u64,
     least_ns: u64,
     shift: u32,
+    /// How long as many frames take as the shift is for.
+    fades_ns: u64,
     /// Of 2^16: which part of the segments waited too long.
     rate: u32,
     period_end: Instant,
@@ -52,6 +55,7 @@ impl Auto {
             target_ns: ROUND_TRIP_NS,
             least_ns: 0,
             shift: SHIFT.0,
+            fades_ns: 1,
             rate: 0,
             period_end: Instant::ZERO,
             last_mark: None,
@@ -68,6 +72,7 @@ impl Auto {
         self.target_ns = self.target_ns.clamp(self.least_ns, TARGET_NS);
         let frames = rate.bytes_in(PERIOD_ROUNDS * ROUND_TRIP_NS) / FULL_FRAME;
         self.shift = frames.max(1).ilog2().clamp(SHIFT.0, SHIFT.1);
+        self.fades_ns = rate.time_ns(FULL_FRAME << self.shift).max(1);
     }
 
     /// The threshold now, in nanoseconds.
@@ -82,6 +87,17 @@ impl Auto {
         if self.last_mark.is_some_and(|at| since.since(at) <= ROUND_TRIP_NS.max(self.target_ns)) {
             self.dry_ns += now.since(since).min(ROUND_TRIP_NS);
         }
+        if self.rate > 0 {
+            self.rate = self.faded(now.since(since));
+        }
+    }
+
+    /// The marking rate behind a pause in which nothing waited: it falls as if frames had left
+    /// meanwhile that did not wait, or what comes after a pause would pay for what was before.
+    fn faded(&self, dry_ns: u64) -> u32 {
+        let halved = self.rate.checked_shr((dry_ns / self.fades_ns).min(32) as u32).unwrap_or(0);
+        let (all_ns, rest_ns) = (u128::from(self.fades_ns), u128::from(dry_ns % self.fades_ns));
+        (u128::from(halved) * all_ns / (all_ns + rest_ns)) as u32
     }
 
     /// A segment leaves that waited for `wait_ns`. Whether that is too long.
@@ -120,10 +136,11 @@ impl Auto {
         }
     }
 
-    /// Whether a segment that cannot be marked may be dropped now.
+    /// Whether a segment that cannot be marked may be dropped now, where nothing has waited for so
+    /// long.
     #[must_use]
-    pub fn may_drop(&self) -> bool {
-        self.rate > 1
+    pub fn may_drop(&self, dry_ns: u64) -> bool {
+        self.rate > 1 && self.faded(dry_ns) > 1
     }
 
     /// Whether a segment that cannot be marked is dropped; `dice` is random.

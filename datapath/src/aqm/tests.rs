@@ -378,3 +378,46 @@ fn auto_loses_nothing_of_a_queue_that_has_been_short_for_long() {
         assert!(!auto.drops(0), "at {mbit} Mbit/s");
     }
 }
+
+/// A queue of `auto` at so many Mbit/s in which much waited too long, and how it goes on with
+/// frames that cannot be marked, each so long behind the last: how many of them it loses.
+fn lost_after(mbit: u64, pause_ns: u64, frames: u32) -> u64 {
+    let (mut pool, mut queue) = (pool(), Fifo::default());
+    let mut aqm = Aqm::new(Discipline::Auto, Rate(mbit * 1_000_000), 1);
+    let mut now = Instant(1);
+    // All waited for 10 ms, so of what cannot be marked a quarter is lost.
+    for _ in 0..10_000 {
+        let one = frame(&mut pool, 1, 2, 0);
+        arrive(&mut aqm, &mut pool, now, &mut queue, one);
+        now = now.plus_ns(10_000_000);
+        let one = queue.pop(&mut pool).expect("a frame");
+        let one = aqm.leave(&mut pool, now, one, (&mut queue, &mut |_, _, _| {})).expect("it is marked");
+        pool.free(one);
+    }
+    for _ in 0..frames {
+        now = now.plus_ns(pause_ns);
+        let one = frame(&mut pool, 1, 0, 0);
+        if aqm.pass(&pool, now, &one) {
+            pool.free(one);
+            continue;
+        }
+        arrive(&mut aqm, &mut pool, now, &mut queue, one);
+        let one = queue.pop(&mut pool).expect("a frame");
+        if let Some(one) = aqm.leave(&mut pool, now, one, (&mut queue, &mut |_, _, _| {})) {
+            pool.free(one);
+        }
+    }
+    aqm.stats().dropped.total()
+}
+
+#[test]
+fn auto_loses_nothing_of_an_empty_queue_behind_a_pause() {
+    for mbit in [10, 1_000, 100_000] {
+        assert_eq!(lost_after(mbit, 1_000_000_000, 1000), 0, "at {mbit} Mbit/s");
+        // However rare frames are: the rate falls as time passes, not as frames do.
+        for pause_ns in [1_000_000, 9_000_000] {
+            let lost = lost_after(mbit, pause_ns, 1000);
+            assert!(lost <= 10, "{lost} at {mbit} Mbit/s, {pause_ns} ns apart");
+        }
+    }
+}
