@@ -984,8 +984,7 @@ impl Waits {
 /// The class that a connection is in after a segment.
 #[inline]
 fn class_of(connection: &Connection, segment: &Segment) -> Class {
-    let both = bit::FIN_IN | bit::FIN_OUT;
-    if connection.bits & both == both || segment.has(tcp_flags::RST) { Class::Lingering } else { Class::of(connection) }
+    if segment.has(tcp_flags::RST) { Class::Lingering } else { Class::of(connection) }
 }
 
 /// Whether a connection that is treated so is left alone.

@@ -79,9 +79,13 @@ impl Class {
         if connection.is(bit::ACTIVE) { Class::Asked } else { Class::Offered }
     }
 
-    /// That of a connection that has not ended.
+    /// That of a connection that was not aborted.
     #[inline]
     pub(super) fn of(connection: &Connection) -> Class {
+        const BOTH: u16 = bit::FIN_IN | bit::FIN_OUT;
+        if connection.bits & BOTH == BOTH {
+            return Class::Lingering;
+        }
         // Whoever has not had the answer may be a stranger under a forged address.
         let is_half_open = !connection.is(bit::ACTIVE) && connection.una == connection.first[0];
         if is_open(connection) && !is_half_open { Class::Open } else { Class::opening(connection) }

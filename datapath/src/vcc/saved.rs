@@ -195,9 +195,8 @@ impl Vcc {
     pub(super) fn add(&mut self, now: Instant, key: Key, connection: Connection) -> Option<Id> {
         let place = self.endpoints.get(key.endpoint.0 as usize)?;
         let Owner { tenant, endpoint } = place.owner;
-        // With the mode `count` windows are to be right, too.
-        let is_known = place.policy.translates() || place.is_in() && connection.scale.lowered_by() > 0;
-        let fits = is_known && endpoint == key.endpoint;
+        // Also with the mode `count`: what is open goes on as it began.
+        let fits = place.is_in() && endpoint == key.endpoint;
         let class = Class::of(&connection);
         if fits { self.connections.insert_as(now, tenant, key, connection, class).ok() } else { None }
     }

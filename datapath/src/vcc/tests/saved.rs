@@ -71,6 +71,33 @@ fn a_connection_that_is_not_goes_on_by_itself_and_is_counted() {
 }
 
 #[test]
+fn a_connection_goes_on_where_the_mode_became_count_meanwhile() {
+    let (mut rig, seq) = busy(Mode::Dctcp);
+    for side in &mut rig.sides {
+        side.set(Owner { tenant: TenantId(0), endpoint: ENDPOINT }, Mode::Count.into());
+    }
+    let records = [0, 1].map(|side| rig.sides[side].export(rig.now));
+    let (mut next, taken) = restarted(&rig, [&records[0], &records[1]]);
+    assert_eq!(taken, [(1, 0); 2]);
+    assert!(go_on(&mut rig, seq, 30) == go_on(&mut next, seq, 30));
+}
+
+#[test]
+fn a_connection_that_has_ended_is_soon_forgotten_behind_a_restart_too() {
+    let (mut rig, seq) = busy(Mode::Echo);
+    let fin = Says { flags: ACK | tcp_flags::FIN, window: 9, ..Says::default() };
+    rig.pass(CLIENT, &Says { seq, ack: 500, ..fin }, false);
+    let of = |rig: &Rig, class| [0, 1].map(|side| rig.sides[side].connections().count(ENDPOINT, class));
+    let half_closed = [0, 1].map(|side| rig.sides[side].export(rig.now));
+    rig.pass(SERVER, &Says { seq: 500, ack: seq + 1, ..fin }, false);
+    let ended = [0, 1].map(|side| rig.sides[side].export(rig.now));
+    for (records, class) in [(half_closed, Class::Open), (ended, Class::Lingering)] {
+        let (next, taken) = restarted(&rig, [&records[0], &records[1]]);
+        assert_eq!((taken, of(&next, class)), ([(1, 0); 2], [1; 2]));
+    }
+}
+
+#[test]
 fn a_record_is_an_endpoints_by_its_new_number() {
     let (rig, _) = busy(Mode::Echo);
     let mut records = rig.sides[CLIENT].export(rig.now);
