@@ -188,7 +188,7 @@ fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
     let (window, mss) = (connection.window, u32::from(connection.mss));
     let slow_start = window < connection.ssthresh;
     let used = if slow_start { flight.saturating_mul(2) >= window } else { flight.saturating_add(mss) >= window };
-    if used {
+    if used || policy.polices && is_filled(window, mss, flight) {
         connection.set(bit::USED, true);
     } else if policy.mode != Mode::EchoPublished {
         return;
@@ -208,6 +208,13 @@ fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
     let base = u64::from(window.max(flight));
     connection.window = window.saturating_add((grown / base) as u32).min(WINDOW_MOST);
     connection.grown = (grown % base) as u32;
+}
+
+/// Whether a guest that is held to its window, and to whom it stays, can have sent no more: it is
+/// told whole segments of the largest size, and a whole one of its own may not fit in the rest.
+#[inline(always)]
+fn is_filled(window: u32, mss: u32, flight: u32) -> bool {
+    flight.saturating_add(2 * mss) >= window
 }
 
 /// Where windows may be below two segments, by so much for each round (two segments acknowledged,
@@ -247,9 +254,12 @@ fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) -> bool
         let idle = !signal && connection.marked == 0 && !connection.is(bit::USED);
         connection.idle_rounds = if idle { connection.idle_rounds + 1 } else { 0 };
         if connection.idle_rounds >= PASSIVE_AFTER {
-            connection.set(bit::ENGAGED, false);
-            connection.ssthresh = u32::MAX;
             connection.idle_rounds = 0;
+            // A guest that is held to its window could have it lifted by sending a byte at a time.
+            if !policy.polices {
+                connection.set(bit::ENGAGED, false);
+                connection.ssthresh = u32::MAX;
+            }
         }
     }
     connection.round_end = connection.nxt;
@@ -412,6 +422,32 @@ mod tests {
             round(&mut connection, &policy, 10_000, 0);
         }
         assert!(!connection.is(bit::ENGAGED));
+    }
+
+    #[test]
+    fn a_policed_guest_that_does_not_use_its_window_keeps_it() {
+        let policy = Policy { polices: true, ..Policy::default() };
+        let mut connection = connection(1000, 100_000);
+        round(&mut connection, &policy, 100_000, 1000);
+        let window = connection.window;
+        for _ in 0..300 {
+            round(&mut connection, &policy, 1, 0);
+        }
+        assert_eq!((connection.is(bit::ENGAGED), connection.window), (true, window));
+        assert!(is_sound(&connection));
+    }
+
+    #[test]
+    fn the_window_of_a_policed_guest_grows_although_its_segments_are_short() {
+        let policy = Policy { polices: true, ..Policy::default() };
+        let mut connection = connection(1448, 2896);
+        round(&mut connection, &policy, 2896, 1448);
+        for _ in 0..100 {
+            // What it was told, in whole segments of its own.
+            let told = connection.window / 1448 * 1448;
+            round(&mut connection, &policy, told / 1000 * 1000, 0);
+        }
+        assert!(connection.window > 20 * 1448, "{}", connection.window);
     }
 
     /// How much a window has grown `rounds` after a reduction from 100 000 bytes.

@@ -28,7 +28,9 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
     let has_data = end != segment.seq;
     // A probe of what is acknowledged is nobody's retransmission.
     let again = has_data && before(segment.seq, connection.nxt) && before(connection.una, end);
-    let is_new = before(connection.nxt, end);
+    // What takes no number tells of data in fragments. A guest that is policed sends none, and could
+    // say any number.
+    let is_new = (has_data || !policy.polices) && before(connection.nxt, end);
     // A guest resets what it does not know, or no longer wants.
     if segment.flags & (tcp_flags::FIN | tcp_flags::RST) != 0 {
         connection.set(bit::FIN_OUT, true);
@@ -92,11 +94,14 @@ pub(super) fn time(connection: &mut Connection, now: Instant, end: u32) {
 #[inline]
 pub(super) fn beyond(connection: &Connection, now: Instant, policy: &Policy, segment: &Segment, size: u16) -> u32 {
     let is_armed = policy.polices && connection.is_governed() && connection.is(bit::ENGAGED);
-    if !is_armed || segment.payload == 0 || until_armed_us(connection, (now.0 / US) as u32) > 0 {
+    // A SYN begins anew.
+    let takes = (segment.payload > 0 || segment.has(tcp_flags::FIN)) && !segment.has(tcp_flags::SYN);
+    if !is_armed || !takes || until_armed_us(connection, (now.0 / US) as u32) > 0 {
         return 0;
     }
     // Where the window is closed, a byte more is a probe.
     let edge = if connection.edge == connection.nxt { connection.edge.wrapping_add(1) } else { connection.edge };
+    // Some send a FIN where the window is full, which it takes no room of.
     let end = segment.seq.wrapping_add(segment.payload);
     if !before(edge, end) {
         return 0;

@@ -92,3 +92,25 @@ fn a_guest_is_held_to_its_window_whatever_the_time_is() {
         assert_eq!(passed_of(&mut next, 100), 10, "handed over at {second}");
     }
 }
+
+#[test]
+fn numbers_far_ahead_widen_no_window() {
+    let far = 101 + (1 << 30);
+    let mut rig = opened(Instant(1_000_000));
+    let ack = Says { seq: far, ack: 201, flags: ACK, window: 502, ..Says::default() };
+    assert!(passes(&mut rig, &ack), "what takes no number is no data");
+    assert!(!passes(&mut rig, &Says { flags: ACK | tcp_flags::FIN, ..ack }), "a lone FIN");
+    assert_eq!(rig.connection(CLIENT).nxt, 101);
+    assert_eq!(passed_of(&mut rig, 100), 10);
+    let answer = Says { seq: 201, ack: 1549, flags: ACK, window: 509, ..Says::default() };
+    rig.pass(SERVER, &answer, false);
+    assert!(!passes(&mut rig, &Says { payload: 1000, ..ack }));
+    // The FIN of a guest that has filled its window is not in it for all of them.
+    let edge = rig.connection(CLIENT).edge;
+    let nxt = rig.connection(CLIENT).nxt;
+    let last = Says { seq: nxt, payload: edge.wrapping_sub(nxt) as usize, ..ack };
+    assert!(passes(&mut rig, &last));
+    assert!(passes(&mut rig, &Says { seq: edge, flags: ACK | tcp_flags::FIN, ..ack }));
+    // A port that is used again is no matter of the window before.
+    assert!(passes(&mut rig, &Says { seq: far, flags: SYN, ..ack }));
+}
