@@ -4,10 +4,10 @@
 //! endpoint and its tenant may have as many together as they leave free (dynamic thresholds,
 //! Choudhury and Hahne 1998), and [`LEAST`] in any case, so who comes later finds some. Of those
 //! that are not open an endpoint has at most [`HALF_OPEN_MOST`] that its guest began, and as many
-//! that strangers began. Room is made from an endpoint's own entries: those that linger after their
-//! end, are half-open for too long, or idle, which is a longer time where half of the table is
-//! free. Never is an open connection that lives forgotten; a new one that finds no room is left
-//! untouched, and counted.
+//! that strangers began. A new one makes room among the entries of its endpoint, and of another by
+//! turns: those that linger after their end, are half-open for too long, or idle, which is a longer
+//! time where half of the table is free. Never is an open connection that lives forgotten; a new one
+//! that finds no room is left untouched, and counted.
 
 use super::Owner;
 use super::connection::{Connection, Treatment, bit};
@@ -37,7 +37,7 @@ const IDLE_PRESSED_NS: u64 = 900_000_000_000;
 /// open connection more seldom, so that of thousands by turns few take the longer way for it.
 const TOUCH_NS: u64 = 1_000_000_000;
 const TOUCH_OPEN_NS: u64 = 8_000_000_000;
-/// Entries that one new one looks at to make room.
+/// Entries of an endpoint that one new one looks at to make room.
 const SWEEP: usize = 8;
 
 /// A connection of an endpoint, in the direction in which its guest sends.
@@ -123,6 +123,10 @@ pub struct Connections {
     guess_key: [u64; 2],
     /// By tenant, how many entries.
     tenants: Vec<u32>,
+    /// By endpoint, whose it was when it last had a new entry.
+    owners: Vec<TenantId>,
+    /// Of these, the one whose old entries are looked at next.
+    turn: usize,
 }
 
 impl Connections {
@@ -130,7 +134,14 @@ impl Connections {
     pub(crate) fn new(seed: u64, most: u32) -> Connections {
         let mut state = seed;
         let guess_key = std::array::from_fn(|_| u64::from(dice(&mut state)) << 32 | u64::from(dice(&mut state)));
-        Connections { table: Table::new(Keyed::new(seed), most), guesses: Vec::new(), guess_key, tenants: Vec::new() }
+        Connections {
+            table: Table::new(Keyed::new(seed), most),
+            guesses: Vec::new(),
+            guess_key,
+            tenants: Vec::new(),
+            owners: Vec::new(),
+            turn: 0,
+        }
     }
 
     /// Memory of a table of so many connections, in bytes.
@@ -149,6 +160,9 @@ impl Connections {
         self.tenants.reserve(tenants.saturating_sub(self.tenants.len()));
         if self.tenants.len() < tenants {
             self.tenants.resize(tenants, 0);
+        }
+        if self.owners.len() < endpoints {
+            self.owners.resize(endpoints, TenantId(0));
         }
     }
 
@@ -303,12 +317,16 @@ impl Connections {
         let endpoint = key.endpoint;
         let pressed = !self.has_room(tenant, endpoint, class);
         self.sweep(now, tenant, endpoint, pressed);
+        self.sweep_another(now);
         if pressed && !self.has_room(tenant, endpoint, class) {
             return Err(NoRoom);
         }
         let id = self.table.insert(now, list(endpoint, class), key, connection).map_err(|_| NoRoom)?;
         if let Some(count) = self.tenants.get_mut(tenant.0 as usize) {
             *count += 1;
+        }
+        if let Some(owner) = self.owners.get_mut(endpoint.0 as usize) {
+            *owner = tenant;
         }
         Ok(id)
     }
@@ -354,8 +372,20 @@ impl Connections {
         has_part && !(is_opening && self.count(endpoint, class) >= HALF_OPEN_MOST)
     }
 
-    /// Forgets what is old of the endpoint, a few entries at most.
-    fn sweep(&mut self, now: Instant, tenant: TenantId, endpoint: EndpointId, pressed: bool) {
+    /// Forgets what is old of an endpoint by turns: who opens nothing more makes no room by itself.
+    fn sweep_another(&mut self, now: Instant) {
+        let Some(&tenant) = self.owners.get(self.turn) else {
+            self.turn = 0;
+            return;
+        };
+        // One that has more such entries has its turn once more.
+        if self.sweep(now, tenant, EndpointId(self.turn as u32), false) == 0 {
+            self.turn += 1;
+        }
+    }
+
+    /// Forgets what is old of the endpoint, a few entries at most; says how many.
+    fn sweep(&mut self, now: Instant, tenant: TenantId, endpoint: EndpointId, pressed: bool) -> usize {
         let mut left = SWEEP;
         let is_half_full = self.table.len() > self.table.most() / 2;
         for (class, age_ns) in ages(pressed, pressed || is_half_full) {
@@ -366,6 +396,7 @@ impl Connections {
                 left -= 1;
             }
         }
+        SWEEP - left
     }
 }
 
@@ -443,6 +474,26 @@ mod tests {
             assert_eq!(open(17, 0, 3), stays, "{others}");
             assert!(!open(126, 0, 4));
         }
+    }
+
+    #[test]
+    fn who_opens_nothing_more_keeps_nothing_for_ever() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let mut all = Connections::new(1, 0);
+        all.reserve(128, 9, 2);
+        let open = |all: &mut Connections, hour: u64, endpoint: u32, ports: Range<u16>| {
+            let connection = Connection::new(&Options::default());
+            for port in ports {
+                let key = Key { endpoint: EndpointId(endpoint), ..key(port) };
+                all.insert_as(Instant(hour * HOUR), TenantId(endpoint / 5), key, connection, Class::Open).unwrap();
+            }
+        };
+        open(&mut all, 1, 0, 0..30);
+        open(&mut all, 3, 8, 0..9);
+        assert_eq!(all.of_endpoint(EndpointId(0)), 30, "they are not old");
+        open(&mut all, 4, 8, 9..22);
+        assert_eq!((all.of_endpoint(EndpointId(0)), all.of_endpoint(EndpointId(8))), (0, 22));
+        assert_eq!(all.tenants, [0, 22]);
     }
 
     #[test]
