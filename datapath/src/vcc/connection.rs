@@ -276,7 +276,7 @@ pub mod bit {
     pub const USED: u16 = 1 << 9;
     /// The guest has sent FIN or RST.
     pub const FIN_OUT: u16 = 1 << 10;
-    /// The peer has sent FIN, or RST as one who knows the connection.
+    /// The peer has sent FIN or RST, as one who knows the connection.
     pub const FIN_IN: u16 = 1 << 11;
     /// A window was reduced for a mark before.
     pub const MARKED: u16 = 1 << 12;

@@ -136,9 +136,8 @@ pub(super) fn receive(
     outcome: (&mut Counters, &mut Waits),
 ) -> Edit {
     if matches!(connection.treatment, Treatment::Opening) {
-        // The guest's SYN-ACK went another way, or was never seen: nor is known whether it scales.
-        let has_ended = connection.is(bit::FIN_IN) || segment.has(tcp_flags::FIN);
-        connection.set(bit::FIN_IN, has_ended);
+        // The guest's SYN-ACK went another way, or was never seen: nor is known whether it scales,
+        // or who says so that it ends.
         return Edit::NONE;
     }
     receive_open(connection, now, policy, segment, outcome)
@@ -153,7 +152,7 @@ pub(super) fn receive_open(
     segment: &Segment,
     (counters, waits): (&mut Counters, &mut Waits),
 ) -> Edit {
-    if segment.has(tcp_flags::FIN) || segment.has(tcp_flags::RST) && is_aborted_by(connection, segment) {
+    if segment.flags & (tcp_flags::FIN | tcp_flags::RST) != 0 && is_of_peer(connection, segment) {
         connection.set(bit::FIN_IN, true);
     }
     let mut is_translated = connection.is_translated();
@@ -183,9 +182,10 @@ pub(super) fn receive_open(
     edit
 }
 
-/// Whether a reset is its peer's, who aborts: a stranger does not know what the guest has sent.
-fn is_aborted_by(connection: &Connection, reset: &Segment) -> bool {
-    reset.has(tcp_flags::ACK) && !before(reset.ack, connection.una) && !before(connection.nxt, reset.ack)
+/// Whether what ends a connection is its peer's: a stranger does not know what the guest has sent
+/// (RFC 5961, section 5).
+fn is_of_peer(connection: &Connection, end: &Segment) -> bool {
+    end.has(tcp_flags::ACK) && !before(end.ack, connection.una) && !before(connection.nxt, end.ack)
 }
 
 /// Whether the peer's switch seems to have lost its state: it began with ECN on all its frames, and

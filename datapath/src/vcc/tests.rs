@@ -411,14 +411,29 @@ fn a_port_that_is_used_again_after_a_reset_begins_anew_also_at_the_server() {
         assert_eq!(rig.sides.each_ref().map(|side| side.counters(ENDPOINT).unwrap().opened[0]), [2; 2]);
         assert_eq!(rig.sides[SERVER].counters(ENDPOINT).unwrap().untouched[Why::Unknown as usize], 0);
     }
-    // A stranger's reset and SYN do not end what lives.
+    // A stranger's reset, FIN and SYN do not end what lives.
     let mut rig = Rig::new([Mode::Echo; 2]);
     rig.open([100, 200], [false; 2]);
     rig.pass(CLIENT, &Says { seq: 101, ack: 201, flags: ACK, window: 9, ..Says::default() }, false);
-    for (flags, ack) in [(reset.flags, 500_000), (tcp_flags::RST, 0)] {
+    for (flags, ack) in [
+        (reset.flags, 500_000),
+        (tcp_flags::RST, 0),
+        (tcp_flags::FIN | ACK, 500_000),
+        (tcp_flags::FIN | ACK, 0),
+        (tcp_flags::FIN, 201),
+    ] {
         let wire = Segment { seq: 5, ack, flags, segments: 1, ..Segment::default() };
         rig.deliver(CLIENT, &wire, &[]);
+        rig.deliver(CLIENT, &Segment { seq: 7000, flags: SYN, segments: 1, ..Segment::default() }, LINUX);
+        assert_eq!(rig.connection(SERVER).first, [200, 100], "{flags}, {ack}");
     }
+    // Nor one that comes before the guest has answered.
+    let mut rig = Rig::new([Mode::Echo; 2]);
+    let syn = Says { seq: 100, flags: SYN, window: 9, options: LINUX, ..Says::default() };
+    rig.pass(CLIENT, &syn, false);
+    let fin = tcp_flags::FIN | ACK;
+    rig.deliver(CLIENT, &Segment { seq: 5, ack: 7, flags: fin, segments: 1, ..Segment::default() }, &[]);
+    rig.pass(SERVER, &Says { seq: 200, ack: 101, flags: SYN | ACK, ..syn }, false);
     rig.deliver(CLIENT, &Segment { seq: 7000, flags: SYN, segments: 1, ..Segment::default() }, LINUX);
     assert_eq!(rig.connection(SERVER).first, [200, 100]);
 }
