@@ -259,11 +259,12 @@ fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options:
     match codes::said_of(answer.codes) {
         // The codepoint that was sent did not arrive: the network clears it.
         Some(ecn::NOT) if sent_capable => connection.set(bit::BLEACHED, true),
-        Some(ecn::CE) => connection.ace_seen = (FIRST_COUNT + 1) & 7,
+        // The guest's SYN met a queue. What the SYN-ACK met is its sender's matter.
+        Some(ecn::CE) => {
+            connection.ace_seen = (FIRST_COUNT + 1) & 7;
+            connection.set(bit::PENDING, true);
+        }
         _ => {}
-    }
-    if answer.ecn == ecn::CE {
-        connection.set(bit::PENDING, true);
     }
     hidden
 }

@@ -203,9 +203,23 @@ fn marks_on_the_handshake_are_counted_and_told() {
     let (wire, _) = rig.pass(CLIENT, &first, false);
     assert_eq!(wire.codes, codes::received(ecn::CE));
     assert_eq!(rig.connection(SERVER).ace_seen, 6);
-    assert!(rig.connection(CLIENT).is(bit::PENDING), "the client begins with the least window");
     let (wire, _) = rig.pass(CLIENT, &Says { payload: 100, ..first }, false);
     assert_eq!(wire.codes, 6);
+}
+
+#[test]
+fn a_mark_of_the_handshake_lowers_the_window_of_who_sent_it() {
+    for marked in [[false; 2], [true, false], [false, true], [true; 2]] {
+        let mut rig = Rig::new([Mode::Dctcp; 2]);
+        rig.open([100, 200], marked);
+        assert_eq!(rig.connection(CLIENT).is(bit::PENDING), marked[0], "{marked:?}: what the SYN met");
+        let first = Says { seq: 101, ack: 201, flags: ACK, window: 502, ..Says::default() };
+        rig.pass(CLIENT, &first, false);
+        rig.pass(CLIENT, &Says { payload: 100, ..first }, false);
+        rig.pass(SERVER, &Says { seq: 201, ack: 201, ..first }, false);
+        let engaged = [CLIENT, SERVER].map(|side| rig.connection(side).is(bit::ENGAGED));
+        assert_eq!(engaged, marked, "each by what its own met");
+    }
 }
 
 #[test]
