@@ -81,14 +81,17 @@ impl Auto {
         self.target_ns
     }
 
-    /// A segment arrives where nothing waits, since `since`. A pause longer than a round trip is
-    /// the senders' own.
+    /// A segment arrives where nothing waits, since `since`. What of a pause is longer than a round
+    /// trip is the senders' own, and so is all of one that is longer than any threshold.
     pub fn arrives_dry(&mut self, now: Instant, since: Instant) {
-        if self.last_mark.is_some_and(|at| since.since(at) <= ROUND_TRIP_NS.max(self.target_ns)) {
-            self.dry_ns += now.since(since).min(ROUND_TRIP_NS);
+        let dry_ns = now.since(since);
+        if dry_ns <= PERIOD_LEAST_NS
+            && self.last_mark.is_some_and(|at| since.since(at) <= ROUND_TRIP_NS.max(self.target_ns))
+        {
+            self.dry_ns += dry_ns.min(ROUND_TRIP_NS);
         }
         if self.rate > 0 {
-            self.rate = self.faded(now.since(since));
+            self.rate = self.faded(dry_ns);
         }
     }
 
@@ -154,7 +157,8 @@ impl Auto {
     fn turn(&mut self, now: Instant) {
         let length_ns = PERIOD_LEAST_NS.max(PERIOD_ROUNDS * ROUND_TRIP_NS);
         if self.period_end != Instant::ZERO {
-            if self.dry_ns > length_ns / 200 {
+            // The last segment of a period may come long behind its end.
+            if self.dry_ns > (length_ns + now.since(self.period_end)) / 200 {
                 self.target_ns += self.target_ns / 4;
             } else if self.shortest_ns != u64::MAX && self.shortest_ns >= self.target_ns / 4 {
                 self.target_ns -= self.target_ns / 16;

@@ -421,3 +421,35 @@ fn auto_loses_nothing_of_an_empty_queue_behind_a_pause() {
         }
     }
 }
+
+#[test]
+fn a_pause_of_the_senders_own_does_not_raise_autos_threshold() {
+    // Bursts that wait up to a millisecond, and a pause that is longer than any wait.
+    for pause_ns in [20_000_000, 1_000_000_000] {
+        let mut auto = Auto::new(Rate(Rate::GBIT));
+        let mut now = Instant(1);
+        for _ in 0..30 {
+            for n in 0..100 {
+                now = now.plus_ns(12_304);
+                auto.leaves(now, n * 10_000);
+            }
+            let since = now;
+            now = now.plus_ns(pause_ns);
+            auto.arrives_dry(now, since);
+        }
+        assert_eq!(auto.target_ns(), auto::ROUND_TRIP_NS, "{pause_ns}");
+    }
+    // But marks that leave a link idle for a part of each round trip do.
+    let mut auto = Auto::new(Rate(Rate::GBIT));
+    let mut now = Instant(1);
+    for _ in 0..100 {
+        for n in 0..50 {
+            now = now.plus_ns(12_304);
+            auto.leaves(now, n * 10_000);
+        }
+        let since = now;
+        now = now.plus_ns(100_000);
+        auto.arrives_dry(now, since);
+    }
+    assert!(auto.target_ns() > auto::ROUND_TRIP_NS);
+}
