@@ -23,7 +23,7 @@ use crate::table::Id;
 use crate::units::{Direction, Instant};
 use crate::verdict::Reason;
 use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, protocol, tcp_flags};
-use connection::{Asked, Connection, Kind, Treatment, Why, before, bit};
+use connection::{Connection, Kind, Treatment, Why, before, bit};
 use connections::{Class, Connections, Key};
 use hold::Holds;
 use segment::{Edit, Segment, options_in, options_of};
@@ -308,6 +308,9 @@ pub struct Vcc {
 struct Place {
     owner: Owner,
     policy: Policy,
+    /// Whether anything is done: also with the mode `off` while there are connections that are not
+    /// to be left alone ([`Connection::is_between`]).
+    is_in: bool,
     /// The policy asks for nothing that [`usual`] does not do: for what the guest sends, and for
     /// what it is to have.
     is_usual: [bool; 2],
@@ -326,11 +329,12 @@ impl Place {
     /// Whether anything is done.
     #[inline]
     fn is_in(&self) -> bool {
-        self.policy.mode != Mode::Off
+        self.is_in
     }
 
     fn set(&mut self, settings: Settings, rescales: bool) {
         self.policy = settings.policy(rescales);
+        self.is_in = settings.mode != Mode::Off;
         self.is_usual = usual::of(&self.policy);
         self.is_again = [false; 2];
     }
@@ -375,13 +379,15 @@ impl Vcc {
     }
 
     /// What is done for an endpoint from now on. Connections that are open go on as they began,
-    /// until it is nothing; with it they are forgotten, and their guests go on by themselves.
+    /// until it is nothing; with it they are forgotten, and their guests go on by themselves, but
+    /// for those who would not understand their peers: these go on without ECN.
     pub fn set(&mut self, owner: Owner, settings: Settings) {
         let at = owner.endpoint.0 as usize;
         if self.endpoints.len() <= at {
             let nobody = |endpoint: usize| Place {
                 owner: Owner { tenant: TenantId(0), endpoint: EndpointId(endpoint as u32) },
                 policy: Settings::default().policy(false),
+                is_in: false,
                 is_usual: [false; 2],
                 is_again: [false; 2],
                 last: Id(0),
@@ -392,18 +398,36 @@ impl Vcc {
             self.endpoints.extend((next..=at).map(nobody));
         }
         if settings.mode == Mode::Off {
-            self.connections.clear(owner.tenant, owner.endpoint);
+            self.connections.silence(owner.tenant, owner.endpoint);
         } else {
-            self.connections.reserve(self.flows, at + 1, owner.tenant.0 as usize + 1);
+            self.make_room(owner);
         }
         if settings.holds {
             self.holds.get_or_insert_with(|| Box::new(Holds::new())).expect(owner);
         }
+        let is_needed = self.connections.of_endpoint(owner.endpoint) > 0;
         let place = &mut self.endpoints[at];
         place.owner = owner;
         place.set(settings, self.rescales);
+        place.is_in |= is_needed;
         if settings.mode != Mode::Off && place.counters.is_none() {
             place.counters = Some(Box::default());
+        }
+    }
+
+    /// Takes the memory of connections, where an endpoint is the first that has any.
+    fn make_room(&mut self, Owner { tenant, endpoint }: Owner) {
+        self.connections.reserve(self.flows, endpoint.0 as usize + 1, tenant.0 as usize + 1);
+    }
+
+    /// Nothing is done with a frame of no connection, or one that begins one, where the mode is
+    /// `off`; and soon with none of the endpoint's, if it has no connections left.
+    #[cold]
+    fn pass_off(&mut self, now: Instant, owner: Owner) {
+        self.connections.age(now, owner);
+        let is_needed = self.connections.of_endpoint(owner.endpoint) > 0;
+        if let Some(place) = self.endpoints.get_mut(owner.endpoint.0 as usize) {
+            place.is_in = is_needed;
         }
     }
 
@@ -599,6 +623,12 @@ impl Vcc {
                 segment = rest;
             }
         }
+        if call.policy.mode == Mode::Off && (found.is_none() || segment.is_syn()) {
+            // The port is used again.
+            found.into_iter().for_each(|id| self.connections.remove(call.owner.tenant, id));
+            self.pass_off(now, call.owner);
+            return Ok(());
+        }
         let known = found.and_then(|id| self.connections.get(id));
         segment = segment.of_connection(known, || options_in(bytes, &meta.layout));
         let edit = if segment.is_syn() {
@@ -711,6 +741,14 @@ impl Vcc {
         let key = Key { endpoint: to, flow: FlowKey::of(bytes, &meta.layout)?.reversed() };
         let found = self.connections.find_again(&key);
         let known = found.and_then(|id| self.connections.get(id));
+        if place.policy.mode == Mode::Off && (known.is_none() || segment.is_syn()) {
+            let owner = place.owner;
+            if let Some(id) = found.filter(|_| known.is_some_and(handshake::gives_way)) {
+                self.connections.remove(owner.tenant, id);
+            }
+            self.pass_off(now, owner);
+            return None;
+        }
         let segment = segment.of_connection(known, || options_in(bytes, &meta.layout));
         let mut waits = Waits::default();
         let edit = if segment.is_of_handshake() {
@@ -885,7 +923,7 @@ impl Vcc {
             }
             if handshake::repeats(connection, syn) {
                 // A later try may ask for less: what it asks is what its answer must fit.
-                connection.asked = Asked::new(syn.codes, syn.ecn);
+                connection.asked = connection.asked.again(syn.codes, syn.ecn);
                 if connection.treatment == Treatment::Opening {
                     // It may leave its data to later; an answer to either try may come.
                     connection.usual_wait = connection.usual_wait.max(handshake::early(syn));

@@ -192,12 +192,15 @@ impl Scale {
     }
 }
 
-/// The code that a SYN asked with, and the ECN field that the peer's SYN or SYN-ACK had.
+/// The code that a SYN asked with, the ECN field that the peer's SYN or SYN-ACK had, and whether
+/// the guest has answered by RFC 3168 what asked for AccECN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Asked(u8);
 
 impl Asked {
-    /// Both.
+    const IS_CLASSIC: u8 = 1 << 5;
+
+    /// The first two.
     #[must_use]
     pub const fn new(code: u8, met: u8) -> Asked {
         Asked(code & 7 | (met & 3) << 3)
@@ -213,7 +216,25 @@ impl Asked {
     #[must_use]
     #[inline(always)]
     pub const fn met(self) -> u8 {
-        self.0 >> 3
+        self.0 >> 3 & 3
+    }
+
+    /// The same where it is asked once more.
+    #[must_use]
+    pub const fn again(self, code: u8, met: u8) -> Asked {
+        Asked::new(code, met).answered(self.is_classic())
+    }
+
+    /// The same where the guest has answered by RFC 3168, or not.
+    #[must_use]
+    pub const fn answered(self, is_classic: bool) -> Asked {
+        Asked(self.0 & !Asked::IS_CLASSIC | if is_classic { Asked::IS_CLASSIC } else { 0 })
+    }
+
+    /// Whether it has.
+    #[must_use]
+    pub const fn is_classic(self) -> bool {
+        self.0 & Asked::IS_CLASSIC != 0
     }
 }
 
@@ -442,6 +463,21 @@ impl Connection {
     #[inline]
     pub fn is_translated(&self) -> bool {
         matches!(self.treatment, Treatment::Translated)
+    }
+
+    /// Whether the guest speaks RFC 3168's ECN, and its peer AccECN. Without the switch between them
+    /// the guest takes its peer's counter for reports of marks, for ever, and its peer knows nothing
+    /// of the marks on what the guest sends as capable.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        self.asked.is_classic() && matches!(self.treatment, Treatment::Translated | Treatment::Plain)
+    }
+
+    /// Whether it is one of these that is not translated any more: it goes on without any ECN.
+    #[must_use]
+    #[inline]
+    pub fn is_silenced(&self) -> bool {
+        self.treatment == Treatment::Plain && self.asked.is_classic()
     }
 
     /// Whether the controller's window is the guest's.

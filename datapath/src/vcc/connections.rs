@@ -39,6 +39,8 @@ const TOUCH_NS: u64 = 1_000_000_000;
 const TOUCH_OPEN_NS: u64 = 8_000_000_000;
 /// Entries of an endpoint that one new one looks at to make room.
 const SWEEP: usize = 8;
+/// Entries that are looked at for one that may go, where the oldest may not.
+const LOOK: usize = 16;
 
 /// A connection of an endpoint, in the direction in which its guest sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -290,7 +292,7 @@ impl Connections {
     /// Whether an owner has room for one more, or something old to forget for it.
     #[must_use]
     pub fn may_insert(&self, now: Instant, Owner { tenant, endpoint }: Owner, connection: &Connection) -> bool {
-        let is_aged = |(class, age_ns)| self.table.aged(now, list(endpoint, class), age_ns).is_some();
+        let is_aged = |(class, age_ns)| self.old(now, endpoint, class, age_ns).is_some();
         self.has_room(tenant, endpoint, Class::opening(connection)) || ages(true, true).into_iter().any(is_aged)
     }
 
@@ -350,6 +352,24 @@ impl Connections {
         }
     }
 
+    /// Forgets all of an endpoint, but for connections whose sides would not understand each other:
+    /// these go on without ECN.
+    pub(super) fn silence(&mut self, tenant: TenantId, endpoint: EndpointId) {
+        let of_class = |class| self.table.oldest_first(list(endpoint, class)).map(|(id, ..)| id);
+        let all: Vec<Id> = Class::ALL.into_iter().flat_map(of_class).collect();
+        for id in all {
+            match self.table.get_mut(id) {
+                Some(connection) if connection.is_between() => connection.treatment = Treatment::Plain,
+                _ => self.remove(tenant, id),
+            }
+        }
+    }
+
+    /// Forgets what is old of an endpoint, a few entries at most.
+    pub(super) fn age(&mut self, now: Instant, Owner { tenant, endpoint }: Owner) {
+        self.sweep(now, tenant, endpoint, false);
+    }
+
     /// Forgets an entry.
     pub fn remove(&mut self, tenant: TenantId, id: Id) {
         if self.table.remove(id).is_some()
@@ -359,7 +379,8 @@ impl Connections {
         }
     }
 
-    fn of_endpoint(&self, endpoint: EndpointId) -> u32 {
+    /// How many entries an endpoint has.
+    pub(super) fn of_endpoint(&self, endpoint: EndpointId) -> u32 {
         Class::ALL.iter().map(|&class| self.count(endpoint, class)).sum()
     }
 
@@ -384,13 +405,30 @@ impl Connections {
         }
     }
 
+    /// The oldest of a class that may go. Those whose sides do not understand each other stay for
+    /// as long as an idle connection lives at most, whatever else finds no room.
+    fn old(&self, now: Instant, endpoint: EndpointId, class: Class, age_ns: u64) -> Option<Id> {
+        let list = list(endpoint, class);
+        let id = self.table.aged(now, list, age_ns)?;
+        let stays = |id, connection: &Connection| {
+            let is_idle = self.table.seen(id).is_some_and(|seen| now.since(seen) >= IDLE_NS);
+            class == Class::Open && connection.is_between() && !is_idle
+        };
+        if !self.table.get(id).is_some_and(|connection| stays(id, connection)) {
+            return Some(id);
+        }
+        let oldest = self.table.oldest_first(list).take(LOOK);
+        let aged = oldest.filter(|&(id, ..)| self.table.seen(id).is_some_and(|seen| now.since(seen) >= age_ns));
+        aged.filter(|&(id, _, connection)| !stays(id, connection)).map(|(id, ..)| id).next()
+    }
+
     /// Forgets what is old of the endpoint, a few entries at most; says how many.
     fn sweep(&mut self, now: Instant, tenant: TenantId, endpoint: EndpointId, pressed: bool) -> usize {
         let mut left = SWEEP;
         let is_half_full = self.table.len() > self.table.most() / 2;
         for (class, age_ns) in ages(pressed, pressed || is_half_full) {
             while left > 0
-                && let Some(id) = self.table.aged(now, list(endpoint, class), age_ns)
+                && let Some(id) = self.old(now, endpoint, class, age_ns)
             {
                 self.remove(tenant, id);
                 left -= 1;
@@ -457,12 +495,14 @@ mod tests {
     #[test]
     fn who_is_idle_is_forgotten_sooner_where_half_of_the_table_is_taken() {
         const MINUTE: u64 = 60_000_000_000;
-        for (others, stays) in [(6, true), (7, false)] {
+        for (others, is_between, stays) in [(6, false, true), (7, false, false), (7, true, true)] {
             let mut all = Connections::new(1, 0);
             all.reserve(16, 2, 1);
             let mut open = |minute: u64, endpoint, port| {
                 let (key, now) = (Key { endpoint: EndpointId(endpoint), ..key(port) }, Instant(minute * MINUTE));
-                let connection = Connection::new(&Options::default());
+                let mut connection = Connection::new(&Options::default());
+                connection.treatment = Treatment::Translated;
+                connection.asked = connection.asked.answered(is_between && (endpoint, port) == (0, 1));
                 all.insert_as(now, TenantId(0), key, connection, Class::Open).unwrap();
                 all.find(&Key { endpoint: EndpointId(0), ..self::key(1) }).is_some()
             };
@@ -471,7 +511,7 @@ mod tests {
                 assert!(open(1, 1, port));
             }
             assert!(open(15, 0, 2));
-            assert_eq!(open(17, 0, 3), stays, "{others}");
+            assert_eq!(open(17, 0, 3), stays, "{others}, {is_between}");
             assert!(!open(126, 0, 4));
         }
     }

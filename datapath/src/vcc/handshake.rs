@@ -176,10 +176,12 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
         // 3.1.5): its first acknowledgement tells.
         if wire != Wire::Accurate || !connection.is_translated() {
             connection.treatment = Treatment::Plain;
+            connection.asked = connection.asked.answered(false);
         }
         return Edit::NONE;
     }
     begin(connection, policy, wire);
+    connection.asked = connection.asked.answered(answer.codes != codes::NONE);
     let said = if wire == Wire::Accurate { accurate } else { codes::CLASSIC };
     // What the peer's SYN met is told by its code, and counted (RFC 9768, section 3.2.2.3).
     count_handshake(connection, seen);

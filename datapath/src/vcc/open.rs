@@ -49,7 +49,8 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
         connection.nxt = end;
     }
     if !connection.is_translated() {
-        return watch::say(connection, segment, is_new);
+        let said = watch::say(connection, segment, is_new);
+        return if connection.is_silenced() { silenced(segment) } else { said };
     }
     let is_capable =
         !connection.is(bit::BLEACHED) && if policy.marks_all() { true } else { segment.payload > 0 && !again };
@@ -76,6 +77,15 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
         codes: (says != segment.codes).then_some(says),
         is_counter: connection.wire == Wire::Accurate,
         option: told,
+        ..Edit::NONE
+    }
+}
+
+/// A segment without any ECN.
+fn silenced(segment: &Segment) -> Edit {
+    Edit {
+        ecn: (segment.ecn != ecn::NOT).then_some(ecn::NOT),
+        codes: (segment.codes != codes::NONE).then_some(codes::NONE),
         ..Edit::NONE
     }
 }
@@ -161,6 +171,9 @@ pub(super) fn receive_open(
     if is_translated {
         if has_forgotten(connection, segment) {
             connection.treatment = Treatment::Plain;
+            // With the guest's own answer the peer speaks as the guest does.
+            let is_agreed = connection.zero_codes < BARE_MOST;
+            connection.asked = connection.asked.answered(connection.asked.is_classic() && !is_agreed);
             counters.lapsed += 1;
             is_translated = false;
         } else {
@@ -174,7 +187,7 @@ pub(super) fn receive_open(
     if connection.held != hold::NONE && segment.has(tcp_flags::ACK) && segment.ack == connection.una {
         waits.supersedes = true;
     }
-    if is_translated {
+    if is_translated || connection.is_silenced() {
         edit.ecn = (segment.ecn != ecn::NOT).then_some(ecn::NOT);
         edit.codes = (segment.codes != codes::NONE).then_some(codes::NONE);
         edit.hides = segment.option;

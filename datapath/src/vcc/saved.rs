@@ -11,7 +11,7 @@
 use super::connection::{Asked, Connection, Count, Scale, Treatment, Why, Wire, bit};
 use super::connections::{Class, Key};
 use super::segment::Options;
-use super::{Owner, Vcc, control, early, open, syn};
+use super::{Mode, Vcc, control, early, open, syn};
 use crate::ids::EndpointId;
 use crate::table::Id;
 use crate::units::Instant;
@@ -94,7 +94,7 @@ pub(super) fn write(record: &mut Record, now: Instant, key: &Key, c: &Connection
     out.put(c.pace.to_be_bytes());
     let scale = c.scale.lowered_by() << 4 | c.scale.told();
     let (asked, met) = (c.asked.code(), c.asked.met());
-    out.put([0, scale, c.ace_seen, c.tries, asked, met, c.idle_rounds, c.zero_codes]);
+    out.put([u8::from(c.asked.is_classic()), scale, c.ace_seen, c.tries, asked, met, c.idle_rounds, c.zero_codes]);
     [c.ect_bytes, c.ce_bytes, c.ce_bytes_seen].into_iter().for_each(|count| out.put(count.bytes()));
     out.put([c.option, c.arrived]);
     true
@@ -119,7 +119,8 @@ pub(super) fn read(record: &Record, at_us: u32) -> Option<(Key, Connection)> {
     let key = Key { endpoint: EndpointId(be32(record, ENDPOINT)), flow };
     let word = |number: usize| be32(record, WORDS + 4 * number);
     let rest = WORDS + 4 * 17;
-    let &[_, scale, ace_seen, tries, asked, met, idle_rounds, zero_codes] = record[rest + 4..].first_chunk::<8>()?;
+    let &[is_classic, scale, ace_seen, tries, asked, met, idle_rounds, zero_codes] =
+        record[rest + 4..].first_chunk::<8>()?;
     let counts = rest + 12;
     let mut c = Connection::new(&Options { mss: Some(be16(record, rest)), ..Options::default() });
     c.bits = be16(record, 2) & !bit::TIMED;
@@ -131,7 +132,7 @@ pub(super) fn read(record: &Record, at_us: u32) -> Option<(Key, Connection)> {
     c.pace = be16(record, rest + 2).min(256);
     let (told, by) = (scale & 15, scale >> 4);
     c.scale = Scale::lowered(told, by);
-    (c.ace_seen, c.tries, c.asked) = (ace_seen & 7, tries, Asked::new(asked, met));
+    (c.ace_seen, c.tries, c.asked) = (ace_seen & 7, tries, Asked::new(asked, met).answered(is_classic == 1));
     (c.idle_rounds, c.zero_codes) = (idle_rounds, zero_codes);
     let count = |number: usize| Count::of(be32(record, counts + 3 * number) >> 8);
     (c.ect_bytes, c.ce_bytes, c.ce_bytes_seen) = (count(0), count(1), count(2));
@@ -192,13 +193,22 @@ impl Vcc {
     }
 
     /// Adds a connection whose flow has no other.
-    pub(super) fn add(&mut self, now: Instant, key: Key, connection: Connection) -> Option<Id> {
-        let place = self.endpoints.get(key.endpoint.0 as usize)?;
-        let Owner { tenant, endpoint } = place.owner;
+    pub(super) fn add(&mut self, now: Instant, key: Key, mut connection: Connection) -> Option<Id> {
+        let place = self.endpoints.get_mut(key.endpoint.0 as usize)?;
+        let owner = place.owner;
+        let is_off = place.policy.mode == Mode::Off;
         // Also with the mode `count`: what is open goes on as it began.
-        let fits = place.is_in() && endpoint == key.endpoint;
+        if owner.endpoint != key.endpoint || is_off && !connection.is_between() {
+            return None;
+        }
+        if is_off {
+            connection.treatment = Treatment::Plain;
+            place.is_in = true;
+            place.counters.get_or_insert_default();
+            self.make_room(owner);
+        }
         let class = Class::of(&connection);
-        if fits { self.connections.insert_as(now, tenant, key, connection, class).ok() } else { None }
+        self.connections.insert_as(now, owner.tenant, key, connection, class).ok()
     }
 
     fn forget(&mut self, id: Id) {

@@ -85,7 +85,7 @@ impl Vcc {
     pub fn explain_send(&self, now: Instant, from: EndpointId, frame: (&[u8], &Layout, &Offload)) -> Option<Told> {
         let (bytes, layout, offload) = frame;
         let call = self.call(now, from)?;
-        if layout.fragment && is_tcp(bytes, layout) {
+        if layout.fragment && is_tcp(bytes, layout) && call.policy.mode != Mode::Off {
             let told = Told::new(Direction::Egress, call.policy.mode, Segment::default());
             return Some(Told { is_refused: call.policy.polices, ..told.untouched(Why::Fragment) });
         }
@@ -96,6 +96,9 @@ impl Vcc {
         let mut told = Told::new(Direction::Egress, call.policy.mode, segment);
         let key = Key { endpoint: call.owner.endpoint, flow };
         let known = self.connections.find(&key).and_then(|id| self.connections.get(id)).copied();
+        if call.policy.mode == Mode::Off && (known.is_none() || segment.is_syn()) {
+            return None;
+        }
         if let Some(connection) = &known {
             told.cut = open::beyond(connection, now, &call.policy, &segment, offload.gso_size);
             if told.cut >= segment.segments {
@@ -156,6 +159,9 @@ impl Vcc {
         let policy = &call.policy;
         let key = Key { endpoint: call.owner.endpoint, flow: flow.reversed() };
         let known = self.connections.find(&key).and_then(|id| self.connections.get(id)).copied();
+        if policy.mode == Mode::Off && (known.is_none() || segment.is_syn()) {
+            return None;
+        }
         let options = || options_of(bytes, layout);
         let mut waits = Waits::default();
         let unused = (&mut Counters::default(), &mut waits);

@@ -276,6 +276,7 @@ mod tests {
         Place {
             owner: Owner { tenant: TenantId(0), endpoint: EndpointId(0) },
             policy,
+            is_in: true,
             is_usual: of(&policy),
             is_again: [false; 2],
             last: Id(0),
