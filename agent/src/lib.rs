@@ -99,7 +99,7 @@ pub struct Agent {
 
 impl Agent {
     /// The agent of host `me`, which is to be a host of the directory's cluster. `life` is to be
-    /// larger at each start: wall-clock nanoseconds do.
+    /// larger than that of any agent of this host before: wall-clock nanoseconds do.
     #[must_use]
     pub fn new(settings: Settings, me: &str, life: u64, directory: Directory) -> Agent {
         Agent {

@@ -3,11 +3,11 @@
 //!
 //! Datagrams may be lost, doubled, late and out of order, and a peer may start anew. Each carries
 //! its speaker's life and a sequence number; a window of the last 64 (as IPsec has it, RFC 4303
-//! section 3.4.3) lets each through once. A speaker whose life is older than what was heard (its
-//! clock was set back) is believed when nothing was heard of it for longer than any lease. One that
-//! leaps ahead, into another life or beyond the window, is believed when a second datagram says the
-//! same: where the transport lets damage through, one wrong byte must not make all that is said
-//! afterwards look old.
+//! section 3.4.3) lets each through once. A speaker of which nothing was heard for longer than any
+//! lease is believed whatever its life and number: its clock was set back, or it has forgotten what
+//! it said last. One that leaps ahead, into another life or beyond the window, is believed when a
+//! second datagram says the same: where the transport lets damage through, one wrong byte must not
+//! make all that is said afterwards look old.
 
 use super::leases::MAX_LEASE_MS;
 use super::message::{Pair, Writer};
@@ -30,8 +30,8 @@ const HEAR_BURST: u64 = 256;
 const MAX_OUTBOX: usize = 1024;
 /// Numbers that are remembered one by one: the bits of a word.
 const WINDOW: u64 = 64;
-/// Nothing heard for so long, and an older life counts as a new one: twice the longest lease, so
-/// that nothing of the other is in force.
+/// Nothing heard for so long, and an older life or number counts as a new one: twice the longest
+/// lease, so that nothing of the other is in force.
 const FORGET_NS: u64 = 2 * MAX_LEASE_MS as u64 * 1_000_000;
 
 /// So many a second, and so many at once.
@@ -96,7 +96,8 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    fn new(name: Arc<str>) -> Peer {
+    /// One to which datagrams are numbered from after `sequence` on.
+    fn new(name: Arc<str>, sequence: u64) -> Peer {
         let hearing = Allowance::new(HEAR_PER_SECOND, HEAR_BURST);
         let counts = PeerCounts::default();
         Peer {
@@ -104,7 +105,7 @@ impl Peer {
             counts,
             sent_at: None,
             greeted_at: None,
-            sequence: 0,
+            sequence,
             hearing,
             life: 0,
             highest: 0,
@@ -127,7 +128,7 @@ impl Peer {
     pub fn is_new(&mut self, now: Instant, life: u64, sequence: u64) -> bool {
         let silent = self.counts.heard_at.is_none_or(|at| now.since(at) > FORGET_NS);
         let leaps = life > self.life || (life == self.life && sequence.saturating_sub(self.highest) >= WINDOW);
-        if leaps || (life < self.life && silent) {
+        if leaps || silent {
             let bears_out = |(of, other): (u64, u64)| of == life && (1..WINDOW).contains(&other.abs_diff(sequence));
             if !silent && !self.leapt.is_some_and(bears_out) {
                 self.leapt = Some((life, sequence));
@@ -159,6 +160,9 @@ pub(super) struct Post {
     /// Which start of this agent it is.
     life: u64,
     peers: Vec<Peer>,
+    /// No number was higher to a peer that is forgotten: one that returns in the same life knows
+    /// them.
+    floor: u64,
     numbers: BTreeMap<Arc<str>, u32>,
     sending: Allowance,
     outbox: VecDeque<(Arc<str>, Vec<u8>)>,
@@ -169,6 +173,7 @@ impl Post {
         Post {
             life,
             peers: Vec::new(),
+            floor: 0,
             numbers: BTreeMap::new(),
             sending: Allowance::new(SEND_PER_SECOND, SEND_BURST),
             outbox: VecDeque::new(),
@@ -181,7 +186,7 @@ impl Post {
             return number;
         }
         let number = self.peers.len() as u32;
-        self.peers.push(Peer::new(name.clone()));
+        self.peers.push(Peer::new(name.clone(), self.floor));
         self.numbers.insert(name.clone(), number);
         number
     }
@@ -196,7 +201,14 @@ impl Post {
 
     /// Forgets hosts that are no more. Numbers are other ones then.
     pub fn keep(&mut self, is_there: impl Fn(&str) -> bool) {
-        self.peers.retain(|peer| is_there(&peer.name));
+        let floor = &mut self.floor;
+        self.peers.retain(|peer| {
+            let stays = is_there(&peer.name);
+            if !stays {
+                *floor = peer.sequence.max(*floor);
+            }
+            stays
+        });
         self.numbers = self.peers.iter().enumerate().map(|(at, peer)| (peer.name.clone(), at as u32)).collect();
         self.outbox.retain(|(host, _)| is_there(host));
     }
@@ -279,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_datagram_is_new_once_whatever_the_order() {
-        let mut peer = Peer::new("h".into());
+        let mut peer = Peer::new("h".into(), 0);
         let now = Instant(1);
         let heard = |peer: &mut Peer, now, life, sequence| {
             let is_new = peer.is_new(now, life, sequence);
@@ -306,7 +318,7 @@ mod tests {
     fn one_wrong_byte_shuts_nobody_out() {
         // Each byte of life and sequence, in each datagram of a row, with each bit of it.
         for bit in 0..128 {
-            let mut peer = Peer::new("h".into());
+            let mut peer = Peer::new("h".into(), 0);
             let mut missed = 0;
             for n in 1..=100u64 {
                 let (mut life, mut sequence) = (1_800_000_000_000_000_000, n);
@@ -326,13 +338,42 @@ mod tests {
 
     #[test]
     fn who_was_cut_off_for_long_is_heard_at_its_second_word() {
-        let mut peer = Peer::new("h".into());
+        let mut peer = Peer::new("h".into(), 0);
         assert!(peer.is_new(Instant(1), 5, 1));
         peer.counts.heard_at = Some(Instant(1));
         assert!(!peer.is_new(Instant(2), 5, 1000));
         assert!(!peer.is_new(Instant(2), 5, 1000), "the same again bears nothing out");
         assert!(peer.is_new(Instant(2), 5, 1001));
         assert!(!peer.is_new(Instant(2), 5, 2), "of before");
+    }
+
+    #[test]
+    fn who_was_silent_for_long_is_heard_whatever_its_number() {
+        let mut peer = Peer::new("h".into(), 0);
+        assert!(peer.is_new(Instant(1), 5, 1000));
+        peer.counts.heard_at = Some(Instant(1));
+        assert!(!peer.is_new(Instant(FORGET_NS), 5, 1), "what it said last may be in force");
+        let later = Instant(1).plus_ns(FORGET_NS + 1);
+        assert!(peer.is_new(later, 5, 1));
+        peer.counts.heard_at = Some(later);
+        assert!(peer.is_new(later, 5, 2) && !peer.is_new(later, 5, 2));
+    }
+
+    #[test]
+    fn numbers_go_on_when_a_forgotten_peer_returns() {
+        let (mut post, host): (Post, Arc<str>) = (Post::new(7), "h".into());
+        let said = |post: &mut Post, from: u64| {
+            let (number, mut last) = (post.number(&host), 0);
+            for n in from..from + 1000 {
+                post.greet(Instant(n * 10_000_000), number, 0);
+                let (_, datagram) = post.poll().expect("it may be sent");
+                last = crate::message::Message::read(&datagram).expect("it is one").sequence;
+            }
+            last
+        };
+        assert_eq!(said(&mut post, 0), 1000);
+        post.keep(|_| false);
+        assert_eq!(said(&mut post, 1000), 2000);
     }
 
     #[test]

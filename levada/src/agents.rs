@@ -14,7 +14,8 @@ use datapath::program::Program;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The agent of each switch that is to have one; `life` is larger at each start of the daemon.
+/// The agent of each switch that is to have one; `life` is larger at each start of the daemon and at
+/// each change.
 #[must_use]
 pub fn posts(plan: &Plan, programs: &BTreeMap<u32, Program>, life: u64) -> BTreeMap<u32, Post> {
     let Some(cluster) = &plan.cluster else { return BTreeMap::new() };

@@ -60,7 +60,8 @@ pub struct Reconciler {
     sights: Sights,
     /// By number of the switch: the ways of its tunnels.
     hops: BTreeMap<u32, NextHops>,
-    /// Larger at each start of the daemon: which of its agents' messages are new.
+    /// Larger at each start of the daemon and at each change: which of its agents' messages are
+    /// new. An agent that is made anew in the same process counts them from the beginning.
     life: u64,
     earlier: Earlier,
     /// Holds descriptors of devices, too.
@@ -192,6 +193,7 @@ impl Reconciler {
         });
         let (ready, hops) = prepared.inspect_err(|_: &String| self.put_in_shortcuts(log))?;
         self.hops = hops;
+        self.life = self.life.saturating_add(1);
         slow_down(&mut plan, &ready.devices);
         let programs = programs(&plan, &ready, &self.hops);
         let edits = match self.edits(&plan, &programs, &ready) {

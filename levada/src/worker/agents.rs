@@ -32,7 +32,7 @@ pub struct Post {
     pub settings: Settings,
     /// What it knows.
     pub directory: Directory,
-    /// Larger at each start.
+    /// Larger than that of any before it; that of who stays is its own.
     pub life: u64,
 }
 

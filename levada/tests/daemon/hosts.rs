@@ -150,6 +150,31 @@ fn guarantees_hold_while_messages_are_lost_and_doubled_and_garbage_arrives() {
     assert!(lost > 10 && doubled > 10, "{lost} lost, {doubled} doubled: the network was in order");
 }
 
+#[test]
+fn a_flood_is_held_again_soon_after_its_receivers_agent_was_made_anew() {
+    let Some(_turn) = turn("a_flood_is_held_again_soon_after_its_receivers_agent_was_made_anew") else { return };
+    let hosts: [Host; 3] = hosts(&THREE);
+    let _daemons = [0, 1, 2].map(|n: usize| hosts[n].start());
+    let _victim = Flood::new(&hosts[1], RED, 1);
+    let _flood = Flood::new(&hosts[2], BLUE, 5);
+    let peer = |host: &Host, other: &str, what: &str| {
+        let peers = host.agent()["peers"].as_array().cloned().unwrap_or_default();
+        peers.iter().find(|peer| peer["host"] == other).and_then(|peer| peer[what].as_u64()).unwrap_or(0)
+    };
+    // Far more than the numbers that the other remembers one by one.
+    let said = || peer(&hosts[0], "h3", "sent");
+    soon("the flood is held, and much was said", || is_held(&hosts[0], &hosts[2]) && said() > 1000);
+    let before = peer(&hosts[2], "h1", "refused");
+    hosts[0].run(&["set", "cluster", "controller=gatekeeper"]);
+    hosts[0].run(&["set", "cluster", "controller=rate"]);
+    assert!(said() < 1000, "the agent is the same");
+    // What the agent before it had asked for has run out.
+    std::thread::sleep(Duration::from_secs(3));
+    soon("the flood is held again", || is_held(&hosts[0], &hosts[2]));
+    let refused = peer(&hosts[2], "h1", "refused") - before;
+    assert!(refused < 100, "{refused} were refused");
+}
+
 /// What the first host's agent says of the flood that comes from the third: its host, and in what
 /// way it keeps to no limit.
 fn named(hosts: &[Host; 3]) -> Option<(Value, Value)> {
