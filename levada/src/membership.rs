@@ -11,7 +11,7 @@ use crate::log::{Level, Log};
 use crate::peers::status::Host;
 use crate::peers::{Hear, Peers, Settings, Socket, Voice};
 
-use control::config::{Cluster, Config, Member};
+use control::config::{Cluster, Config, Etcd as EtcdConfig, Member};
 use control::names::{CONTROLLERS, name_of};
 use datapath::wire::Mac;
 use schemars::JsonSchema;
@@ -107,19 +107,21 @@ impl Membership {
     /// The store that the configuration names: the one that there is, told what is so now, or
     /// another.
     fn store(&self, config: &Config, cluster: &Cluster, before: Option<(bool, Etcd)>) -> Option<Etcd> {
-        let before = before.and_then(|(is_same_host, store)| {
-            let stays = is_same_host && cluster.etcd.as_ref() == Some(store.config());
-            if !stays {
-                store.withdraw();
+        let mut known = None;
+        if let Some((is_same_host, store)) = before {
+            match cluster.etcd.as_ref().filter(|_| is_same_host) {
+                Some(etcd) if etcd == store.config() => {
+                    store.tell(own(config, cluster));
+                    return Some(store);
+                }
+                // The host does not go: it speaks with its store in another way from now on.
+                Some(etcd) if is_same_store(etcd, store.config()) => known = Some(store.give_way()),
+                _ => store.withdraw(),
             }
-            stays.then_some(store)
-        });
-        let (etcd, own) = (cluster.etcd.as_ref()?, own(config, cluster));
-        if let Some(store) = before {
-            store.tell(own);
-            return Some(store);
         }
-        let started = Etcd::start(etcd, own, self.log.clone(), Arc::clone(&self.changed));
+        let (etcd, own) = (cluster.etcd.as_ref()?, own(config, cluster));
+        let known = known.unwrap_or_default();
+        let started = Etcd::start(etcd, own, known, self.log.clone(), Arc::clone(&self.changed));
         started
             .map_err(|error| {
                 self.log.line(
@@ -331,6 +333,11 @@ impl Taken {
             members: reports.collect(),
         }
     }
+}
+
+/// Whether two ways to speak with a store lead to the same keys of the same one.
+fn is_same_store(one: &EtcdConfig, other: &EtcdConfig) -> bool {
+    one.prefix == other.prefix && one.endpoints.iter().any(|url| other.endpoints.contains(url))
 }
 
 fn store_report(health: Health) -> StoreReport {

@@ -549,3 +549,46 @@ fn a_cluster_goes_on_while_its_etcd_loses_leader_and_all() {
     });
     lab.until(2, "nobody is away", |c| !is_away(c, "h1") && has(c, "h1") == Some(1));
 }
+
+#[test]
+fn a_host_that_gets_another_url_of_its_etcd_keeps_what_it_has() {
+    if !can_run("a_host_that_gets_another_url_of_its_etcd_keeps_what_it_has") {
+        return;
+    }
+    let lab = Lab::new(1);
+    let _etcd = lab.etcd(0);
+    lab.healthy();
+    let _h1 = lab.host(1, &[("red9", 9)]);
+    lab.until(1, "it has red9", |c| c["etcd"]["connected"] == true && lab.keys().iter().any(|key| key.ends_with(":09")));
+    // The second waits for it.
+    let _h2 = lab.host(2, &[("red9", 9)]);
+    lab.until(2, "it is contested", |c| c["etcd"]["contests"][0]["holder"] == "h1");
+    lab.until(1, "it knows h2", |c| has(c, "h2") == Some(0));
+    // Who was there is known all along: the store has not answered yet.
+    let more = format!("etcd={{ endpoints = [\"{}\", \"http://localhost:2379\"] }}", lab.at(0, 2379));
+    let before = lab.ctl(&["get", "/", "-w", "json"]).unwrap();
+    lab.must(&["set", "cluster", &more, "-n", "h1"]);
+    assert_eq!(has(&lab.cluster(1), "h2"), Some(0));
+    lab.until(1, "it is there by the new one", |c| c["etcd"]["connected"] == true);
+    let before: Value = serde_json::from_str(&before).unwrap();
+    let revision = before["header"]["revision"].as_u64().unwrap() + 1;
+    until("its daemon has another lease", || {
+        let alive = lab.ctl(&["get", "/levada/v1/alive/h1", "-w", "json"])?;
+        let alive: Value = serde_json::from_str(&alive).map_err(|error| error.to_string())?;
+        let written = alive["kvs"][0]["mod_revision"].as_u64().unwrap_or(0);
+        if written >= revision { Ok(()) } else { Err(alive.to_string()) }
+    });
+    // The host was never out of the store.
+    let file = std::fs::File::create(lab.place.join("events")).unwrap();
+    let mut watch = Command::new("etcdctl");
+    watch.env("ETCDCTL_API", "3").args(["--endpoints", &lab.at(0, 2379), "watch", "--prefix", "/levada/"]);
+    watch.args(["--rev", &revision.to_string()]).stdout(file);
+    let _watch = Process(watch.spawn().unwrap());
+    let mut events = String::new();
+    until("what was written is told", || {
+        events = std::fs::read_to_string(lab.place.join("events")).unwrap_or_default();
+        if events.contains("alive/h1") { Ok(()) } else { Err(events.clone()) }
+    });
+    assert!(!events.contains("DELETE"), "{events}");
+    assert_eq!(lab.cluster(2)["etcd"]["contests"][0]["holder"], "h1");
+}

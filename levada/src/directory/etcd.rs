@@ -50,10 +50,16 @@ pub struct Etcd {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread knows, for others.
-struct Shared {
+/// What a store has said.
+#[derive(Clone, Default)]
+pub struct Already {
     members: Arc<[Known]>,
     held: Arc<BTreeSet<(String, Mac)>>,
+}
+
+/// What the thread knows, for others.
+struct Shared {
+    known: Already,
     health: Health,
     /// What the store is to be told, it was told.
     is_settled: bool,
@@ -66,16 +72,21 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 }
 
 impl Etcd {
-    /// Begins, in a thread of its own. `changed` is called whenever there is something new; it may
-    /// not block.
+    /// Begins, in a thread of its own, with what is `known` of the store. `changed` is called
+    /// whenever there is something new; it may not block.
     ///
     /// # Errors
     /// The system has no thread or descriptor left. Everything else is tried again and again.
-    pub fn start(config: &Config, own: Own, log: Log, changed: Arc<dyn Fn() + Send + Sync>) -> io::Result<Etcd> {
+    pub fn start(
+        config: &Config,
+        own: Own,
+        known: Already,
+        log: Log,
+        changed: Arc<dyn Fn() + Send + Sync>,
+    ) -> io::Result<Etcd> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let health = Health::new();
-        let (members, held) = (Arc::default(), Arc::default());
-        let shared = Shared { members, held, health, is_settled: false, is_given_away: false };
+        let shared = Shared { known, health, is_settled: false, is_given_away: false };
         let shared = Arc::new(Mutex::new(shared));
         let (sender, receiver) = watch::channel(own.clone());
         let mut thread = Session {
@@ -108,6 +119,13 @@ impl Etcd {
         lock(&self.shared).is_given_away = true;
     }
 
+    /// Ends, for another to go on as this host in the same store. What it knew.
+    pub fn give_way(self) -> Already {
+        self.give_away();
+        let known = lock(&self.shared).known.clone();
+        known
+    }
+
     /// Takes this host out of the store, as far as that can be done at once.
     pub fn withdraw(&self) {
         lock(&self.shared).is_settled = false;
@@ -121,11 +139,11 @@ impl Etcd {
 
 impl Store for Etcd {
     fn members(&self) -> Arc<[Known]> {
-        Arc::clone(&lock(&self.shared).members)
+        Arc::clone(&lock(&self.shared).known.members)
     }
 
     fn holds(&self, tenant: &str, mac: Mac) -> bool {
-        lock(&self.shared).held.contains(&(tenant.to_owned(), mac))
+        lock(&self.shared).known.held.contains(&(tenant.to_owned(), mac))
     }
 
     fn health(&self) -> Health {
@@ -327,9 +345,9 @@ impl Session {
         }
         self.said = now;
         let mut shared = lock(&self.shared);
-        let differs = *shared.members != members[..] || *shared.held != held;
+        let differs = *shared.known.members != members[..] || *shared.known.held != held;
         if differs {
-            (shared.members, shared.held) = (members.into(), Arc::new(held));
+            shared.known = Already { members: members.into(), held: Arc::new(held) };
         }
         shared.health.revision = self.store_state.revision();
         shared.health.at = Some(url.to_string());
