@@ -13,10 +13,11 @@ pub mod store_state;
 
 pub use etcd::{Etcd, look};
 pub use forget::forget;
-pub use store_state::Known;
+pub use store_state::{Contest, Known};
 
 use crate::rundir;
 use control::config::{Cluster, Config, Endpoint, Member, Tenant};
+use control::names::Locator;
 use datapath::program::Attachment;
 use datapath::wire::Mac;
 use entry::{MOST_IPS, Told};
@@ -24,7 +25,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
-use store_state::{Contest, Own};
+use store_state::Own;
 
 /// How well a store does.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,8 +42,6 @@ pub struct Health {
     pub error: Option<String>,
     /// What another daemon that says it is this host is called, and what to do.
     pub rival: Option<String>,
-    /// Endpoints of this host that another has.
-    pub contests: Vec<Contest>,
     /// Entries that are not used, and why; the first of them.
     pub refused: Vec<String>,
     /// How many they are.
@@ -59,7 +58,6 @@ impl Health {
             revision: 0,
             error: None,
             rival: None,
-            contests: Vec::new(),
             refused: Vec::new(),
             refusals: 0,
         }
@@ -72,6 +70,8 @@ pub trait Store: Send + Sync {
     fn members(&self) -> Arc<[Known]>;
     /// Whether an endpoint of this host's configuration is this host's by the store.
     fn holds(&self, tenant: &str, mac: Mac) -> bool;
+    /// What of this host's configuration is another host's by the store. It goes on to say so, too.
+    fn contests(&self) -> Arc<[Contest]>;
     /// How well it does.
     fn health(&self) -> Health;
     /// What this host has from now on.
@@ -107,6 +107,41 @@ pub fn own(config: &Config, cluster: &Cluster) -> Own {
         }
     }
     own
+}
+
+/// Takes the addresses of endpoints away that are another host's by a store: frames for these go
+/// there, and what the endpoint sends here is refused, until this host has it. Endpoints keep those
+/// of their addresses that are their own; a host's own interface is where it is.
+pub fn set_aside(config: &mut Config, contests: &[Contest]) {
+    let taken: BTreeSet<(&str, Mac)> = contests.iter().map(|one| (one.tenant.as_str(), one.mac)).collect();
+    if taken.is_empty() {
+        return;
+    }
+    for tenant in config.switches.iter_mut().flat_map(|switch| &mut switch.tenants) {
+        let is_taken = |mac: &Mac| taken.contains(&(tenant.name.as_str(), *mac));
+        for endpoint in tenant.endpoints.iter_mut().filter(|endpoint| !endpoint.trunk) {
+            let is_interface = matches!(endpoint.device.locator, Some(Locator::Host(_)));
+            if is_interface || !endpoint.identity.macs.iter().any(is_taken) {
+                continue;
+            }
+            // Backends keep the addresses that they have by it.
+            for service in &mut tenant.services {
+                for backend in &mut service.backends {
+                    if *backend.endpoint.as_ref().unwrap_or(&backend.name) == endpoint.name {
+                        backend.mac = backend.mac(Some(endpoint));
+                        backend.ips.extend(endpoint.own_addresses());
+                    }
+                }
+            }
+            endpoint.identity.macs.retain(|mac| !is_taken(mac));
+            if endpoint.identity.macs.is_empty() {
+                endpoint.identity.ipv4.clear();
+                endpoint.identity.ipv6.clear();
+                // Who has no address would learn some.
+                endpoint.max_learned = Some(0);
+            }
+        }
+    }
 }
 
 /// Which daemon it is, over restarts, and unlike any other: copies of one machine may have its name

@@ -6,7 +6,7 @@
 //! cluster` what it waits for.
 
 use crate::api::VERSION;
-use crate::directory::{Etcd, Health, Known, Store, merged, others, own};
+use crate::directory::{Contest, Etcd, Health, Known, Store, merged, others, own, set_aside};
 use crate::log::{Level, Log};
 use crate::peers::status::Host;
 use crate::peers::{Hear, Peers, Settings, Socket, Voice};
@@ -132,13 +132,14 @@ impl Membership {
             .ok()
     }
 
-    /// The configuration with the hosts that the store knows besides.
+    /// The configuration with the hosts that the store knows besides, and without what is theirs.
     pub fn complete(&self, config: &Config) -> Config {
         let mut config = config.clone();
         if let (Some(Taken { store: Some(store), .. }), Some(cluster)) = (self.lock().as_ref(), config.cluster.as_mut())
             && cluster.etcd.is_some()
         {
             cluster.members = merged(&cluster.members, &store.members());
+            set_aside(&mut config, &store.contests());
         }
         config
     }
@@ -321,7 +322,7 @@ impl Taken {
             host: cluster.host.clone(),
             controller: name_of(&CONTROLLERS, cluster.settings.controller).to_owned(),
             store: if self.store.is_some() { "etcd" } else { "file" }.to_owned(),
-            etcd: self.store.as_ref().map(|store| store_report(store.health())),
+            etcd: self.store.as_ref().map(|store| store_report(store.health(), &store.contests())),
             listen: cluster.listen.map_or_else(String::new, |listen| listen.to_string()),
             up: seen.own.listening.is_some(),
             error: seen.own.error,
@@ -340,7 +341,7 @@ fn is_same_store(one: &EtcdConfig, other: &EtcdConfig) -> bool {
     one.prefix == other.prefix && one.endpoints.iter().any(|url| other.endpoints.contains(url))
 }
 
-fn store_report(health: Health) -> StoreReport {
+fn store_report(health: Health, contests: &[Contest]) -> StoreReport {
     StoreReport {
         connected: health.is_connected,
         since_ns: health.since.elapsed().as_nanos() as u64,
@@ -348,10 +349,9 @@ fn store_report(health: Health) -> StoreReport {
         revision: health.revision,
         error: health.error,
         rival: health.rival,
-        contests: health
-            .contests
-            .into_iter()
-            .map(|contest| ContestReport { endpoint: contest.endpoint, holder: contest.holder })
+        contests: contests
+            .iter()
+            .map(|contest| ContestReport { endpoint: contest.endpoint.clone(), holder: contest.holder.clone() })
             .collect(),
         refused: health.refused,
         refusals: health.refusals as u64,

@@ -565,9 +565,12 @@ fn a_host_that_gets_another_url_of_its_etcd_keeps_what_it_has() {
     lab.until(2, "it is contested", |c| c["etcd"]["contests"][0]["holder"] == "h1");
     lab.until(1, "it knows h2", |c| has(c, "h2") == Some(0));
     // Who was there is known all along: the store has not answered yet.
-    let more = format!("etcd={{ endpoints = [\"{}\", \"http://localhost:2379\"] }}", lab.at(0, 2379));
+    let own = format!("[\"{}\"", lab.at(0, 2379));
+    let more = lab.configuration(1, &[("red9", 9)]).replace(&own, &format!("{own}, \"http://localhost:2379\""));
+    let file = lab.place.join("h1.toml");
+    std::fs::write(&file, more).unwrap();
     let before = lab.ctl(&["get", "/", "-w", "json"]).unwrap();
-    lab.must(&["set", "cluster", &more, "-n", "h1"]);
+    lab.must(&["apply", file.to_str().unwrap(), "-n", "h1"]);
     assert_eq!(has(&lab.cluster(1), "h2"), Some(0));
     lab.until(1, "it is there by the new one", |c| c["etcd"]["connected"] == true);
     let before: Value = serde_json::from_str(&before).unwrap();

@@ -55,6 +55,7 @@ pub struct Etcd {
 pub struct Already {
     members: Arc<[Known]>,
     held: Arc<BTreeSet<(String, Mac)>>,
+    contests: Arc<[Contest]>,
 }
 
 /// What the thread knows, for others.
@@ -144,6 +145,10 @@ impl Store for Etcd {
 
     fn holds(&self, tenant: &str, mac: Mac) -> bool {
         lock(&self.shared).known.held.contains(&(tenant.to_owned(), mac))
+    }
+
+    fn contests(&self) -> Arc<[Contest]> {
+        Arc::clone(&lock(&self.shared).known.contests)
     }
 
     fn health(&self) -> Health {
@@ -328,7 +333,7 @@ impl Session {
         let rival = self.store_state.rival().map(|from| {
             format!("another daemon, {from}, has the same host name, and this one writes nothing to the etcd; give one of them another [cluster] host")
         });
-        let contested = contests.iter().map(|Contest { endpoint: name, holder, is_service }| {
+        let contested = contests.iter().map(|Contest { endpoint: name, holder, is_service, .. }| {
             if *is_service {
                 return format!(
                     "service {name} is on host \"{holder}\" too, and both answer who asks for its address; delete one (levada del service)"
@@ -345,14 +350,16 @@ impl Session {
         }
         self.said = now;
         let mut shared = lock(&self.shared);
-        let differs = *shared.known.members != members[..] || *shared.known.held != held;
+        let known = &shared.known;
+        let differs = *known.members != members[..] || *known.held != held || *known.contests != contests[..];
         if differs {
-            shared.known = Already { members: members.into(), held: Arc::new(held) };
+            let contests = contests.into();
+            shared.known = Already { members: members.into(), held: Arc::new(held), contests };
         }
         shared.health.revision = self.store_state.revision();
         shared.health.at = Some(url.to_string());
         shared.health.rival = rival;
-        (shared.health.contests, shared.health.refused, shared.health.refusals) = (contests, refused, refusals);
+        (shared.health.refused, shared.health.refusals) = (refused, refusals);
         drop(shared);
         if differs {
             (self.changed)();

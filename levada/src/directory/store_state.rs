@@ -88,6 +88,10 @@ pub struct Write {
 /// An endpoint or a service of this host that another has.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Contest {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its address.
+    pub mac: Mac,
     /// `TENANT/NAME (MAC)`.
     pub endpoint: String,
     /// It is a service.
@@ -355,7 +359,8 @@ impl StoreState {
             if let Some(told) = own.filter(|told| !told.is_shared || !endpoint.service) {
                 let endpoint_name = format!("{tenant}/{} ({})", told.name, show_mac(*mac));
                 let (is_service, holder) = (told.is_service, endpoint.host.clone());
-                outcome.contests.push(Contest { endpoint: endpoint_name, is_service, holder });
+                let (tenant, mac) = (tenant.clone(), *mac);
+                outcome.contests.push(Contest { tenant, mac, endpoint: endpoint_name, is_service, holder });
             }
             let Some(known) = members.get_mut(endpoint.host.as_str()) else {
                 let why = format!(

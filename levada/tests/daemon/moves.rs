@@ -6,6 +6,7 @@ use crate::fabric::{Arrivals, BLUE, Flood, Host, Place, RED, hosts, limited, mac
 use crate::members::etcd;
 use crate::testbed::{PATIENCE, soon, turn, waited};
 use serde_json::Value;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 /// Red's first endpoint is the one that moves.
@@ -128,4 +129,47 @@ fn a_guarantee_and_limits_follow_an_endpoint_that_moves_under_floods() {
     assert!(guarantee <= BOUND && limits <= BOUND, "{moves:?}, at first {first:?}");
     drop((stream, floods));
     soon("nobody is limited any more", || hosts.iter().all(nobody_is_limited));
+}
+
+#[test]
+fn an_endpoint_that_another_host_has_is_reached_there() {
+    const TEST: &str = "an_endpoint_that_another_host_has_is_reached_there";
+    let Some(_turn) = turn(TEST) else { return };
+    let mut hosts: [Host; 2] = hosts(&[(RED, 1), (RED, 2)]);
+    hosts[0].bed.ip("fabric", &format!("address add {STORE}/24 dev br0")).unwrap();
+    let Some(_store) = etcd(&hosts[0].bed, "fabric", STORE, TEST) else { return };
+    hosts[1].bed.add("red1");
+    for host in &mut hosts {
+        let (own, _) = host.text.split_once("[[cluster.member]]").unwrap();
+        host.text = format!("{own}[cluster.etcd]\nendpoints = [\"http://{STORE}:2379\"]\n");
+        // Room for the store and the agents.
+        host.text = host.text.replace("rate = \"20 Mbit/s\"", "rate = \"60 Mbit/s\"");
+    }
+    let daemons = hosts.each_ref().map(Host::start);
+    let to = Ipv4Addr::new(10, 8, 10, 1);
+    let here = hosts[0].bed.echo("red1", to);
+    soon("it is reached", || hosts[1].bed.ask("red2", to, 1) == 1);
+    let cluster = |host: &Host| {
+        let reply: Value = serde_json::from_str(&host.run(&["show", "cluster", "--json"])).unwrap();
+        reply["cluster"].clone()
+    };
+    soon("the first has it", || cluster(&hosts[1])["members"][0]["endpoints"] == 1);
+    let netns = format!("netns={}", hosts[1].bed.name("red1"));
+    let mac = format!("mac={}", mac(RED, 1));
+    let what = ["port=tap://tap0", &netns, &mac, "address=10.8.10.1/24", "ipv6=false"];
+    hosts[1].run(&[&["add", "endpoint", "s1/red/red1"][..], &what].concat());
+    let contests = || cluster(&hosts[1])["etcd"]["contests"].as_array().map_or(0, Vec::len);
+    soon("it is contested", || contests() == 1);
+    // Nobody answers at the second place.
+    let looped = || daemons[1].show()["switches"][0]["uplink"]["drops"]["loop"].as_u64().unwrap_or(0);
+    soon("it is reached where it is", || hosts[1].bed.ask("red2", to, 1) == 1);
+    let before = looped();
+    assert_eq!(hosts[1].bed.ask("red2", to, 20), 20);
+    assert_eq!(looped(), before);
+    // It is the second's as soon as the first lets it go.
+    drop(here);
+    hosts[0].run(&["del", "endpoint", "s1/red/red1"]);
+    soon("it is not contested", || contests() == 0);
+    let _here = hosts[1].bed.echo("red1", to);
+    soon("it is reached at the second place", || hosts[1].bed.ask("red2", to, 1) == 1);
 }

@@ -138,7 +138,13 @@ fn of_two_that_claim_one_endpoint_the_first_has_it_until_it_lets_go() {
     assert!(outcome.held.is_empty());
     assert_eq!(
         outcome.contests,
-        [Contest { endpoint: "red/red1 (02:00:00:00:00:01)".to_owned(), is_service: false, holder: "h1".to_owned() }]
+        [Contest {
+            tenant: "red".to_owned(),
+            mac: RED,
+            endpoint: "red/red1 (02:00:00:00:00:01)".to_owned(),
+            is_service: false,
+            holder: "h1".to_owned()
+        }]
     );
     assert!(a.store_state.outcome().contests.is_empty() && a.holds("red", RED));
     a.store_state.set_own(own(1, &[]));
