@@ -23,7 +23,7 @@ use datapath::wire::Mac;
 use entry::{MOST_IPS, Told};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use store_state::Own;
 
@@ -146,9 +146,10 @@ pub fn set_aside(config: &mut Config, contests: &[Contest]) {
 
 /// Which daemon it is, over restarts, and unlike any other: copies of one machine may have its name
 /// and all of its files, but not its boot (random(4)), and of two daemons of one name in one
-/// machine each has a run directory of its own.
+/// machine each has a run directory of its own. The machine's name is that of the daemon's start.
 fn daemon(name: &str) -> String {
-    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    static MACHINE: OnceLock<String> = OnceLock::new();
+    let machine = MACHINE.get_or_init(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot = boot.split('-').next().unwrap_or_default();
     format!("{name}@{machine} (boot {boot}, {})", rundir::base().join(name).display())

@@ -559,7 +559,9 @@ fn a_host_that_gets_another_url_of_its_etcd_keeps_what_it_has() {
     let _etcd = lab.etcd(0);
     lab.healthy();
     let _h1 = lab.host(1, &[("red9", 9)]);
-    lab.until(1, "it has red9", |c| c["etcd"]["connected"] == true && lab.keys().iter().any(|key| key.ends_with(":09")));
+    lab.until(1, "it has red9", |c| {
+        c["etcd"]["connected"] == true && lab.keys().iter().any(|key| key.ends_with(":09"))
+    });
     // The second waits for it.
     let _h2 = lab.host(2, &[("red9", 9)]);
     lab.until(2, "it is contested", |c| c["etcd"]["contests"][0]["holder"] == "h1");

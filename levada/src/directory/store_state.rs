@@ -220,12 +220,16 @@ impl StoreState {
         self.known.contains_key(&Key::Alive(host.to_owned()))
     }
 
-    /// Another daemon that says that it is this host.
+    /// Another daemon that says that it is this host. What is under the own lease is of this one,
+    /// whatever it was called then.
     pub fn rival(&self) -> Option<&str> {
-        match self.entry(&Key::Alive(self.own.host.clone())) {
-            Some(Entry::Alive(alive)) if alive.from != self.own.from => Some(&alive.from),
+        let held = self.known.get(&Key::Alive(self.own.host.clone()))?;
+        match &held.entry {
+            Ok(Entry::Alive(alive)) if alive.from != self.own.from => Some(&alive.from),
             _ => None,
         }
+        .filter(|_| held.lease != self.lease || self.lease == 0)
+        .map(String::as_str)
     }
 
     /// What is to be written next, until nothing is. What became of it is to be told by

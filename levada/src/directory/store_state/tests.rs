@@ -345,6 +345,22 @@ fn a_second_daemon_of_one_name_writes_nothing() {
 }
 
 #[test]
+fn a_daemon_that_is_called_otherwise_is_not_its_own_rival() {
+    let mut store = Fake::default();
+    let mut a = Host::new(1, &[("red", RED)]);
+    a.settle(&mut store);
+    // Its machine has another name now.
+    a.store_state.own.from = "d@renamed".to_owned();
+    a.store_state.own.endpoints.clear();
+    assert_eq!(a.settle(&mut store), 2, "what it is called, and what it has");
+    assert_eq!(a.store_state.rival(), None);
+    // Without a lease nothing is its own.
+    a.store_state.own.from = "d@again".to_owned();
+    a.store_state.set_lease(0);
+    assert_eq!(a.store_state.rival(), Some("d@renamed"));
+}
+
+#[test]
 fn who_goes_takes_everything_along_and_nothing_else() {
     let mut store = Fake::default();
     let (mut a, mut b) = (Host::new(1, &[("red", RED)]), Host::new(2, &[("blue", RED)]));
