@@ -35,6 +35,9 @@ use tokio_rustls::TlsConnector;
 const TTL_S: i64 = 15;
 /// How often it is heard of.
 const KEEP: Duration = Duration::from_secs(TTL_S as u64 / 3);
+/// Who was there for so long is asked again at once when it is away. One that breaks off sooner may
+/// do so each time: it refuses what is written.
+const LASTED: Duration = Duration::from_secs(3);
 /// Waits between two rounds of attempts: the first, and the longest.
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
 /// Entries of a page when everything is read.
@@ -232,15 +235,17 @@ impl Session {
         let (from, to) = range(&self.config.prefix);
         let create = json!({"create_request": {"key": encode(from), "range_end": encode(to), "start_revision": (self.store_state.revision() + 1).to_string()}});
         let mut events = watching.stream("/v3/watch", &create).await?;
-        self.connected(url);
         let mut keeping = interval(KEEP);
         keeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         keeping.tick().await;
         loop {
             let own = self.own.borrow_and_update().clone();
             self.store_state.set_own(own);
-            self.settle(&mut gateway).await?;
+            let settled = self.settle(&mut gateway).await;
+            // What others have is so although something cannot be written.
             self.publish(url);
+            settled?;
+            self.connected(url);
             tokio::select! {
                 told = self.own.changed() => if told.is_err() {
                     if lock(&self.shared).is_given_away {
@@ -301,19 +306,24 @@ impl Session {
         Ok(())
     }
 
+    /// It is there, and takes what is written.
     fn connected(&mut self, url: &EtcdUrl) {
-        self.log.line(Level::Info, &format!("the store is there: {url}, revision {}", self.store_state.revision()));
         let mut shared = lock(&self.shared);
+        if shared.health.is_connected {
+            return;
+        }
+        self.log.line(Level::Info, &format!("the store is there: {url}, revision {}", self.store_state.revision()));
         shared.health.is_connected = true;
         shared.health.since = Instant::now();
         shared.health.at = Some(url.to_string());
     }
 
-    /// It is away. True: it was there until now.
+    /// It is away. True: it was there until now, and for a while.
     fn away(&mut self, url: &EtcdUrl, why: String) -> bool {
         let why = format!("{url}: {why}");
         let mut shared = lock(&self.shared);
         let was = std::mem::replace(&mut shared.health.is_connected, false);
+        let lasted = was && shared.health.since.elapsed() >= LASTED;
         if was {
             shared.health.since = Instant::now();
         }
@@ -324,7 +334,7 @@ impl Session {
             );
         }
         shared.health.error = Some(why);
-        was
+        lasted
     }
 
     /// Tells everybody what is so now.
@@ -502,3 +512,6 @@ pub fn look(config: &Config) -> Vec<String> {
 fn password(file: &Path) -> Result<String, String> {
     std::fs::read_to_string(file).map_err(|error| unreadable("password_file", file, &error))
 }
+
+#[cfg(test)]
+mod tests;
