@@ -35,6 +35,9 @@ use tokio_rustls::TlsConnector;
 const TTL_S: i64 = 15;
 /// How often it is heard of.
 const KEEP: Duration = Duration::from_secs(TTL_S as u64 / 3);
+/// For how long it writes, or hears, before everybody is told and the lease is looked at again.
+/// With the longest call it is still far from the end of a lease.
+const TURN: Duration = Duration::from_secs(1);
 /// Who was there for so long is asked again at once when it is away. One that breaks off sooner may
 /// do so each time: it refuses what is written.
 const LASTED: Duration = Duration::from_secs(3);
@@ -126,8 +129,7 @@ impl Etcd {
     /// Ends, for another to go on as this host in the same store. What it knew.
     pub fn give_way(self) -> Already {
         self.give_away();
-        let known = lock(&self.shared).known.clone();
-        known
+        lock(&self.shared).known.clone()
     }
 
     /// Takes this host out of the store, as far as that can be done at once.
@@ -244,9 +246,11 @@ impl Session {
             let settled = self.settle(&mut gateway).await;
             // What others have is so although something cannot be written.
             self.publish(url);
-            settled?;
+            let is_more = settled?;
             self.connected(url);
             tokio::select! {
+                // The lease before what never ends.
+                biased;
                 told = self.own.changed() => if told.is_err() {
                     if lock(&self.shared).is_given_away {
                         return Ok(());
@@ -254,15 +258,19 @@ impl Session {
                     let _ = timeout(FAREWELL, gateway.call("/v3/lease/revoke", &json!({"ID": self.lease.to_string()}))).await;
                     return Ok(());
                 },
-                event = events.next() => self.hear(&event?)?,
                 _ = keeping.tick() => if !keep(&mut gateway, self.lease).await? {
                     // It has run out, perhaps while this machine slept: with another all is as
                     // before.
                     self.borrow(&mut gateway).await?;
                 },
+                event = events.next() => self.hear(&event?)?,
+                () = std::future::ready(()), if is_more => {}
             }
             // What came with it is taken at once.
-            while let Ok(event) = timeout(Duration::ZERO, events.next()).await {
+            let begin = Instant::now();
+            while begin.elapsed() < TURN
+                && let Ok(event) = timeout(Duration::ZERO, events.next()).await
+            {
                 self.hear(&event?)?;
             }
         }
@@ -297,13 +305,17 @@ impl Session {
         Ok(())
     }
 
-    /// Writes what is to be written.
-    async fn settle(&mut self, gateway: &mut Gateway) -> Result<(), String> {
+    /// Writes what is to be written, for a while. Whether more is left.
+    async fn settle(&mut self, gateway: &mut Gateway) -> Result<bool, String> {
+        let begin = Instant::now();
         while let Some(wanted) = self.store_state.next_write() {
+            if begin.elapsed() >= TURN {
+                return Ok(true);
+            }
             write(gateway, &self.config.prefix, &mut self.store_state, &wanted, self.lease).await?;
         }
         lock(&self.shared).is_settled = true;
-        Ok(())
+        Ok(false)
     }
 
     /// It is there, and takes what is written.

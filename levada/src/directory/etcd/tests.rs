@@ -210,3 +210,23 @@ fn a_write_that_is_refused_makes_no_haste_and_hides_nobody() {
     fake.state().refused = None;
     until("it is there", || etcd.health().is_connected && etcd.holds("red", Mac([2, 0, 0, 0, 0x80, 0])));
 }
+
+#[test]
+fn who_has_much_to_write_keeps_its_lease_and_learns_of_others_meanwhile() {
+    const MANY: u16 = 600;
+    let fake = Fake::new();
+    fake.host(2);
+    // 12 s of writing.
+    fake.state().slow = Duration::from_millis(20);
+    let etcd = fake.client(MANY);
+    until("who is there is known", || etcd.members().len() == 1);
+    let written = fake.asked("/v3/kv/txn").len();
+    assert!(written < usize::from(MANY), "not before all {written} were written");
+    until("all is written", || fake.state().keys.len() == usize::from(MANY) + 5);
+    let ends = [fake.asked("/v3/watch")[0], Instant::now()];
+    let kept = fake.asked("/v3/lease/keepalive");
+    let all: Vec<Instant> = std::iter::once(ends[0]).chain(kept).chain([ends[1]]).collect();
+    let longest = all.windows(2).map(|two| two[1] - two[0]).max().unwrap();
+    assert!(longest < Duration::from_secs(TTL_S as u64 / 2), "{longest:?}");
+    assert_eq!(fake.asked("/v3/watch").len(), 1, "one session did it");
+}
