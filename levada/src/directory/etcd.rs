@@ -6,7 +6,7 @@
 //! wants, each key only if it is as it was seen. Where the session ends, whatever the reason, the
 //! next one is with the next member, reads everything anew (so that a revision that was compacted
 //! away meanwhile is no case of its own), and reconciles. Until then what was known is true: nobody
-//! waits for an etcd.
+//! waits for an etcd. A session ends by itself after ten minutes.
 //!
 //! The lease is asked for again every third of its time. Who does not get it in time has a member
 //! that is dead, slow or without a leader: all of them end the session.
@@ -38,6 +38,9 @@ const KEEP: Duration = Duration::from_secs(TTL_S as u64 / 3);
 /// For how long it writes, or hears, before everybody is told and the lease is looked at again.
 /// With the longest call it is still far from the end of a lease.
 const TURN: Duration = Duration::from_secs(1);
+/// How long a session lasts at most: one that tells nothing, behind an address that several members
+/// share, cannot be told from a store in which nothing happens.
+const ANEW: Duration = Duration::from_secs(600);
 /// Who was there for so long is asked again at once when it is away. One that breaks off sooner may
 /// do so each time: it refuses what is written.
 const LASTED: Duration = Duration::from_secs(3);
@@ -180,6 +183,14 @@ impl Drop for Etcd {
     }
 }
 
+/// Why a session ended that did not break.
+enum End {
+    /// Nobody needs it.
+    Over,
+    /// Everything is to be read anew, at the same member.
+    Anew,
+}
+
 /// The thread's own state.
 struct Session {
     config: Config,
@@ -201,7 +212,8 @@ impl Session {
                 return;
             };
             let why = match self.session(&url).await {
-                Ok(()) => return,
+                Ok(End::Over) => return,
+                Ok(End::Anew) => continue,
                 Err(why) => why,
             };
             if self.away(&url, why) {
@@ -223,8 +235,9 @@ impl Session {
         }
     }
 
-    /// One connection, until it breaks, or nobody needs it any more.
-    async fn session(&mut self, url: &EtcdUrl) -> Result<(), String> {
+    /// One connection, until it breaks, or is to be made anew, or nobody needs it any more.
+    async fn session(&mut self, url: &EtcdUrl) -> Result<End, String> {
+        let begun = Instant::now();
         let tls = tls(&self.config)?;
         let mut gateway = enter(&self.config, url, tls.as_ref()).await?;
         if self.lease == 0 || !keep(&mut gateway, self.lease).await? {
@@ -232,8 +245,7 @@ impl Session {
         }
         let own = self.own.borrow().clone();
         self.store_state = read(&mut gateway, &self.config.prefix, own, self.lease).await?;
-        let mut watching = Gateway::open(url, tls.as_ref()).await?;
-        watching.log_in_as(&gateway);
+        let watching = gateway.beside(url, tls.as_ref()).await?;
         let (from, to) = range(&self.config.prefix);
         let create = json!({"create_request": {"key": encode(from), "range_end": encode(to), "start_revision": (self.store_state.revision() + 1).to_string()}});
         let mut events = watching.stream("/v3/watch", &create).await?;
@@ -253,16 +265,21 @@ impl Session {
                 biased;
                 told = self.own.changed() => if told.is_err() {
                     if lock(&self.shared).is_given_away {
-                        return Ok(());
+                        return Ok(End::Over);
                     }
                     let _ = timeout(FAREWELL, gateway.call("/v3/lease/revoke", &json!({"ID": self.lease.to_string()}))).await;
-                    return Ok(());
+                    return Ok(End::Over);
                 },
-                _ = keeping.tick() => if !keep(&mut gateway, self.lease).await? {
-                    // It has run out, perhaps while this machine slept: with another all is as
-                    // before.
-                    self.borrow(&mut gateway).await?;
-                },
+                _ = keeping.tick() => {
+                    if !keep(&mut gateway, self.lease).await? {
+                        // It has run out, perhaps while this machine slept: with another all is as
+                        // before.
+                        self.borrow(&mut gateway).await?;
+                    }
+                    if begun.elapsed() >= ANEW {
+                        return Ok(End::Anew);
+                    }
+                }
                 event = events.next() => self.hear(&event?)?,
                 () = std::future::ready(()), if is_more => {}
             }

@@ -12,10 +12,13 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
+use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +26,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+/// As the gateway passes it on (etcd documentation, "interacting with etcd": `WithRequireLeader`).
+const HAS_LEADER: (&str, &str) = ("grpc-metadata-hasleader", "true");
 /// How long a connection may take to come about: names, TCP and TLS.
 const CONNECT: Duration = Duration::from_secs(2);
 /// How long an answer may take: etcd itself gives up after 7 s by default, which is longer than a
@@ -32,9 +37,15 @@ const CALL: Duration = Duration::from_secs(3);
 /// 6 MiB.
 const MOST_ANSWER: usize = 16 << 20;
 
+/// A connection at rest is asked for an answer after so long, so often, and so many times, by the
+/// kernel: a watch hears nothing else for hours (RFC 9293, section 3.8.4).
+const PROBE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
+
 /// A connection to a member of an etcd.
 pub struct Gateway {
     sender: SendRequest<Full<Bytes>>,
+    /// Where it is, of the addresses that the URL's name has.
+    peer: SocketAddr,
     authority: String,
     token: Option<String>,
 }
@@ -92,20 +103,48 @@ impl Gateway {
     /// # Errors
     /// Why it cannot, in words.
     pub async fn open(url: &EtcdUrl, tls: Option<&TlsConnector>) -> Result<Gateway, String> {
-        timeout(CONNECT, Gateway::connect(url, tls))
+        Gateway::connect(url, tls, TcpStream::connect((url.host.as_str(), url.port))).await
+    }
+
+    /// Connects once more, with the same member: another one may be frozen.
+    ///
+    /// # Errors
+    /// Why it cannot, in words.
+    pub async fn beside(&self, url: &EtcdUrl, tls: Option<&TlsConnector>) -> Result<Gateway, String> {
+        let other = Gateway::connect(url, tls, TcpStream::connect(self.peer)).await?;
+        Ok(Gateway { token: self.token.clone(), ..other })
+    }
+
+    async fn connect(
+        url: &EtcdUrl,
+        tls: Option<&TlsConnector>,
+        stream: impl Future<Output = io::Result<TcpStream>>,
+    ) -> Result<Gateway, String> {
+        timeout(CONNECT, Gateway::begin(url, tls, stream))
             .await
             .map_err(|_| "no connection in time; check that the etcd runs, and firewalls".to_owned())?
     }
 
-    async fn connect(url: &EtcdUrl, tls: Option<&TlsConnector>) -> Result<Gateway, String> {
+    async fn begin(
+        url: &EtcdUrl,
+        tls: Option<&TlsConnector>,
+        stream: impl Future<Output = io::Result<TcpStream>>,
+    ) -> Result<Gateway, String> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::ConnectionRefused => {
                 "connection refused: no process listens on this port; start the etcd, or correct the URL".to_owned()
             }
             _ => error.to_string(),
         };
-        let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(failed)?;
+        let stream = stream.await.map_err(failed)?;
+        let peer = stream.peer_addr().map_err(failed)?;
         let _ = stream.set_nodelay(true);
+        let (idle, between, count) = PROBE;
+        // Where a kernel has none of it, calls have their time-outs.
+        let _ = sockopt::set_socket_keepalive(&stream, true);
+        let _ = sockopt::set_tcp_keepidle(&stream, idle);
+        let _ = sockopt::set_tcp_keepintvl(&stream, between);
+        let _ = sockopt::set_tcp_keepcnt(&stream, count);
         let sender = match tls.filter(|_| url.tls) {
             Some(tls) => {
                 let name = ServerName::try_from(url.host.clone()).map_err(|error| error.to_string())?;
@@ -115,7 +154,7 @@ impl Gateway {
             None => greet(stream).await?,
         };
         let host = if url.host.contains(':') { format!("[{}]", url.host) } else { url.host.clone() };
-        Ok(Gateway { sender, authority: format!("{host}:{}", url.port), token: None })
+        Ok(Gateway { sender, peer, authority: format!("{host}:{}", url.port), token: None })
     }
 
     /// Says who this host is there.
@@ -127,12 +166,18 @@ impl Gateway {
         Ok(())
     }
 
-    /// As who was logged in elsewhere.
-    pub fn log_in_as(&mut self, other: &Gateway) {
-        self.token.clone_from(&other.token);
+    /// Where it is.
+    #[cfg(test)]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
-    async fn send(&mut self, path: &str, body: &Value) -> Result<Response<Incoming>, String> {
+    async fn send(
+        &mut self,
+        path: &str,
+        body: &Value,
+        also: Option<(&str, &str)>,
+    ) -> Result<Response<Incoming>, String> {
         let mut request = Request::builder()
             .method(Method::POST)
             .uri(path)
@@ -140,6 +185,9 @@ impl Gateway {
             .header(header::CONTENT_TYPE, "application/json");
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token);
+        }
+        if let Some((name, value)) = also {
+            request = request.header(name, value);
         }
         let request = request.body(Full::new(Bytes::from(body.to_string()))).map_err(|error| error.to_string())?;
         let sent = async {
@@ -155,7 +203,7 @@ impl Gateway {
     /// Why there is none, in words.
     pub async fn call(&mut self, path: &str, body: &Value) -> Result<Value, String> {
         let whole = async {
-            let response = self.send(path, body).await?;
+            let response = self.send(path, body, None).await?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MOST_ANSWER).collect().await;
             let body = body.map_err(|error| format!("the answer is incomplete or too long: {error}"))?.to_bytes();
@@ -164,12 +212,13 @@ impl Gateway {
         timeout(CALL, whole).await.map_err(|_| "no answer in time; see the etcd's log".to_owned())?
     }
 
-    /// Asks for what happens from now on: the answers come one after the other.
+    /// Asks for what happens from now on: the answers come one after the other. They end when the
+    /// member has no leader, as it hears of nothing then.
     ///
     /// # Errors
     /// Why they do not.
     pub async fn stream(mut self, path: &str, body: &Value) -> Result<Stream, String> {
-        let response = timeout(CALL, self.send(path, body))
+        let response = timeout(CALL, self.send(path, body, Some(HAS_LEADER)))
             .await
             .map_err(|_| "no answer in time; see the etcd's log".to_owned())??;
         if response.status() != StatusCode::OK {

@@ -135,6 +135,8 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
             let line = line.trim_end();
             if path.is_empty() {
                 path = line.split(' ').nth(1).unwrap().to_owned();
+            } else if line.eq_ignore_ascii_case("grpc-metadata-hasleader: true") {
+                path += "?hasleader";
             } else if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length: ") {
                 length = value.parse().unwrap();
             } else if line.is_empty() {
@@ -160,7 +162,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
                 Ok(json!({"header": header, "kvs": all}))
             }
             "/v3/kv/txn" => state.transaction(&asked),
-            "/v3/watch" => {
+            "/v3/watch?hasleader" => {
                 let line = json!({"result": {"header": header, "created": true}}).to_string() + "\n";
                 drop(state);
                 // Nothing more is told, until the other end closes.
@@ -201,9 +203,9 @@ fn a_write_that_is_refused_makes_no_haste_and_hides_nobody() {
     until("it is refused", || etcd.health().error.is_some_and(|why| why.contains("permission denied")));
     assert_eq!(etcd.members().len(), 1, "who is there is known");
     fake.host(3);
-    let before = fake.asked("/v3/watch").len();
+    let before = fake.asked("/v3/watch?hasleader").len();
     std::thread::sleep(Duration::from_secs(5));
-    let sessions = fake.asked("/v3/watch").len() - before;
+    let sessions = fake.asked("/v3/watch?hasleader").len() - before;
     assert!(sessions <= 8, "{sessions} sessions in 5 s");
     assert_eq!(etcd.members().len(), 2, "who has come is known");
     // It may be written.
@@ -223,10 +225,31 @@ fn who_has_much_to_write_keeps_its_lease_and_learns_of_others_meanwhile() {
     let written = fake.asked("/v3/kv/txn").len();
     assert!(written < usize::from(MANY), "not before all {written} were written");
     until("all is written", || fake.state().keys.len() == usize::from(MANY) + 5);
-    let ends = [fake.asked("/v3/watch")[0], Instant::now()];
+    let ends = [fake.asked("/v3/watch?hasleader")[0], Instant::now()];
     let kept = fake.asked("/v3/lease/keepalive");
     let all: Vec<Instant> = std::iter::once(ends[0]).chain(kept).chain([ends[1]]).collect();
     let longest = all.windows(2).map(|two| two[1] - two[0]).max().unwrap();
     assert!(longest < Duration::from_secs(TTL_S as u64 / 2), "{longest:?}");
-    assert_eq!(fake.asked("/v3/watch").len(), 1, "one session did it");
+    assert_eq!(fake.asked("/v3/watch?hasleader").len(), 1, "one session did it");
+}
+
+#[test]
+fn a_watch_is_at_the_member_that_is_asked_and_does_not_outlive_it_unseen() {
+    let fake = Fake::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let url = EtcdUrl { tls: false, host: "localhost".to_owned(), port: fake.at.port() };
+    let (one, two) = runtime.block_on(async {
+        let one = Gateway::open(&url, None).await.unwrap();
+        let two = one.beside(&url, None).await.unwrap();
+        (one.peer(), two.peer())
+    });
+    assert_eq!((one, two), (fake.at, fake.at));
+    // All sockets of this process to the gateway are probed by the kernel: a timer of kind 2.
+    let etcd = fake.client(0);
+    until("it watches", || etcd.health().is_connected);
+    let port = format!(":{:04X}", fake.at.port());
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let ours = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours: Vec<_> = ours.filter(|line| line[2].ends_with(&port) && line[3] == "01").collect();
+    assert!(ours.len() >= 2 && ours.iter().all(|line| line[5].starts_with("02:")), "{ours:?}");
 }
