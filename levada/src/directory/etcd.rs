@@ -41,6 +41,8 @@ const TURN: Duration = Duration::from_secs(1);
 /// How long a session lasts at most: one that tells nothing, behind an address that several members
 /// share, cannot be told from a store in which nothing happens.
 const ANEW: Duration = Duration::from_secs(600);
+/// How long one lasts at least that has left out what there may be room for by now.
+const ANEW_FOR_ROOM: Duration = Duration::from_secs(60);
 /// Who was there for so long is asked again at once when it is away. One that breaks off sooner may
 /// do so each time: it refuses what is written.
 const LASTED: Duration = Duration::from_secs(3);
@@ -276,7 +278,8 @@ impl Session {
                         // before.
                         self.borrow(&mut gateway).await?;
                     }
-                    if begun.elapsed() >= ANEW {
+                    let age = begun.elapsed();
+                    if age >= ANEW || self.store_state.has_room() && age >= ANEW_FOR_ROOM {
                         return Ok(End::Anew);
                     }
                 }
@@ -468,7 +471,9 @@ pub async fn write(
     }
     for (path, response) in looked_at.iter().zip(answer["responses"].as_array().into_iter().flatten()) {
         match response["response_range"]["kvs"].as_array().and_then(|all| all.first()) {
-            Some(entry) => put(store_state, entry)?,
+            Some(entry) => take(entry, |path, value, revisions, lease| {
+                store_state.put_looked_at(path, value, revisions, lease);
+            })?,
             None => store_state.delete(path, revision),
         }
     }
@@ -486,9 +491,14 @@ fn range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn put(store_state: &mut StoreState, entry: &Value) -> Result<(), String> {
+    take(entry, |path, value, revisions, lease| store_state.put(path, value, revisions, lease))
+}
+
+/// What an entry is, for whom it is for.
+fn take(entry: &Value, into: impl FnOnce(&str, &[u8], (i64, i64), i64)) -> Result<(), String> {
     let (key, value) = (decode(&entry["key"])?, decode(&entry["value"])?);
     let revisions = (number(&entry["create_revision"]), number(&entry["mod_revision"]));
-    store_state.put(&String::from_utf8_lossy(&key), &value, revisions, number(&entry["lease"]));
+    into(&String::from_utf8_lossy(&key), &value, revisions, number(&entry["lease"]));
     Ok(())
 }
 

@@ -126,6 +126,10 @@ pub struct StoreState {
     endpoints: usize,
     /// Keys that are none.
     strange: BTreeMap<String, String>,
+    /// Whether there was no room for some endpoint, and for some other entry.
+    left_out: [bool; 2],
+    /// Something has gone since.
+    has_room: bool,
     revision: i64,
 }
 
@@ -155,9 +159,25 @@ impl StoreState {
         self.revision = self.revision.max(revision);
     }
 
+    /// Whether there may be room by now for what was left out: that is known when everything is
+    /// read anew.
+    pub fn has_room(&self) -> bool {
+        self.has_room
+    }
+
     /// A key has this value, written at a revision under a lease; it has been there since another
     /// revision, or this one.
-    pub fn put(&mut self, path: &str, value: &[u8], (since, revision): (i64, i64), lease: i64) {
+    pub fn put(&mut self, path: &str, value: &[u8], revisions: (i64, i64), lease: i64) {
+        self.take(path, value, revisions, lease, false);
+    }
+
+    /// The same of a key that was looked at since something was to be written: there is always room
+    /// for it, or it would be tried again without end.
+    pub fn put_looked_at(&mut self, path: &str, value: &[u8], revisions: (i64, i64), lease: i64) {
+        self.take(path, value, revisions, lease, true);
+    }
+
+    fn take(&mut self, path: &str, value: &[u8], (since, revision): (i64, i64), lease: i64, must: bool) {
         let key = match Key::read(&self.prefix, path) {
             Ok(key) => key,
             Err(why) => {
@@ -177,7 +197,8 @@ impl StoreState {
             Key::Endpoint(..) => (self.endpoints, MOST_ENDPOINTS, "endpoints"),
             _ => (self.known.len() - self.endpoints, MOST_HOST_ENTRIES, "entries of hosts"),
         };
-        if many >= most && !self.known.contains_key(&key) && !self.is_own(&key) {
+        if many >= most && !must && !self.known.contains_key(&key) && !self.is_own(&key) {
+            self.left_out[usize::from(!matches!(key, Key::Endpoint(..)))] = true;
             self.strange
                 .insert(format!("(other {what})"), format!("there are more than {most}; delete what is of no use"));
             return;
@@ -196,11 +217,13 @@ impl StoreState {
     /// A key is gone, since a revision.
     pub fn delete(&mut self, path: &str, revision: i64) {
         self.strange.remove(path);
-        if let Ok(key) = Key::read(&self.prefix, path)
-            && self.known.get(&key).is_some_and(|held| held.revision <= revision)
-        {
+        let Ok(key) = Key::read(&self.prefix, path) else { return };
+        let is_endpoint = matches!(key, Key::Endpoint(..));
+        // What it was of those that were left out, nobody knows.
+        self.has_room |= self.left_out[usize::from(!is_endpoint)];
+        if self.known.get(&key).is_some_and(|held| held.revision <= revision) {
             self.known.remove(&key);
-            self.endpoints -= usize::from(matches!(key, Key::Endpoint(..)));
+            self.endpoints -= usize::from(is_endpoint);
         }
     }
 

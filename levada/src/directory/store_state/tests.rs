@@ -425,10 +425,24 @@ fn too_many_endpoints_hide_no_host_and_own_ones_are_always_kept() {
     }
     assert_eq!(own.place("z", Mac([2, 0, 0, 0, 0, 0])).as_deref(), Some("h2"));
     assert_eq!(own.place("z", Mac([2, 0, 0, 0, 0, 1])), None);
+    // That there may be room for what was left out is said, and everything read anew knows.
+    assert!(own.store_state.has_room());
+    own.read(&store);
+    assert!(!own.store_state.has_room());
+    assert_eq!(own.store_state.outcome().refused.iter().find(|why| why.contains("other endpoints")), None);
     // Hosts are bounded for themselves.
     for n in 0..MOST_HOST_ENTRIES {
         let host = format!(r#"{{"version":1,"address":"10.{}.{}.1:7370"}}"#, n >> 8, n & 0xff);
         own.store_state.put(&format!("/l/v1/host/crowd{n}"), host.as_bytes(), (next, next), 0);
     }
     assert!(own.store_state.outcome().refused.iter().any(|why| why.contains("other entries of hosts")));
+    assert!(!own.store_state.has_room());
+    // Whose endpoint is wanted here is there: that is known, so that it is not tried for ever.
+    own.store_state.set_own(super::tests::own(1, &[("red", RED), ("blue", BLUE)]));
+    own.store_state.delete("/l/v1/alive/h2", next);
+    assert!(own.store_state.next_write().is_some_and(|write| write.conditions.len() == 2), "it is claimed");
+    let alive = br#"{"version":1,"from":"d@n2"}"#;
+    own.store_state.put("/l/v1/alive/crowd1", alive, (next, next), 5);
+    own.store_state.put_looked_at("/l/v1/alive/h2", alive, (next, next), 5);
+    assert_eq!(own.store_state.next_write(), None);
 }
