@@ -304,6 +304,8 @@ impl House {
                 true
             }
             Err(why) => {
+                // The remedy may leave the files as they are: their mode.
+                self.stamps = [None; 2];
                 // What was good is used while it is: half of a change may be on the disk.
                 if expired || self.credentials.as_ref().is_some_and(|c| c.host != settings.host) {
                     self.credentials = None;

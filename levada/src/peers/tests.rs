@@ -11,6 +11,7 @@ use crate::log::Format;
 use crate::pki::authority::{Authority, request, settle};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
@@ -346,6 +347,25 @@ fn a_host_without_certificate_waits_for_one() {
         std::thread::sleep(Duration::from_millis(20));
         b.heard("a", b"hello")
     });
+}
+
+#[test]
+fn a_key_that_others_could_read_is_taken_when_they_cannot_any_more() {
+    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let host = Host::new("a", place.join(&authority, "a"));
+    let until_then = host.peers.seen().own.not_after;
+    let pem = place.join(&authority, "a").join("host.pem");
+    let mode = |mode| std::fs::set_permissions(&pem, std::fs::Permissions::from_mode(mode)).unwrap();
+    let error = || {
+        host.peers.change(host.settings.clone());
+        host.peers.seen().own.error
+    };
+    mode(0o644);
+    until("it is said", || error().is_some_and(|why| why.contains("mode 0644") && why.contains("chmod 0600")));
+    assert!(host.peers.seen().own.listening.is_some(), "with the one before");
+    mode(0o600);
+    until("nothing is wrong any more", || error().is_none());
+    assert!(host.peers.seen().own.not_after >= until_then);
 }
 
 #[test]
