@@ -34,7 +34,7 @@ pub use socket::Socket;
 use status::{Seen, Status};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,6 +184,8 @@ struct House {
     acceptor: Acceptor,
     /// What speaks at the socket, and where that was asked for.
     endpoint: Option<(SocketAddr, Endpoint)>,
+    /// No interface has the address of that any more.
+    is_absent: bool,
     credentials: Option<Credentials>,
     /// Of the files that `credentials` are from, or why they are not.
     stamps: Stamps,
@@ -214,6 +216,7 @@ impl House {
             log,
             acceptor,
             endpoint: None,
+            is_absent: false,
             credentials: None,
             stamps: [None; 2],
             papers: watch::channel(None).0,
@@ -281,11 +284,36 @@ impl House {
         if is_new {
             self.settle();
         }
+        self.look_for_address(settings.listen);
         let now = OffsetDateTime::now_utc();
         self.acceptor.expel_expired(now);
         self.warn(now);
-        let settled = self.endpoint.is_some() && self.credentials.is_some();
+        let settled = self.endpoint.is_some() && self.credentials.is_some() && !self.is_absent;
         self.look_at = Instant::now() + if settled { LOOK } else { LOOK_AGAIN };
+    }
+
+    /// Looks whether an interface still has the socket's address. The socket stays: it works again
+    /// when the address returns.
+    fn look_for_address(&mut self, listen: SocketAddr) {
+        let was = self.is_absent;
+        let mut at = listen;
+        at.set_port(0);
+        let gone = |error: io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
+        self.is_absent = self.endpoint.is_some() && UdpSocket::bind(at).is_err_and(gone);
+        let listening = self.endpoint.as_ref().and_then(|(_, endpoint)| endpoint.local_addr().ok());
+        if self.is_absent {
+            let mut is_said = was;
+            self.status.own(|own| {
+                own.listening = None;
+                is_said &= own.error.is_some();
+            });
+            if !is_said {
+                self.complain(format!("cannot listen on {listen}: no interface of this host has the address any more"));
+            }
+        } else if was && listening.is_some() {
+            self.status.own(|own| (own.listening, own.error) = (listening, None));
+            self.log.line(Level::Info, &format!("an interface of this host has {} again", listen.ip()));
+        }
     }
 
     /// Takes up certificates that were written since. True: there are others now.

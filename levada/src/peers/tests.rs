@@ -10,7 +10,7 @@ use super::*;
 use crate::log::Format;
 use crate::pki::authority::{Authority, request, settle};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;

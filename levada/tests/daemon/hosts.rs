@@ -175,6 +175,25 @@ fn a_flood_is_held_again_soon_after_its_receivers_agent_was_made_anew() {
     assert!(refused < 100, "{refused} were refused");
 }
 
+#[test]
+fn a_host_that_loses_its_address_says_so_until_it_is_back() {
+    let Some(_turn) = turn("a_host_that_loses_its_address_says_so_until_it_is_back") else { return };
+    let [host]: [Host; 1] = hosts(&[(RED, 1)]);
+    let _daemon = host.start();
+    let seen = || {
+        let reply: Value = serde_json::from_str(&host.run(&["show", "cluster", "--json"])).unwrap();
+        (reply["cluster"]["up"] == true, reply["cluster"]["error"].as_str().unwrap_or_default().to_owned())
+    };
+    soon("it listens", || seen() == (true, String::new()));
+    host.bed.ip("host", "address del 192.0.2.1/24 dev eth0").unwrap();
+    // It looks now and then, and when it is told to.
+    let file = host.bed.configuration(&host.text);
+    host.run(&["apply", file.to_str().unwrap()]);
+    soon("it says so", || matches!(seen(), (false, why) if why.contains("no interface of this host")));
+    host.bed.ip("host", "address add 192.0.2.1/24 dev eth0").unwrap();
+    soon("it listens again", || seen() == (true, String::new()));
+}
+
 /// What the first host's agent says of the flood that comes from the third: its host, and in what
 /// way it keeps to no limit.
 fn named(hosts: &[Host; 3]) -> Option<(Value, Value)> {
