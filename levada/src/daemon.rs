@@ -28,7 +28,7 @@ use crate::changes::Changes;
 use crate::early::Early;
 use crate::ending::{self, Asked};
 use crate::front_ends::FrontEnds;
-use crate::handler::{self, Handler};
+use crate::handler::{self, Fault, Handler};
 use crate::handover::{TakeoverClient, TakeoverServer, TakeoverState, monotonic_ns};
 use crate::http;
 use crate::log::{Format, Level, Log};
@@ -231,6 +231,21 @@ fn places_without_name(plan: &Plan) -> Vec<Netns> {
     nameless.filter_map(|netns| netns.held().ok()).collect()
 }
 
+/// Whether what has changed outside was applied; what keeps it from that is said once.
+fn has_worked(made: Result<Result<(), String>, Fault>, failing: &mut Option<String>, log: &Log) -> bool {
+    // One that failed by a fault of levada, or at the end, does no better again.
+    let why = made.ok().and_then(Result::err);
+    match &why {
+        Some(why) if failing.as_ref() != Some(why) => {
+            log.line(Level::Warning, &format!("{why}; it is tried again"));
+        }
+        None if failing.is_some() => log.line(Level::Info, "what had changed outside is applied now"),
+        _ => {}
+    }
+    *failing = why;
+    failing.is_none()
+}
+
 fn take_rundir(name: &str) -> Result<RunDir, Failure> {
     RunDir::take(&rundir::base(), name).map_err(|taken| {
         Failure::Failed(match taken {
@@ -378,16 +393,20 @@ impl Running {
             .map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
         let maintenance = spawn("levada-maint", Duty::Maintenance, log, move || maintenance.run(&errands))?;
         // Ends with maintenance.
-        let bringer = changes.clone();
+        let (bringer, complaint) = (changes.clone(), log.clone());
         spawn("levada-news", Duty::Passing, log, move || {
+            let mut failing = None;
             gathered(&heard, Pace::new(BETWEEN, LONGEST_BETWEEN), |news| {
-                let _ = bringer.make(move |handler| handler.follow(&news));
+                let again = failing.is_some();
+                let made = bringer.make(move |handler| handler.follow(&news, again));
+                has_worked(made, &mut failing, &complaint)
             });
         })?;
-        let bringer = changes.clone();
+        let (bringer, complaint) = (changes.clone(), log.clone());
         spawn("levada-others", Duty::Passing, log, move || {
+            let mut failing = None;
             gathered(&stirred, Pace::new(BETWEEN, LONGEST_BETWEEN), |_: Vec<()>| {
-                let _ = bringer.make(Handler::follow_others);
+                has_worked(bringer.make(Handler::follow_others), &mut failing, &complaint)
             });
         })?;
         let herald = Arc::clone(&handler);

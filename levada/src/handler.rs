@@ -369,10 +369,13 @@ impl Handler {
         }
     }
 
-    /// Follows what has changed outside.
-    pub fn follow(&self, all: &[News]) {
+    /// Follows what has changed outside; `again`: also what could not be applied before.
+    ///
+    /// # Errors
+    /// Why it cannot be applied, in words: it is to be tried again.
+    pub fn follow(&self, all: &[News], again: bool) -> Result<(), String> {
         let mut reconciler = lock(&self.reconciler);
-        let mut differs = false;
+        let mut differs = again;
         for news in all {
             differs |= match news {
                 News::Interface(seen) => reconciler.learn(seen),
@@ -380,11 +383,10 @@ impl Handler {
                 News::Guest { device, features } => reconciler.learn_guest(*device, *features),
             };
         }
+        let mut made = Ok(());
         if differs {
             let (config, _) = self.running();
-            if let Err(fault) = self.make(&mut reconciler, config, self.door.group(), 0, Survey::default()) {
-                self.log.line(Level::Warning, &format!("a change of interfaces or routes cannot be applied: {fault}"));
-            }
+            made = self.make(&mut reconciler, config, self.door.group(), 0, Survey::default());
         }
         let interfaces = all.iter().filter_map(|news| match news {
             News::Interface(seen) => Some(seen.device),
@@ -393,15 +395,18 @@ impl Handler {
         for device in interfaces.collect::<BTreeSet<_>>() {
             reconciler.renew_shortcut(device, &self.log);
         }
+        made.map_err(|fault| format!("a change of interfaces or routes cannot be applied: {fault}"))
     }
 
     /// Follows what the store says of other hosts.
-    pub fn follow_others(&self) {
+    ///
+    /// # Errors
+    /// Why it cannot be applied, in words: it is to be tried again.
+    pub fn follow_others(&self) -> Result<(), String> {
         let mut reconciler = lock(&self.reconciler);
         let (config, _) = self.running();
-        if let Err(fault) = self.make(&mut reconciler, config, self.door.group(), 0, Survey::default()) {
-            self.log.line(Level::Warning, &format!("a change of other hosts cannot be applied: {fault}"));
-        }
+        let made = self.make(&mut reconciler, config, self.door.group(), 0, Survey::default());
+        made.map_err(|fault| format!("a change of other hosts cannot be applied: {fault}"))
     }
 
     /// Becomes what `config` says at this time; it is so many revisions further.

@@ -2,7 +2,7 @@
 //! flips, an interface that comes and goes, clients that look. Once is at once. What comes soon
 //! after is gathered and done together, after a pause; who goes on gets longer ones.
 
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// A pause is at least so many times as long as the work before it took: all of it takes a fifth of
@@ -42,15 +42,29 @@ impl Pace {
     }
 }
 
+/// How long to wait before what failed is done again: at first, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
+
 /// Works on what is heard until nobody can say anything more, at such a pace. What is heard in a
-/// pause is one piece of work.
-pub fn gathered<T>(heard: &Receiver<T>, mut pace: Pace, mut work: impl FnMut(Vec<T>)) {
-    while let Ok(first) = heard.recv() {
-        std::thread::sleep(pace.wait(Instant::now()));
-        let all = std::iter::once(first).chain(heard.try_iter()).collect();
+/// pause is one piece of work. Where that fails (false), it is repeated with nothing new, or with
+/// what is heard next, until it works.
+pub fn gathered<T>(heard: &Receiver<T>, mut pace: Pace, mut work: impl FnMut(Vec<T>) -> bool) {
+    let mut again = None;
+    loop {
+        let first = match again {
+            None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(wait) => heard.recv_timeout(wait),
+        };
+        match first {
+            Ok(_) => std::thread::sleep(pace.wait(Instant::now())),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let all = first.into_iter().chain(heard.try_iter()).collect();
         let begun = Instant::now();
-        work(all);
+        let works = work(all);
         pace.done(begun, Instant::now());
+        again = (!works).then(|| again.map_or(AGAIN.0, |wait: Duration| (wait * 2).min(AGAIN.1)));
     }
 }
 
@@ -119,9 +133,28 @@ mod tests {
         gathered(&heard, Pace::new(20 * MS, 40 * MS), |some: Vec<u32>| {
             works += 1;
             all.extend(some);
+            true
         });
         told.join().unwrap();
         assert_eq!(all, (0..1000).collect::<Vec<_>>());
         assert!(works <= 10, "{works}");
+    }
+
+    #[test]
+    fn what_fails_is_repeated_until_it_works() {
+        let (tell, heard) = sync_channel(1);
+        tell.send(1).unwrap();
+        let mut works = Vec::new();
+        let mut tell = Some(tell);
+        gathered(&heard, Pace::new(MS, MS), |some: Vec<u32>| {
+            works.push((some, Instant::now()));
+            if works.len() == 3 {
+                tell = None;
+            }
+            works.len() == 3
+        });
+        let all: Vec<&[u32]> = works.iter().map(|(some, _)| &some[..]).collect();
+        assert_eq!(all, [&[1][..], &[], &[]]);
+        assert!(works[1].1 - works[0].1 >= AGAIN.0 && works[2].1 - works[1].1 >= 2 * AGAIN.0);
     }
 }

@@ -29,7 +29,7 @@ use datapath::program::{PortFeatures, Program};
 use datapath::units::Both;
 use device::{Held, Key, Kind, known_as};
 pub use edits::random;
-use edits::{List, list};
+use edits::{Keys, List, list};
 use ports::packet::Way as Shortcut;
 use ports::{Features, Inherited, Survey, netns};
 use ready::{Altered, Fresh, Ready, adopted};
@@ -63,6 +63,7 @@ pub struct Reconciler {
     /// Larger at each start of the daemon and at each change: which of its agents' messages are
     /// new. An agent that is made anew in the same process counts them from the beginning.
     life: u64,
+    keys: Keys,
     earlier: Earlier,
     /// Holds descriptors of devices, too.
     manager: Notifier,
@@ -123,6 +124,7 @@ impl Reconciler {
             sights,
             hops: BTreeMap::new(),
             life,
+            keys: Keys::new(),
             earlier,
             manager: Notifier::default(),
         }
@@ -156,6 +158,7 @@ impl Reconciler {
     /// What could not be had, in words; nothing is left open.
     pub fn begin(&mut self, plan: Plan, survey: Survey, log: &Log) -> Result<Beginning, String> {
         let known_as = known_as(&plan);
+        self.keys = self.read_keys(&plan, log)?;
         survey.expect(&known_as);
         let (mut ready, adopted, hops) = netns::roaming(|| {
             // What nobody took is closed here.
@@ -168,7 +171,7 @@ impl Reconciler {
         self.hops = hops;
         let programs = programs(&plan, &ready, &self.hops);
         let fresh = std::mem::take(&mut ready.fresh);
-        let edits = self.edits(&plan, &programs, &ready)?;
+        let edits = self.edits(&plan, &programs, &ready, &self.keys)?;
         let List { edits, new, plugs, machines } = list(edits, fresh, &ready.devices);
         let facts = self.facts(&plan, &programs, &ready.devices);
         let (done, _nobody_waits) = sync_channel(1);
@@ -186,6 +189,7 @@ impl Reconciler {
     /// What could not be had, in words; nothing was changed.
     pub fn change(&mut self, mut plan: Plan, passed: Survey, log: &Log) -> Result<Facts, String> {
         let named = passed.named();
+        let keys = self.read_keys(&plan, log)?;
         let prepared = netns::roaming(|| {
             let passed = passed;
             let ready = self.prepare(&plan, &passed, log, Otherwise::Refuse)?;
@@ -196,7 +200,7 @@ impl Reconciler {
         self.life = self.life.saturating_add(1);
         slow_down(&mut plan, &ready.devices);
         let programs = programs(&plan, &ready, &self.hops);
-        let edits = match self.edits(&plan, &programs, &ready) {
+        let edits = match self.edits(&plan, &programs, &ready, &keys) {
             Ok(edits) => edits,
             Err(why) => {
                 self.undo(&ready);
@@ -208,6 +212,7 @@ impl Reconciler {
         self.take_out_shortcuts(&plan, &ready);
         self.carry_out(&plan, edits, ready.fresh, ready.altered, ready.returning, &ready.devices)?;
         self.plan = plan;
+        self.keys = keys;
         self.programs = programs;
         self.devices = ready.devices;
         self.note_processes(&named);

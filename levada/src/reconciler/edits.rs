@@ -6,12 +6,14 @@ use super::device::{Held, Kind, Place};
 use super::ready::{Fresh, Ready};
 use crate::agents;
 use crate::front_ends::FrontEndId;
+use crate::log::{Level, Log};
 use crate::recipe::Reopen;
 use crate::secrets::hello_key;
 use crate::vde_server::PlugId;
 use crate::worker::{AnyPort, Backing, BondPost, Claim, Device, Edit, LinkSlot, Payer};
 use control::plan::{Plan, PortKind, SwitchPlan};
 use control::time;
+use datapath::bond::hello::HelloKey;
 use datapath::link::Side;
 use datapath::program::{EndpointId, PortId, Program};
 use datapath::switch::Switch;
@@ -20,6 +22,9 @@ use std::path::Path;
 
 /// Claims in one edit: some microseconds' work.
 const CLAIMS: usize = 64;
+
+/// By number of the switch: the key of its bond, and the file that it is from.
+pub type Keys = BTreeMap<u32, (String, HelloKey)>;
 
 /// What a change comes to.
 pub struct List {
@@ -43,6 +48,7 @@ impl Reconciler {
         plan: &Plan,
         programs: &BTreeMap<u32, Program>,
         ready: &Ready,
+        keys: &Keys,
     ) -> Result<Vec<Edit>, String> {
         let mut edits = Vec::new();
         for (id, switch) in plan.switches.iter() {
@@ -78,7 +84,7 @@ impl Reconciler {
         self.removals(plan, ready, &mut edits)?;
         edits.extend(new_claims(&claims(&self.programs, &before), &claims(programs, &after)));
         edits.extend(self.agents(plan, programs));
-        edits.extend(self.bonds(plan)?);
+        edits.extend(self.bonds(plan, keys));
         edits.extend((plan.spin != self.plan.spin).then_some(Edit::Spin(plan.spin)));
         edits.extend((plan.pool != self.plan.pool).then_some(Edit::Memory(plan.pool)));
         Ok(edits)
@@ -96,16 +102,34 @@ impl Reconciler {
     }
 
     /// Gives each bond its policy: the switch has its members by then, and the worker their
-    /// devices. Where there is and was none, nothing is to be said. Secrets are read anew.
-    fn bonds(&self, plan: &Plan) -> Result<Vec<Edit>, String> {
-        let post = |switch: &SwitchPlan| {
-            let Some(bond) = switch.bond.as_ref() else { return Ok(None) };
-            let key = bond.secret_file.as_deref().map(|file| hello_key(Path::new(file))).transpose()?;
-            Ok::<_, String>(Some(Box::new(BondPost { settings: bond.policy.clone(), notices: bond.notices, key })))
+    /// devices. Where there is and was none, nothing is to be said.
+    fn bonds(&self, plan: &Plan, keys: &Keys) -> Vec<Edit> {
+        let post = |(id, switch): (u32, &SwitchPlan)| {
+            let (bond, key) = (switch.bond.as_ref()?, keys.get(&id).map(|(_, key)| *key));
+            Some(Box::new(BondPost { settings: bond.policy.clone(), notices: bond.notices, key }))
         };
         let had = |id: u32| self.plan.switches.get(id).is_some_and(|switch| switch.bond.is_some());
         let switches = plan.switches.iter().filter(|(id, switch)| switch.bond.is_some() || had(*id));
-        switches.map(|(id, switch)| Ok(Edit::Bond(id as usize, post(switch)?))).collect()
+        switches.map(|(id, switch)| Edit::Bond(id as usize, post((id, switch)))).collect()
+    }
+
+    /// Reads the bonds' secrets anew. A file that gave the key that is in use and cannot be read
+    /// now keeps nothing else from being changed.
+    ///
+    /// # Errors
+    /// What is wrong with one that is new.
+    pub(super) fn read_keys(&self, plan: &Plan, log: &Log) -> Result<Keys, String> {
+        let files =
+            plan.switches.iter().filter_map(|(id, switch)| Some((id, switch.bond.as_ref()?.secret_file.clone()?)));
+        let read = |(id, file): (u32, String)| {
+            let key = hello_key(Path::new(&file)).or_else(|why| {
+                let (_, used) = self.keys.get(&id).filter(|(from, _)| *from == file).ok_or_else(|| why.clone())?;
+                log.line(Level::Warning, &format!("{why}; the secret that was read before stays in use"));
+                Ok::<_, String>(*used)
+            })?;
+            Ok((id, (file, key)))
+        };
+        files.map(read).collect()
     }
 
     /// Takes away what `plan` has no more.

@@ -394,6 +394,14 @@ fn with_a_secret_only_who_knows_it_is_heard() {
     let why = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && why.contains("none.secret cannot be read"), "{why}");
     assert!(is_numbered(&one) && is_numbered(&two));
+
+    // One that was read and is gone keeps nothing else from being changed.
+    std::fs::remove_file(beds[1].directory.join("0.secret")).unwrap();
+    let output = beds[1].run(&["set", "endpoint", "s1/red/red2", "weight=2"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(two.log().contains("0.secret cannot be read") && two.log().contains("stays in use"), "{}", two.log());
+    transfer(&beds, || {});
+    assert!(is_numbered(&one) && is_numbered(&two));
 }
 
 /// A process that stands still for longer than a silent cable takes to be noticed.
