@@ -246,15 +246,18 @@ impl Agent {
     }
 
     /// The world has changed. Limits of receivers that are elsewhere now are relaxed, and what is
-    /// gone is forgotten.
-    pub fn set_directory(&mut self, now: Instant, directory: Directory) {
-        self.directory = directory;
+    /// gone is forgotten. What was known before is given back: to free it takes as long as the
+    /// cluster is large.
+    #[must_use]
+    pub fn set_directory(&mut self, now: Instant, directory: Directory) -> Directory {
+        let before = std::mem::replace(&mut self.directory, directory);
         let directory = &self.directory;
         self.post.keep(|host| directory.cluster().host(host).is_some());
         self.rate.revise(directory);
         self.gatekeeper.revise(directory);
         let place = |from, to| directory.host_seen_by(from, to).cloned();
         self.leases.revise(now, |endpoint| directory.endpoints.get(endpoint.0).is_some(), place);
+        before
     }
 
     /// The switch has this limit since before this agent was there, at a planned restart. It runs
@@ -282,5 +285,23 @@ impl Agent {
     /// What the uplink sends at most.
     fn egress(&self) -> Rate {
         self.directory.link.map_or(Rate(0), |link| link.egress)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datapath::program::{Program, Slots};
+
+    #[test]
+    fn what_an_agent_knew_is_given_back_and_not_freed() {
+        let cluster = Arc::new(Cluster::default());
+        let known = Arc::downgrade(&cluster);
+        let directory = Directory::new(cluster, &Program::default(), &Slots::default());
+        let mut agent = Agent::new(Settings::default(), "h1", 1, directory);
+        let before = agent.set_directory(Instant(1), Directory::default());
+        assert!(known.upgrade().is_some());
+        drop(before);
+        assert!(known.upgrade().is_none());
     }
 }

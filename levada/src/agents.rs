@@ -14,20 +14,31 @@ use datapath::program::Program;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The agent of each switch that is to have one; `life` is larger at each start of the daemon and at
-/// each change.
+/// The agent of each switch that is to have one; `life` is larger at each start of the daemon and
+/// at each change. What all know of the cluster is put into `shared`, where it is not the same.
 #[must_use]
-pub fn posts(plan: &Plan, programs: &BTreeMap<u32, Program>, life: u64) -> BTreeMap<u32, Post> {
-    let Some(cluster) = &plan.cluster else { return BTreeMap::new() };
+pub fn posts(
+    plan: &Plan,
+    programs: &BTreeMap<u32, Program>,
+    life: u64,
+    shared: &mut Arc<Cluster>,
+) -> BTreeMap<u32, Post> {
+    let Some(cluster) = &plan.cluster else {
+        *shared = Arc::default();
+        return BTreeMap::new();
+    };
     let hosts = hosts(plan, &cluster.host);
-    let known = Arc::new(known(plan, cluster, &hosts));
+    let known = known(plan, cluster, &hosts);
+    if **shared != known {
+        *shared = Arc::new(known);
+    }
     let post = |(&id, host): (&u32, &Arc<str>)| {
         let (program, switch) = (programs.get(&id)?, plan.switches.get(id)?);
         program.uplink.as_ref()?;
         let post = Post {
             host: Arc::clone(host),
             settings: cluster.settings,
-            directory: Directory::new(Arc::clone(&known), program, &switch.tenants),
+            directory: Directory::new(Arc::clone(shared), program, &switch.tenants),
             life,
         };
         Some((id, post))
@@ -78,4 +89,30 @@ fn known(plan: &Plan, cluster: &config::Cluster, hosts: &BTreeMap<u32, Arc<str>>
         }
     }
     known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use control::load;
+
+    #[test]
+    fn agents_are_given_another_cluster_only_where_it_is_another() {
+        let of = |endpoint: &str, shared: &mut Arc<Cluster>| {
+            let text = format!(
+                "[daemon]\nname = \"d\"\n[cluster]\nhost = \"h1\"\n[[switch]]\nname = \"s1\"\n[switch.uplink]\n\
+                 port = \"tap://up\"\nrate = \"1 Gbit/s\"\n[[switch.tenant]]\nname = \"red\"\nvlan = 10\n\
+                 [[switch.tenant.endpoint]]\nname = \"red1\"\nport = \"tap://red1\"\nmac = \"02:00:00:00:00:01\"\n{endpoint}"
+            );
+            let plan = load(&text).plan.expect("it is right");
+            let programs = plan.switches.iter().map(|(id, switch)| (id, switch.program.clone())).collect();
+            assert_eq!(posts(&plan, &programs, 1, shared).len(), 1);
+            Arc::clone(shared)
+        };
+        let mut shared = Arc::default();
+        let first = of("", &mut shared);
+        assert!(Arc::ptr_eq(&first, &of("weight = 2\n", &mut shared)));
+        let more = "[[switch.tenant.endpoint]]\nname = \"red2\"\nport = \"tap://red2\"\nmac = \"02:00:00:00:00:02\"\n";
+        assert!(!Arc::ptr_eq(&first, &of(more, &mut shared)));
+    }
 }

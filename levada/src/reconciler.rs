@@ -22,6 +22,7 @@ use crate::shortcut::Shortcuts;
 use crate::vde_server::{Otherwise, PlugId, VdeServer};
 use crate::whereabouts::Sights;
 use crate::worker::{Edit, Edits, Request, Task, Waker};
+use agent::Cluster;
 use control::plan::{Plan, SwitchPlan};
 use control::scale::scale;
 use control::shortcut::shortcuts;
@@ -64,6 +65,8 @@ pub struct Reconciler {
     /// new. An agent that is made anew in the same process counts them from the beginning.
     life: u64,
     keys: Keys,
+    /// What agents know of the cluster.
+    known: Arc<Cluster>,
     earlier: Earlier,
     /// Holds descriptors of devices, too.
     manager: Notifier,
@@ -125,6 +128,7 @@ impl Reconciler {
             hops: BTreeMap::new(),
             life,
             keys: Keys::new(),
+            known: Arc::default(),
             earlier,
             manager: Notifier::default(),
         }
@@ -158,7 +162,7 @@ impl Reconciler {
     /// What could not be had, in words; nothing is left open.
     pub fn begin(&mut self, plan: Plan, survey: Survey, log: &Log) -> Result<Beginning, String> {
         let known_as = known_as(&plan);
-        self.keys = self.read_keys(&plan, log)?;
+        let keys = self.read_keys(&plan, log)?;
         survey.expect(&known_as);
         let (mut ready, adopted, hops) = netns::roaming(|| {
             // What nobody took is closed here.
@@ -171,7 +175,8 @@ impl Reconciler {
         self.hops = hops;
         let programs = programs(&plan, &ready, &self.hops);
         let fresh = std::mem::take(&mut ready.fresh);
-        let edits = self.edits(&plan, &programs, &ready, &self.keys)?;
+        let edits = self.edits(&plan, &programs, &ready, &keys)?;
+        self.keys = keys;
         let List { edits, new, plugs, machines } = list(edits, fresh, &ready.devices);
         let facts = self.facts(&plan, &programs, &ready.devices);
         let (done, _nobody_waits) = sync_channel(1);

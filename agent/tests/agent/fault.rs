@@ -84,7 +84,7 @@ fn a_receiver_that_moves_leaves_nobody_limited() {
     cluster.place(&host_name(1), "b", receiver_mac(1));
     for host in 1..world.agents.len() {
         let directory = world.directory(host, &cluster);
-        world.agents[host].set_directory(Instant(world.now), directory);
+        drop(world.agents[host].set_directory(Instant(world.now), directory));
     }
     // The old place does not know yet, and goes on speaking: nobody believes it.
     world.run(free_ns());
@@ -128,7 +128,7 @@ fn a_sender_on_no_host_of_the_cluster_is_named_too() {
     let mut cluster = Cluster::default();
     cluster.place(&host_name(1), "a", world.flows[0].mac);
     let directory = world.directory(0, &cluster);
-    world.agents[0].set_directory(Instant(world.now), directory);
+    drop(world.agents[0].set_directory(Instant(world.now), directory));
     world.run(300 * MS);
     let report = world.agents[0].report(Instant(world.now));
     let strangers = report.limited.iter().filter(|l| l.ignores == Some(Ignores::Unreachable) && l.host.is_none());

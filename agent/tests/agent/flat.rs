@@ -24,7 +24,7 @@ fn a_flood_of_another_tenant_is_held_where_it_is_sent() {
     // What changes elsewhere does not take it for somebody who is gone.
     for host in 0..world.agents.len() {
         let directory = world.directory(host, &world.cluster());
-        world.agents[host].set_directory(Instant(world.now), directory);
+        drop(world.agents[host].set_directory(Instant(world.now), directory));
     }
     let obeyed = world.agents[2..].iter().flat_map(|agent| agent.report(Instant(world.now)).obeyed);
     assert_eq!(obeyed.filter(|obeyed| !obeyed.relaxing).count(), 4);
@@ -48,7 +48,7 @@ fn answer(flat: bool, change: &dyn Fn(&mut Cluster), host: usize, tenant: &str) 
     change(&mut cluster);
     let directory = world.directory(1, &cluster);
     let agent = &mut world.agents[1];
-    agent.set_directory(Instant(1_000_000_000), directory);
+    drop(agent.set_directory(Instant(1_000_000_000), directory));
     let heard = asks(agent, host, tenant, from, to);
     assert_eq!(heard.is_ok(), agent.poll_tuning().is_some_and(|tuning| tuning.to == Toward::Address(to)));
     heard

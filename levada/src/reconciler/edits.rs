@@ -44,7 +44,7 @@ impl Reconciler {
 
     /// The edits from what runs to `plan`.
     pub(super) fn edits(
-        &self,
+        &mut self,
         plan: &Plan,
         programs: &BTreeMap<u32, Program>,
         ready: &Ready,
@@ -91,11 +91,11 @@ impl Reconciler {
     }
 
     /// Tells the agents what is so now. Where there are none, and were none, nothing is to be said.
-    pub(super) fn agents(&self, plan: &Plan, programs: &BTreeMap<u32, Program>) -> Vec<Edit> {
+    pub(super) fn agents(&mut self, plan: &Plan, programs: &BTreeMap<u32, Program>) -> Vec<Edit> {
         if plan.cluster.is_none() && self.plan.cluster.is_none() {
             return Vec::new();
         }
-        let mut posts = agents::posts(plan, programs, self.life);
+        let mut posts = agents::posts(plan, programs, self.life, &mut self.known);
         let gone = self.plan.switches.iter().filter(|(id, _)| plan.switches.get(*id).is_none());
         let switches = gone.chain(plan.switches.iter()).map(|(id, _)| id);
         switches.map(|id| Edit::Agent(id as usize, posts.remove(&id).map(Box::new))).collect()

@@ -6,7 +6,8 @@
 //! is handed over at once; what is for other daemons goes to `peers`, which does not make the
 //! worker wait.
 
-use super::Worker;
+use super::edit::Rest;
+use super::{Edit, Worker};
 use crate::peers::Voice;
 use agent::events::Tuning;
 use agent::report::Report;
@@ -122,14 +123,15 @@ impl Worker {
     }
 
     /// Puts an agent at a switch, tells the one that is there what is so now, or takes it away with
-    /// all its limits.
-    pub(super) fn appoint(&mut self, index: usize, post: Option<Box<Post>>) -> Option<Box<Station>> {
+    /// all its limits. What it leaves over is freed elsewhere.
+    pub(super) fn appoint(&mut self, index: usize, post: Option<Box<Post>>) -> Option<Rest> {
         let now = self.outside.now;
         let switch_slot = &mut self.switch_slots[index];
         let goes = match (&mut switch_slot.station, post) {
-            (Some(station), Some(post)) if (&station.host, station.settings) == (&post.host, post.settings) => {
-                station.agent.set_directory(now, post.directory);
-                None
+            (Some(station), Some(mut post)) if (&station.host, station.settings) == (&post.host, post.settings) => {
+                let directory = std::mem::take(&mut post.directory);
+                post.directory = station.agent.set_directory(now, directory);
+                Some(Rest::Edit(Box::new(Edit::Agent(index, Some(post)))))
             }
             (station, post) => {
                 let there = post.is_some();
@@ -137,7 +139,7 @@ impl Worker {
                 switch_slot.switch.watch_arrivals(there);
                 lift_all(&mut switch_slot.switch, &mut self.pool, now);
                 switch_slot.touched = true;
-                before
+                before.map(Rest::Agent)
             }
         };
         self.mail.here = self.stations().map(|(index, station)| (Arc::clone(&station.host), index)).collect();

@@ -160,7 +160,7 @@ impl Worker {
             }
             Edit::Claims(claims) => claims.into_iter().for_each(|(way, claim)| self.seats.claim(way, claim)),
             Edit::Bond(index, post) => self.bond(index, post),
-            Edit::Agent(index, post) => return Ok(self.appoint(index, post).map(Rest::Agent)),
+            Edit::Agent(index, post) => return Ok(self.appoint(index, post)),
             Edit::Change(index, change) => {
                 let switch_slot = &mut self.switch_slots[index];
                 switch_slot.touched = true;
