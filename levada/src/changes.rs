@@ -4,6 +4,7 @@
 //! failed. So those who read what comes from outside need no capabilities, and changes are made one
 //! after the other.
 
+use crate::front_ends::FrontEnds;
 use crate::handler::{Fault, Handler};
 use crate::log::{Level, Log};
 use crate::os::Behind;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 /// it, and they are fewer.
 const WAITING: usize = 8;
 
-/// How often VDE directories are tended.
+/// How often VDE directories and sockets of machines are tended.
 const TEND: Duration = Duration::from_secs(1);
 
 type Change = Box<dyn FnOnce(&Handler) + Send>;
@@ -29,17 +30,17 @@ type Change = Box<dyn FnOnce(&Handler) + Send>;
 pub struct Changes(SyncSender<Change>);
 
 impl Changes {
-    /// Starts the thread, which makes changes at `handler`, and tends `vde_server`.
+    /// Starts the thread, which makes changes at `handler`, and tends `plugs` and `front_ends`.
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(handler: Arc<Handler>, plugs: VdeServer, log: Log) -> io::Result<Changes> {
+    pub fn start(handler: Arc<Handler>, plugs: VdeServer, front_ends: FrontEnds, log: Log) -> io::Result<Changes> {
         let (into, changes) = sync_channel(WAITING);
         let work = move || {
             if let Err(why) = confine(Duty::Changes) {
                 log.line(Level::Warning, &why);
             }
-            make(&handler, &plugs, &changes);
+            make(&handler, &plugs, &front_ends, &changes);
         };
         std::thread::Builder::new().name("levada-changes".to_owned()).spawn(work)?;
         Ok(Changes(into))
@@ -67,7 +68,7 @@ impl Changes {
 }
 
 /// Makes changes until nobody can bring any more.
-fn make(handler: &Handler, plugs: &VdeServer, changes: &Receiver<Change>) {
+fn make(handler: &Handler, plugs: &VdeServer, front_ends: &FrontEnds, changes: &Receiver<Change>) {
     let mut tend = Instant::now() + TEND;
     loop {
         let change = changes.recv_timeout(tend.saturating_duration_since(Instant::now()));
@@ -80,6 +81,7 @@ fn make(handler: &Handler, plugs: &VdeServer, changes: &Receiver<Change>) {
         }
         if Instant::now() >= tend {
             plugs.tend();
+            front_ends.tend();
             tend = Instant::now() + TEND;
         }
     }

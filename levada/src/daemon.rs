@@ -389,7 +389,7 @@ impl Running {
         }
         settle_adopted(adopted, &known_as, &sights, log);
         handler.begin_shortcuts();
-        let changes = Changes::start(Arc::clone(&handler), plugs.clone(), log.clone())
+        let changes = Changes::start(Arc::clone(&handler), plugs.clone(), front_ends.clone(), log.clone())
             .map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
         let maintenance = spawn("levada-maint", Duty::Maintenance, log, move || maintenance.run(&errands))?;
         // Ends with maintenance.

@@ -104,6 +104,8 @@ struct Machine {
     /// Its number at the worker; without one nobody is let in.
     device: Option<usize>,
     listening: Option<(u64, Listening)>,
+    /// Why its socket, which is gone, cannot be made again, as it was last told.
+    mending: String,
     live: Option<Live>,
     retry: Instant,
     pause: Duration,
@@ -240,6 +242,15 @@ impl FrontEnds {
         }
     }
 
+    /// Makes sockets again that are gone. To be called each second or so, by a thread that has the
+    /// rights to make some.
+    pub fn tend(&self) {
+        let mut board = self.board();
+        if !board.is_frozen {
+            board.mend_sockets();
+        }
+    }
+
     /// Ends [`FrontEnds::run`].
     pub fn stop(&self) {
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
@@ -266,6 +277,7 @@ impl Board {
             label,
             device: None,
             listening,
+            mending: String::new(),
             live: None,
             retry: now,
             pause: FIRST_RETRY,
@@ -510,7 +522,6 @@ impl Board {
     }
 
     fn tick(&mut self, now: Instant) {
-        self.mend_sockets();
         for index in 0..self.machines.len() {
             let Machine { label, live, told, device, .. } = &mut self.machines[index];
             let Some(live) = live else { continue };
@@ -562,10 +573,17 @@ impl Board {
             match self.listen(&plan, false) {
                 Ok(Some(listening)) => {
                     self.machines[index].listening = Some(listening);
+                    self.machines[index].mending.clear();
                     self.line(Level::Warning, &format!("{label}: its socket was gone, and is made again"));
                 }
-                Err(error) => self.line(Level::Warning, &format!("{label}: {error}")),
-                _ => (),
+                Err(error) if error != self.machines[index].mending => {
+                    self.line(
+                        Level::Warning,
+                        &format!("{label}: its socket is gone, and cannot be made again: {error}"),
+                    );
+                    self.machines[index].mending = error;
+                }
+                Ok(None) | Err(_) => {}
             }
         }
     }

@@ -44,7 +44,7 @@ impl Bed {
             waker.clone(),
             tasks,
             plugs.clone(),
-            front_ends,
+            front_ends.clone(),
             Earlier { service_key: 0, processes: Processes::read(None) },
         );
         let plan = reconciler.plan().clone();
@@ -69,7 +69,7 @@ impl Bed {
         ));
         std::thread::spawn(move || {
             let _threads_that_are_away = (orders, errands);
-            let changes = Changes::start(Arc::clone(&handler), plugs, log).unwrap();
+            let changes = Changes::start(Arc::clone(&handler), plugs, front_ends, log).unwrap();
             serve(listener, handler, changes, door).unwrap();
         });
         Bed(path)

@@ -142,6 +142,33 @@ fn machines_come_and_go_whoever_connects_and_their_frames_pass() {
 }
 
 #[test]
+fn a_socket_whose_directory_is_removed_is_made_again_for_its_group() {
+    let name = "a_socket_whose_directory_is_removed_is_made_again_for_its_group";
+    let Some(_turn) = turn(name) else { return };
+    let bed = Bed::new(&[]);
+    let text = text(&bed).replace("b.sock", "vm/b.sock");
+    let daemon = bed.start(&format!("{text}group = \"root\"\n"));
+    let (directory, socket) = (bed.directory.join("vm"), bed.directory.join("vm/b.sock"));
+    let again = || daemon.log().matches("its socket was gone, and is made again").count();
+    for round in 1..=2 {
+        std::fs::remove_dir_all(&directory).unwrap();
+        soon("it is made again", || again() == round);
+        let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o660);
+        let _b = Machine::new(UnixStream::connect(&socket).unwrap());
+        soon("b is up", || is_up(&daemon, "b"));
+    }
+    // What cannot be is said once.
+    std::fs::remove_file(&socket).unwrap();
+    std::fs::create_dir(&socket).unwrap();
+    soon("it is said", || daemon.log().contains("it is no socket"));
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(daemon.log().matches("it is no socket").count(), 1, "{}", daemon.log());
+    std::fs::remove_dir(&socket).unwrap();
+    soon("and then it can", || again() == 3);
+}
+
+#[test]
 fn a_machine_outlives_the_daemon_and_goes_on_with_its_rings() {
     let Some(_turn) = turn("a_machine_outlives_the_daemon_and_goes_on_with_its_rings") else { return };
     let bed = Bed::new(&[]);
