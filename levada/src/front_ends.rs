@@ -50,6 +50,8 @@ const LAST_RETRY: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(1);
 /// How long a guest may run without having put anything into its rings before that is worth a line.
 const UNTOUCHED: Duration = Duration::from_secs(5);
+/// How long a session lasts at least that did not just fail.
+const WELL: Duration = Duration::from_secs(10);
 /// How often it is looked whether a process that was to take over has not.
 const FROZEN: Duration = Duration::from_millis(2);
 /// Events fetched at a time; more wait in the kernel.
@@ -111,6 +113,9 @@ struct Machine {
     pause: Duration,
     /// Why it is not there, as it was last told.
     failure: String,
+    /// Why its last session ended, where it was short and its rings never ran: as long as that is
+    /// so, sessions are not worth a line.
+    fault: String,
     /// What its guest could do when that was last told.
     told: Option<Features>,
 }
@@ -123,6 +128,9 @@ struct Live {
     session: Session,
     /// The worker has its port.
     has_port: bool,
+    /// When it began, and whether its rings have run since.
+    began: Instant,
+    has_run: bool,
     /// When there was half a message first.
     half: Option<Instant>,
     /// Messages in the second that began then.
@@ -282,6 +290,7 @@ impl Board {
             retry: now,
             pause: FIRST_RETRY,
             failure: String::new(),
+            fault: String::new(),
             told: None,
         });
         Ok(id)
@@ -410,29 +419,36 @@ impl Board {
             incoming: Incoming::default(),
             session,
             has_port: false,
+            began: now,
+            has_run: false,
             half: None,
             rate: (now, 0),
             runs: None,
             said: (0, false),
         });
-        machine.failure.clear();
-        self.line(Level::Info, &text);
+        if machine.fault.is_empty() {
+            machine.failure.clear();
+            self.line(Level::Info, &text);
+        }
     }
 
     /// Ends a session.
     fn end(&mut self, index: usize, why: &str) {
         self.rest(index);
         let machine = &mut self.machines[index];
-        if machine.live.take().is_none() {
-            return;
-        }
+        let Some(live) = machine.live.take() else { return };
         // Half way through a restart, it is there again soon; what always fails is not tried all
         // the time.
         machine.retry = Instant::now() + machine.pause;
         machine.pause = (machine.pause * 2).min(LAST_RETRY);
-        let text = format!("{}: its session has ended: {why}; its frames are dropped (port-down)", machine.label);
-        machine.failure = why.to_owned();
-        self.line(Level::Warning, &text);
+        let was_well = live.has_run || live.began.elapsed() >= WELL;
+        let is_said = !was_well && machine.fault == why;
+        machine.fault = if was_well { String::new() } else { why.to_owned() };
+        if !is_said {
+            let text = format!("{}: its session has ended: {why}; its frames are dropped (port-down)", machine.label);
+            machine.failure = why.to_owned();
+            self.line(Level::Warning, &text);
+        }
     }
 
     /// Reads what a front end says, and does it.
@@ -465,7 +481,8 @@ impl Board {
                 // An answer is short: where there is no room for it, nobody has read thousands.
                 live.stream.write_all(&answer).map_err(|error| format!("answering it failed: {error}"))?;
             }
-            if let Some(note) = done.note.filter(|note| !note.is_empty()) {
+            let is_new = self.machines[index].fault.is_empty();
+            if let Some(note) = done.note.filter(|note| is_new && !note.is_empty()) {
                 let text = format!("{}: {note}", self.machines[index].label);
                 self.line(Level::Info, &text);
             }
@@ -502,11 +519,13 @@ impl Board {
             return Ok(());
         };
         let features = port.features();
-        live.has_port = true;
+        (live.has_port, live.has_run) = (true, true);
         let _ = self.inbox.send(Request::Restore { device, port: Box::new(port) });
         self.waker.ring();
         let (pairs, has_offload) = (live.session.pairs(), features.offload.csum);
         machine.pause = FIRST_RETRY;
+        machine.failure.clear();
+        machine.fault.clear();
         if machine.told != Some(features) && self.news.try_send(News::Guest { device, features }).is_ok() {
             machine.told = Some(features);
         }

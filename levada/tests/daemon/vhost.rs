@@ -373,3 +373,33 @@ fn front_ends_that_make_no_sense_are_ended_by_name_and_others_notice_nothing() {
     assert!(a.reaches(&mut b, 1, 2, 1));
     drop(a.stream);
 }
+
+#[test]
+fn a_front_end_that_always_fails_is_told_of_once() {
+    let Some(_turn) = turn("a_front_end_that_always_fails_is_told_of_once") else { return };
+    let bed = Bed::new(&[]);
+    let daemon = bed.start(&text(&bed));
+    let fails = || {
+        let mut stream = UnixStream::connect(socket(&bed, "b")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        // SET_MEM_TABLE without a descriptor.
+        stream.write_all(&[5u32, 1, 8, 0, 0].map(u32::to_ne_bytes).concat()).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    };
+    let lines =
+        |what: &str| daemon.log().lines().filter(|line| line.contains("s1/home/b: ") && line.contains(what)).count();
+    fails();
+    soon("it is said why", || lines("its session has ended") == 1);
+    for _ in 0..4 {
+        fails();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!((lines("connected with"), lines("its session has ended")), (1, 1), "{}", daemon.log());
+    // One that runs is told of, and so is its end.
+    let b = Machine::new(UnixStream::connect(socket(&bed, "b")).unwrap());
+    soon("b is up", || is_up(&daemon, "b") && lines("its guest runs") == 1);
+    drop(b);
+    soon("its end is said", || lines("its session has ended") == 2);
+    fails();
+    soon("and the next failure", || lines("its session has ended") == 3);
+}
