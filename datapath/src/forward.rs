@@ -208,13 +208,13 @@ impl Forward {
         }
     }
 
-    /// Where a frame for `mac` goes that came from the uplink.
+    /// Where a frame for `mac` goes that came from the uplink; `vlan` is of the network's own tags.
     #[must_use]
-    pub fn target_inside(&self, fdb: &Fdb, now: Instant, network: Network, mac: Mac) -> Target {
+    pub fn target_inside(&self, fdb: &Fdb, now: Instant, network: Network, vlan: u16, mac: Mac) -> Target {
         if mac.is_group() {
             return Target::Group;
         }
-        match fdb.find(now, network, 0, mac) {
+        match fdb.find(now, network, vlan, mac) {
             Some(endpoint) => Target::Endpoint(endpoint),
             None if self.members[slot(network)].learning.is_empty() => Target::Nowhere,
             None => Target::Unknown,

@@ -596,7 +596,8 @@ impl Switch {
     /// Behind the services' stage, from outside.
     fn go_inside(&mut self, pool: &mut Pool, now: Instant, network: Network, frame: Frame) -> Result<(), Reason> {
         let seen = Seen::of(pool, &frame);
-        let target = self.forward.target_inside(&self.fdb, now, network, destination(seen.bytes));
+        let (vlan, mac) = (self.vlan_inside(network, seen), destination(seen.bytes));
+        let target = self.forward.target_inside(&self.fdb, now, network, vlan, mac);
         let inside = self.route_inside(now, network, target, seen);
         self.follow_inside(pool, now, network, inside, frame)
     }
@@ -790,11 +791,11 @@ impl Switch {
     }
 
     /// To an endpoint's port; the uplink's tag comes off, and a tunnel's headers, which are gone
-    /// already, count no more.
+    /// already, count no more. A trunk's own tags stay.
     fn deliver(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) {
         let Some(endpoint) = self.program.endpoints.get(to.0) else { return pool.free(frame) };
         let (port, is_director) = (endpoint.port, endpoint.is_director);
-        if !endpoint.trunk && pool.meta(&frame).layout.vlan.is_some() {
+        if pool.meta(&frame).layout.vlan.is_some() && self.is_untagged(to, endpoint.trunk) {
             encap::vlan::pop(pool, &frame);
         }
         if pool.meta(&frame).outer != 0 {

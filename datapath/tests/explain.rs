@@ -204,6 +204,25 @@ proptest! {
     }
 }
 
+/// The uplink's tag comes off for a trunk, too.
+#[test]
+fn what_comes_back_to_a_trunk_is_told_without_the_uplinks_tag() {
+    let mut program = program([0, 1, 0, 0, 1, 0, 0, 0xff]);
+    program.tenants[0].attachment = Attachment::Vlan(10);
+    assert!(program.endpoints[0].trunk);
+    let mut switch = Switch::new(&program, 3).expect("a sound program");
+    let mut pool = Pool::new(PoolLimits { small: 20, medium: 0, large: 4 });
+    let out = eth(mac(1), mac(9)).ipv4(ip(1), ip(9)).udp(1, 2).frame(&mut pool).expect("a buffer");
+    assert_eq!(switch.rx(&mut pool, Instant(9), PortId(1), out), Verdict::Forwarded);
+    let back = eth(mac(9), mac(1)).ipv4(ip(9), ip(1)).udp(2, 1).vlan(10).frame(&mut pool).expect("a buffer");
+    let told = switch.explain(&pool, Instant(9), PortId(0), &back);
+    let untagged = |step: &Step| matches!(step, Step::Emit(emit) if emit.untag == Some(10));
+    assert!(told.steps.iter().any(untagged), "{told}");
+    assert!(told.to_string().contains("learned"), "{told}");
+    pool.free(back);
+    switch.clear(&mut pool);
+}
+
 /// The words, as `levada trace` prints them.
 #[test]
 fn the_words_name_what_decided() {

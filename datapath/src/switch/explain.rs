@@ -344,8 +344,9 @@ impl Switch {
             None => {}
         }
         let mac = destination(seen.bytes);
-        let target = self.forward.target_inside(&self.fdb, now, network, mac);
-        steps.push(Step::Forward(mac, self.found(now, network, 0, mac, target, None)));
+        let vlan = self.vlan_inside(network, seen.seen());
+        let target = self.forward.target_inside(&self.fdb, now, network, vlan, mac);
+        steps.push(Step::Forward(mac, self.found(now, network, vlan, mac, target, None)));
         match self.route_inside(now, network, target, seen.seen()) {
             Inside::Drop(reason) => return refuse(steps, reason),
             Inside::Endpoint(to) => self.explain_arrival(now, to, Plane::Wire, seen, steps),
@@ -546,7 +547,7 @@ impl Switch {
             return;
         }
         let seen = &self.explain_vcc_in(now, to, seen, steps);
-        let untag = seen.layout.vlan.filter(|_| plane == Plane::Wire && !endpoint.trunk);
+        let untag = seen.layout.vlan.filter(|_| plane == Plane::Wire && self.is_untagged(to, endpoint.trunk));
         self.explain_emit(endpoint.port, seen, None, untag, steps);
     }
 

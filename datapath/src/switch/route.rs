@@ -15,7 +15,7 @@ use crate::offload::Offload;
 use crate::program::EndpointId;
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::Layout;
+use crate::wire::{Layout, vlan};
 
 /// Where a frame of an endpoint goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -256,6 +256,22 @@ impl Switch {
             count_wire_bytes(pool, &frame);
         }
         self.enqueue_wire(pool, now, from, frame)
+    }
+
+    /// Whether the tag of a frame from outside comes off for an endpoint. A trunk keeps its own;
+    /// where the network is a VLAN the uplink's lies before it.
+    #[inline]
+    pub(super) fn is_untagged(&self, to: EndpointId, is_trunk: bool) -> bool {
+        !is_trunk || self.tag_of(to).is_some()
+    }
+
+    /// The VLAN of a network's own, behind trunks, that a frame from outside is in; 0 for none.
+    pub(super) fn vlan_inside(&self, network: Network, seen: Seen<'_>) -> u16 {
+        match self.forward.outside(network) {
+            Some(Outside::Vlan(_)) if seen.layout.vlan.is_some() => vlan::behind(seen.bytes),
+            Some(Outside::Vlan(_)) => 0,
+            _ => seen.layout.vlan.unwrap_or(0),
+        }
     }
 
     /// The VLAN under which an endpoint's frames go to the uplink.

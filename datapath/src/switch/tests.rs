@@ -249,6 +249,42 @@ fn a_trunk_passes_tags_and_keeps_them_apart() {
 }
 
 #[test]
+fn a_trunk_gets_back_by_the_uplink_what_it_sends_there() {
+    let trunks = |program: &mut Program| {
+        program.endpoints[0].trunk = true;
+        program.endpoints[1].trunk = true;
+    };
+    let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 0), (0, 0)], trunks);
+    let (_, out) = rig.send_for_bytes(1, &udp(1, 9));
+    assert!(out.contains(&(0, udp(1, 9).vlan(10).bytes())), "{out:?}");
+    let (_, out) = rig.send_for_bytes(0, &udp(9, 1).vlan(10));
+    assert_eq!(out, vec![(1, udp(9, 1).bytes())]);
+    // The same with a tag of its own, below the uplink's.
+    let twice = |frame: build::Build<'_>| {
+        let mut bytes = frame.bytes();
+        bytes.splice(12..12, [0x81, 0, 0, 10]);
+        bytes
+    };
+    let (_, out) = rig.send_for_bytes(1, &udp(2, 9).vlan(30));
+    assert!(out.contains(&(0, twice(udp(2, 9).vlan(30)))), "{out:?}");
+    let bytes = twice(udp(9, 2).vlan(30));
+    let answer = eth(mac(9), mac(2)).ethertype(0x8100).payload(&bytes[14..]);
+    assert_eq!(answer.bytes(), bytes);
+    let (_, out) = rig.send_for_bytes(0, &answer);
+    assert_eq!(out, vec![(1, udp(9, 2).vlan(30).bytes())], "to the one trunk that it is behind");
+    let (_, out) = rig.send_for_bytes(0, &udp(9, 2).vlan(10));
+    assert_eq!(out.len(), 2, "in no VLAN of the trunk's it is unknown: {out:?}");
+}
+
+#[test]
+fn a_tag_from_outside_that_is_no_vlan_of_the_uplink_stays_on_for_a_trunk() {
+    let mut rig = Rig::new(&[Attachment::Untagged], &[(0, 0)], |program| program.endpoints[0].trunk = true);
+    rig.send(1, &udp(1, 9));
+    let priority = udp(9, 1).vlan(5 << 13);
+    assert_eq!(rig.send_for_bytes(0, &priority).1, vec![(1, priority.bytes())]);
+}
+
+#[test]
 fn limits_hold_between_neighbours_too() {
     for (sender, receiver) in [(true, false), (false, true), (true, true)] {
         let mut rig = Rig::new(&[Attachment::Isolated], &[(0, 1), (0, 2)], |program| {
