@@ -20,7 +20,9 @@
 //! same MAC address for an address is the same. Of endpoints here that holds within a tenant.
 //! Packets from outside, from trunks and from routers come from anybody; of them only what
 //! neighbours are told is judged. The source of each packet of an endpoint that lists no addresses
-//! is judged too, by a comparison with the last one that was found good.
+//! is judged too, by a comparison with the last one that was found good, which counts for a quarter
+//! of the life of addresses: a packet gives its endpoint no claim on an address, but keeps up the
+//! one that it has.
 //!
 //! An endpoint holds [`MOST_HELD`] undeclared addresses. With one more it loses its claim on the
 //! one that it used longest ago, and nobody else loses anything. Those outside are bounded by
@@ -41,6 +43,8 @@ use std::collections::HashMap;
 /// Undeclared addresses that one endpoint holds: a link-local one, one of IPv4 and a week's
 /// temporary ones (RFC 8981) where there is no list.
 pub const MOST_HELD: u32 = 8;
+/// How often in the life of an address its user's packets are looked at anew, at least.
+const REFRESHES: u64 = 4;
 
 /// An address in its network.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -127,9 +131,9 @@ pub struct Owners {
     /// By endpoint, what it holds.
     held: Table<Key, Held>,
     outside: Outside<Key, Seen>,
-    /// By endpoint, the source that was found good last with its MAC address, and when in the order
-    /// of changes.
-    last: Vec<(Key, Mac, u64)>,
+    /// By endpoint, the source that was found good last with its MAC address, when in the order of
+    /// changes, and when by the clock.
+    last: Vec<(Key, Mac, u64, Instant)>,
     /// Goes up with each change that may make what was good bad.
     changes: u64,
     endpoints: u32,
@@ -198,7 +202,7 @@ impl Owners {
                 self.held.set_most(self.endpoints.saturating_mul(MOST_HELD));
                 self.held.reserve(at + 1);
                 if self.last.len() <= at {
-                    self.last.resize(at + 1, (Key(0, 0), Mac::default(), 0));
+                    self.last.resize(at + 1, (Key(0, 0), Mac::default(), 0, Instant::ZERO));
                 }
             }
             (Some(_), None) => {
@@ -251,12 +255,15 @@ impl Owners {
     }
 
     /// Whether a packet comes from where the last good one of its endpoint came from, both
-    /// addresses, and nothing has changed since.
+    /// addresses, nothing has changed since, and that was not long ago: an address that is used is
+    /// seen often enough to be held.
     #[must_use]
     #[inline]
-    pub fn was_good(&self, network: Network, endpoint: EndpointId, source: &Claim) -> bool {
-        let key = Key::new(network, source.address);
-        self.last.get(endpoint.0 as usize) == Some(&(key, source.mac, self.changes))
+    pub fn was_good(&self, now: Instant, network: Network, endpoint: EndpointId, source: &Claim) -> bool {
+        let this = (Key::new(network, source.address), source.mac, self.changes);
+        self.last.get(endpoint.0 as usize).is_some_and(|&(key, mac, changes, seen)| {
+            (key, mac, changes) == this && now.since(seen) < self.age_ns / REFRESHES
+        })
     }
 
     /// Whether a claim is good; nothing is remembered.
@@ -279,7 +286,7 @@ impl Owners {
             && !is_link_local(*address)
             && let Some(last) = self.last.get_mut(endpoint.0 as usize)
         {
-            *last = (Key::new(network, *address), *mac, self.changes);
+            *last = (Key::new(network, *address), *mac, self.changes, now);
         }
     }
 
@@ -414,8 +421,10 @@ impl Owners {
                     _ => {}
                 }
                 // Who asks for what it may not have holds nothing by that; and packets alone do not
-                // show neighbours who has an address.
-                let holds = identity.right(address).is_some() && (kind != Kind::Source || is_link_local(address));
+                // show neighbours who has an address. But who uses what it has goes on having it.
+                let is_its = holder.is_some_and(|(endpoint, held)| endpoint == own && held.mac == mac);
+                let may_hold = kind != Kind::Source || is_link_local(address) || is_its;
+                let holds = may_hold && identity.right(address).is_some();
                 Ok(if holds { Good::Hold } else { Good::Plain })
             }
         }

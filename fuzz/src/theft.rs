@@ -556,6 +556,12 @@ impl Owners {
         };
         if holds {
             self.addresses.insert((network, address), Holder { who, mac: given, is_router, seen: now });
+        } else if let Some(last) = self.addresses.get_mut(&(network, address))
+            && (is_source, last.who, last.mac) == (true, who, given)
+            && now.since(last.seen) < AGE_NS
+        {
+            // Who uses what it has keeps it; a packet may be taken note of a quarter of its life late.
+            last.seen = last.seen.max(Instant(now.0.saturating_sub(AGE_NS / 4)));
         }
         Ok(())
     }

@@ -102,7 +102,7 @@ impl Switch {
         }
         let (network, claims) = (self.forward.network(from), claims(bytes, layout));
         let is_known = match &claims {
-            [Some(claim), None] if claim.kind == Kind::Source => self.owners.was_good(network, from, claim),
+            [Some(claim), None] if claim.kind == Kind::Source => self.owners.was_good(now, network, from, claim),
             all => all.iter().all(Option::is_none),
         };
         if !is_known {

@@ -348,3 +348,26 @@ fn an_address_is_not_had_with_the_mac_that_was_given_for_it() {
     assert_eq!(rig.send(2, &udp(9, 60)).0, FORWARDED);
     assert_eq!(rig.send(2, &udp(2, 60)).0, dropped(Reason::SpoofedIpv4));
 }
+
+#[test]
+fn an_address_in_use_is_not_another_tenants_to_take() {
+    let mut rig = Rig::new(&SHARED, &[(0, 1), (1, 2), (1, 3)], |_| {});
+    let packet = || eth(mac(1), mac(20)).ipv4(ip(7), ip(21)).tcp(1, 2, 3);
+    let probe = || arp_request(mac(2), Ipv4Addr::UNSPECIFIED, ip(7));
+    assert_eq!(rig.send(1, &arp_reply(mac(1), ip(7), mac(20), ip(21))).0, FORWARDED);
+    for _ in 0..40 {
+        later(&mut rig, 10);
+        assert_eq!(rig.send(1, &packet()).0, FORWARDED);
+    }
+    assert_eq!(rig.send(2, &probe()).0, dropped(Reason::SpoofedArp));
+    assert_eq!(rig.send(2, &arp_reply(mac(2), ip(7), mac(20), ip(21))).0, dropped(Reason::SpoofedArp));
+    assert_eq!(rig.send(1, &packet()).0, FORWARDED);
+    later(&mut rig, 301);
+    assert_eq!(rig.send(2, &probe()).0, FORWARDED, "it was silent");
+    // Packets alone make nobody the owner.
+    let mut rig = Rig::new(&SHARED, &[(0, 1), (1, 2)], |_| {});
+    assert_eq!(rig.send(1, &packet()).0, FORWARDED);
+    later(&mut rig, 100);
+    assert_eq!(rig.send(1, &packet()).0, FORWARDED);
+    assert_eq!(rig.send(2, &probe()).0, FORWARDED);
+}
