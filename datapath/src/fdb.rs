@@ -262,8 +262,11 @@ impl Fdb {
         let expires = now.plus_ns(self.age_ns);
         if let Some(id) = known {
             let moves = self.learned.list(id) != Some(endpoint.0);
-            if moves && let Some(refused) = self.refuse_move(now, id, endpoint) {
-                return refused;
+            if moves {
+                if let Some(refused) = self.refuse_move(now, id, endpoint) {
+                    return refused;
+                }
+                self.sweep(now, endpoint);
             }
             self.learned.touch(now, id, endpoint.0);
             if let Some(entry) = self.learned.get_mut(id) {
@@ -272,13 +275,12 @@ impl Fdb {
             }
             return Learning::Known;
         }
-        for _ in 0..self.aged(now, endpoint) {
-            if let Some(oldest) = self.learned.oldest(endpoint.0) {
-                self.learned.remove(oldest);
-            }
+        if self.is_full(now, endpoint) {
+            return Learning::Full;
         }
-        let is_full = self.learned.count(endpoint.0) >= self.quotas[endpoint.0 as usize].most;
-        if is_full || self.learned.insert(now, endpoint.0, key, Learned { expires, moved: None }).is_err() {
+        self.sweep(now, endpoint);
+        // There is room for all that each may have.
+        if self.learned.insert(now, endpoint.0, key, Learned { expires, moved: None }).is_err() {
             return Learning::Full;
         }
         // What was there and has aged is here now, however long addresses are to live from now on.
@@ -336,8 +338,7 @@ impl Fdb {
             let moves = self.learned.list(id) != Some(endpoint.0);
             return moves.then(|| self.refuse_move(now, id, endpoint)).flatten().unwrap_or(Learning::Known);
         }
-        let left = self.learned.count(endpoint.0) - self.aged(now, endpoint);
-        if left >= self.quotas[endpoint.0 as usize].most { Learning::Full } else { Learning::Known }
+        if self.is_full(now, endpoint) { Learning::Full } else { Learning::Known }
     }
 
     /// Why an address that another endpoint has, or had, does not move to this one.
@@ -345,8 +346,22 @@ impl Fdb {
         let moved = self.learned.get(id).and_then(|entry| entry.moved);
         match self.holder(now, id) {
             Some(holder) if moved.is_some_and(|moved| now.since(moved) < HOLD_NS) => Some(Learning::Flapping(holder)),
-            _ if self.learned.count(endpoint.0) >= self.quotas[endpoint.0 as usize].most => Some(Learning::Full),
-            _ => None,
+            _ => self.is_full(now, endpoint).then_some(Learning::Full),
+        }
+    }
+
+    /// Whether an endpoint has no room for one more address, nor any that makes some.
+    fn is_full(&self, now: Instant, endpoint: EndpointId) -> bool {
+        let left = self.learned.count(endpoint.0) - self.aged(now, endpoint);
+        left >= self.quotas[endpoint.0 as usize].most
+    }
+
+    /// Forgets those of an endpoint's addresses that a new one makes forgotten.
+    fn sweep(&mut self, now: Instant, endpoint: EndpointId) {
+        for _ in 0..self.aged(now, endpoint) {
+            if let Some(oldest) = self.learned.oldest(endpoint.0) {
+                self.learned.remove(oldest);
+            }
         }
     }
 

@@ -371,3 +371,22 @@ fn an_address_in_use_is_not_another_tenants_to_take() {
     assert_eq!(rig.send(1, &packet()).0, FORWARDED);
     assert_eq!(rig.send(2, &probe()).0, FORWARDED);
 }
+
+#[test]
+fn machines_that_change_places_are_learned_where_they_are() {
+    let few = |program: &mut Program| {
+        program.endpoints[0].max_learned = 1;
+        program.endpoints[1].max_learned = 1;
+    };
+    let mut rig = Rig::new(&[Attachment::Isolated], &[(0, 0), (0, 0)], few);
+    assert_eq!(rig.send(1, &raw(1, 9)).0, FORWARDED);
+    assert_eq!(rig.send(2, &raw(2, 9)).0, FORWARDED);
+    assert_eq!(rig.send(1, &raw(2, 9)).0, dropped(Reason::FdbFull));
+    later(&mut rig, 301);
+    for (port, from) in [(1, 2), (2, 1)] {
+        let frame = raw(from, 9).frame(&mut rig.pool).unwrap();
+        let told = rig.switch.explain(&rig.pool, rig.now, PortId(port), &frame);
+        rig.pool.free(frame);
+        assert_eq!((told.verdict, rig.send(port, &raw(from, 9)).0), (FORWARDED, FORWARDED));
+    }
+}
