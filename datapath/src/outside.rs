@@ -22,7 +22,9 @@ const SWEEP: usize = 2;
 /// Addresses with a value each. Networks are numbered from 0.
 #[derive(Debug)]
 pub(crate) struct Outside<K, V> {
-    table: Table<K, V>,
+    /// With when each is forgotten at the latest: what another table saw may have been seen before
+    /// this one's time began.
+    table: Table<K, (V, Instant)>,
     /// Most of one network.
     quota: u32,
     /// By network: until when more may be outside than are remembered.
@@ -53,20 +55,21 @@ impl<K: Eq + Hash + Copy, V> Outside<K, V> {
 
     /// An address was seen; says whether that is news.
     pub(crate) fn note(&mut self, now: Instant, network: usize, key: K, value: V) -> bool {
+        let entry = (value, now.plus_ns(self.age_ns));
         if let Some(id) = self.table.find(&key) {
-            let is_news = self.is_aged(now, id);
+            let is_news = self.left(now, id) == 0;
             self.table.touch(now, id, network as u32);
             if let Some(old) = self.table.get_mut(id) {
-                *old = value;
+                *old = entry;
             }
             return is_news;
         }
         for _ in 0..SWEEP {
-            let Some(id) = self.table.aged(now, network as u32, self.age_ns) else { break };
+            let Some(id) = self.table.oldest(network as u32).filter(|&id| self.left(now, id) == 0) else { break };
             self.table.remove(id);
         }
         let is_full = self.table.count(network as u32) >= self.quota;
-        let is_lost = is_full || self.table.insert(now, network as u32, key, value).is_err();
+        let is_lost = is_full || self.table.insert(now, network as u32, key, entry).is_err();
         if let Some(until) = self.crowded.get_mut(network).filter(|_| is_lost) {
             *until = now.plus_ns(self.age_ns);
         }
@@ -76,7 +79,7 @@ impl<K: Eq + Hash + Copy, V> Outside<K, V> {
     /// What was noted of an address that has not aged.
     pub(crate) fn find(&self, now: Instant, key: &K) -> Option<&V> {
         let id = self.table.find(key)?;
-        self.table.get(id).filter(|_| !self.is_aged(now, id))
+        self.table.get(id).filter(|_| self.left(now, id) > 0).map(|(value, _)| value)
     }
 
     /// An address is no longer outside.
@@ -103,24 +106,25 @@ impl<K: Eq + Hash + Copy, V> Outside<K, V> {
 
     /// Of a network, what was seen last first, and for how many nanoseconds it is remembered yet.
     pub(crate) fn of(&self, now: Instant, network: usize) -> impl Iterator<Item = (&K, &V, u64)> {
-        let left = move |id| self.age_ns.saturating_sub(now.since(self.table.seen(id).unwrap_or(now)));
-        let all = self.table.newest_first(network as u32).map(move |(id, key, value)| (key, value, left(id)));
-        all.filter(|(.., left_ns)| *left_ns > 0)
+        let all = self.table.newest_first(network as u32);
+        all.map(move |(id, key, (value, _))| (key, value, self.left(now, id))).filter(|(.., left_ns)| *left_ns > 0)
     }
 
     /// Goes on with what another table knew, `left_ns` before it would have been forgotten. To be
     /// told in the order oldest first.
     pub(crate) fn restore(&mut self, now: Instant, network: usize, key: K, value: V, left_ns: u64) -> bool {
-        let seen = Instant(now.0.saturating_sub(self.age_ns.saturating_sub(left_ns)));
+        let expires = now.plus_ns(left_ns.min(self.age_ns));
         let is_full = self.table.count(network as u32) >= self.quota;
         left_ns > 0
             && !is_full
             && self.table.find(&key).is_none()
-            && self.table.insert(seen, network as u32, key, value).is_ok()
+            && self.table.insert(now, network as u32, key, (value, expires)).is_ok()
     }
 
-    fn is_aged(&self, now: Instant, id: Id) -> bool {
-        self.table.seen(id).is_none_or(|seen| now.since(seen) >= self.age_ns)
+    /// For how many nanoseconds an entry is remembered yet.
+    fn left(&self, now: Instant, id: Id) -> u64 {
+        let left = self.table.get(id).zip(self.table.seen(id));
+        left.map_or(0, |((_, expires), seen)| (*expires).min(seen.plus_ns(self.age_ns)).since(now))
     }
 }
 

@@ -119,6 +119,8 @@ enum Good {
 struct Held {
     tenant: TenantId,
     mac: Mac,
+    /// When its claim ends at the latest, unless it is seen again: see [`Owners::left`].
+    expires: Instant,
 }
 
 /// See the module.
@@ -436,9 +438,15 @@ impl Owners {
 
     fn holder(&self, now: Instant, key: &Key) -> Option<(EndpointId, Held)> {
         let id = self.held.find(key)?;
-        let is_aged = now.since(self.held.seen(id)?) >= self.age_ns;
         let endpoint = EndpointId(self.held.list(id)?);
-        self.held.get(id).filter(|_| !is_aged).map(|held| (endpoint, *held))
+        self.held.get(id).filter(|_| self.left(now, id) > 0).map(|held| (endpoint, *held))
+    }
+
+    /// For how many nanoseconds an address is held yet. One that another switch knew may have been
+    /// seen before this one's time began.
+    fn left(&self, now: Instant, id: Id) -> u64 {
+        let held = self.held.get(id).zip(self.held.seen(id));
+        held.map_or(0, |(held, seen)| held.expires.min(seen.plus_ns(self.age_ns)).since(now))
     }
 
     fn hold(&mut self, now: Instant, network: Network, by: By<'_>, claim: &Claim) {
@@ -458,7 +466,8 @@ impl Owners {
             }
             By::Endpoint(endpoint, tenant, ..) => {
                 self.outside.forget(&key);
-                self.hold_inside(now, key, endpoint, Held { tenant, mac });
+                let expires = now.plus_ns(self.age_ns);
+                self.hold_inside(now, key, endpoint, Held { tenant, mac, expires });
             }
         }
     }
@@ -466,7 +475,7 @@ impl Owners {
     fn hold_inside(&mut self, now: Instant, key: Key, endpoint: EndpointId, held: Held) {
         if let Some(id) = self.held.find(&key) {
             // Others may have used meanwhile what had aged.
-            let is_aged = self.held.seen(id).is_none_or(|seen| now.since(seen) >= self.age_ns);
+            let is_aged = self.left(now, id) == 0;
             self.changes += u64::from(is_aged || self.held.list(id) != Some(endpoint.0));
             self.held.touch(now, id, endpoint.0);
             if let Some(old) = self.held.get_mut(id) {
@@ -499,9 +508,9 @@ impl Owners {
     /// What an endpoint holds: addresses, the MAC addresses given for them, and for how many
     /// nanoseconds yet. The newest first.
     pub fn held_by(&self, now: Instant, endpoint: EndpointId) -> impl Iterator<Item = (IpAddr, Mac, u64)> + '_ {
-        let left = move |id| self.age_ns.saturating_sub(now.since(self.held.seen(id).unwrap_or(now)));
-        let all = self.held.newest_first(endpoint.0).map(move |(id, key, held)| (key.address(), held.mac, left(id)));
-        all.filter(|(.., left_ns)| *left_ns > 0)
+        let all = self.held.newest_first(endpoint.0);
+        all.map(move |(id, key, held)| (key.address(), held.mac, self.left(now, id)))
+            .filter(|(.., left_ns)| *left_ns > 0)
     }
 
     /// Whether an endpoint may hold an address: nobody lists it, or has come to since.
@@ -530,8 +539,8 @@ impl Owners {
     ) -> bool {
         let (key, may) = (Key::new(network, address), self.may_hold(network, identity, address));
         let is_new = self.held.find(&key).is_none() && self.held.count(endpoint.0) < MOST_HELD;
-        let seen = Instant(now.0.saturating_sub(self.age_ns.saturating_sub(left_ns)));
-        left_ns > 0 && may && is_new && self.held.insert(seen, endpoint.0, key, Held { tenant, mac }).is_ok()
+        let held = Held { tenant, mac, expires: now.plus_ns(left_ns.min(self.age_ns)) };
+        left_ns > 0 && may && is_new && self.held.insert(now, endpoint.0, key, held).is_ok()
     }
 
     /// An address was seen outside before. False where it is known.

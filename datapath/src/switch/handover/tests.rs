@@ -45,6 +45,27 @@ fn addresses_stay_known_for_as_long_as_they_would_have_been() {
 }
 
 #[test]
+fn what_is_held_or_outside_does_not_live_longer_by_a_restart() {
+    let attachment = crate::program::Attachment::Untagged;
+    let mut plan = Program { fdb_age_ns: 10 * SECOND, ..program(&[endpoint(0, 0), learning(1, 0)]) };
+    plan.tenants[0].attachment = attachment;
+    let mut rig = Rig::new(&plan);
+    rig.rx(1, &arp_request(mac(0), ip(), [10, 0, 0, 9].into()));
+    rig.rx(0, &udp(OUTSIDE, 0, vec![]));
+    rig.run(4 * SECOND);
+    let (mut next, _) = restarted(&rig, 0);
+    let known = |rig: &Rig| {
+        let state = rig.switch.export(rig.now);
+        (state.endpoints.iter().map(|(_, of)| of.held.len()).sum::<usize>(), state.outside.len())
+    };
+    assert_eq!(known(&next), (1, 1));
+    next.run(5 * SECOND);
+    assert_eq!(known(&next), (1, 1));
+    next.run(2 * SECOND);
+    assert_eq!(known(&next), (0, 0), "forgotten after ten seconds in all");
+}
+
+#[test]
 fn a_restart_gives_no_new_burst() {
     let mut rig = Rig::new(&program(&[Endpoint { share: limited(1), ..endpoint(0, 0) }]));
     let burst = |rig: &mut Rig| {
