@@ -383,3 +383,31 @@ fn an_interface_that_returns_is_taken_again() {
     assert_eq!(bed.ask("a", REMOTE, 3), 3);
     assert_eq!(bed.ask("host", REMOTE, 3), 3);
 }
+
+#[test]
+fn an_interface_that_is_renamed_goes_on_whatever_else_changes_of_it() {
+    let Some(_turn) = turn("an_interface_that_is_renamed_goes_on_whatever_else_changes_of_it") else { return };
+    if let Err(why) = probe() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let bed = bed();
+    let daemon = bed.start(TAKEN);
+    let _remote = bed.echo("remote", REMOTE);
+    assert_eq!(bed.ask("a", REMOTE, 3), 3);
+    bed.ip("host", "link set dev up0 down").unwrap();
+    bed.ip("host", "link set dev up0 name nic1").unwrap();
+    bed.ip("host", "link set dev nic1 up").unwrap();
+    for mtu in [1400, 1450] {
+        let changed = format!("frames of {} bytes instead of", mtu + 14);
+        bed.ip("host", &format!("link set dev nic1 mtu {mtu}")).unwrap();
+        soon("both changes are noticed", || daemon.log().matches(&changed).count() == 2);
+    }
+    // What is lost is lost by the second at the latest.
+    std::thread::sleep(Duration::from_millis(1500));
+    let (uplink, host) = (daemon.show()["switches"][0]["uplink"].clone(), daemon.endpoint("host"));
+    assert_eq!((&uplink["state"], &host["state"]), (&"up".into(), &"up".into()), "{}", daemon.log());
+    assert_eq!((&uplink["losses"], &host["losses"]), (&0.into(), &0.into()));
+    ping(&bed);
+    assert_eq!([bed.ask("a", REMOTE, 3), bed.ask("host", REMOTE, 3)], [3, 3]);
+}

@@ -24,12 +24,15 @@ use datapath::frame::{Frame, Pool};
 use datapath::wire::Mac;
 
 use super::bpf::{self, AtHooks, Links};
-use super::{OpenError, Place, find, inspect, pin, within};
+use super::{OpenError, Place, find_which, inspect, pin, within};
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Link, Netlink, Which};
 use crate::survey::Survey;
 use crate::tap::{self, Tag, Tap, TapOptions};
 use crate::{Features, Line, Port, PortError, Refused};
+
+/// What the TAP of an interface is called, before its index.
+const DEVICE: &str = "levada.";
 
 /// The host's side of which interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,7 +96,7 @@ impl Host {
         let place = Place { name: options.interface.clone(), netns: options.netns.as_ref().map(Netns::released) };
         let entrance = Place { netns: survey.entrance(options.netns.as_ref()), ..place.clone() };
         let pinned = pin(&entrance)?;
-        let link = find_known(options, &entrance)?;
+        let link = find_known(options, &entrance, None)?;
         let tap = Tap::open_among(&tap_options(options, &link), survey).map_err(OpenError::Tap)?;
         let kernel = |error| OpenError::Kernel(place.clone(), "attaching the programs that take it", error);
         let look = || -> io::Result<(i32, AtHooks)> {
@@ -116,30 +119,38 @@ impl Host {
         self.tap.is_adopted()
     }
 
-    /// Brings a port that is open, of which `tap` is the descriptor, to what the options say.
+    /// Brings a port that is open, of which `tap` is the descriptor, to what the options say. The
+    /// interface may have another name by now.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn settle(options: &HostOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
         let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
-        let link = find_known(options, &place)?;
+        let link = find_known(options, &place, index_in(tap))?;
         tap::settle(&tap_options(options, &link), tap, true).map(drop).map_err(OpenError::Tap)
     }
 }
 
-/// The interface, where the switch knows the host by its address.
-fn find_known(options: &HostOptions, place: &Place) -> Result<Link, OpenError> {
-    let link = within(place, || find(place))??;
+/// The interface, by its index where that is known, where the switch knows the host by its address.
+fn find_known(options: &HostOptions, place: &Place, index: Option<i32>) -> Result<Link, OpenError> {
+    let which = index.map_or(Which::Name(&place.name), Which::Index);
+    let link = within(place, || find_which(place, which))??;
     match link.mac.map(Mac).filter(|mac| !options.macs.is_empty() && !options.macs.contains(mac)) {
         Some(mac) => Err(OpenError::OtherAddress(place.clone(), mac)),
         None => Ok(link),
     }
 }
 
+/// The index of the interface that a TAP is for, which it is called by; `None` where somebody has
+/// renamed it.
+fn index_in(tap: BorrowedFd<'_>) -> Option<i32> {
+    tap::name(tap)?.strip_prefix(DEVICE)?.parse().ok()
+}
+
 /// The TAP for the host's traffic over the interface `link`.
 fn tap_options(options: &HostOptions, link: &Link) -> TapOptions {
     TapOptions {
-        name: format!("levada.{}", link.index),
+        name: format!("{DEVICE}{}", link.index),
         netns: options.netns.clone(),
         mac: None,
         mtu: Some(link.mtu),

@@ -267,13 +267,15 @@ impl Packet {
         self.is_adopted
     }
 
-    /// Brings a port that is open, of which `socket` is the descriptor, to what the options say.
+    /// Brings a port that is open, of which `socket` is the descriptor, to what the options say. The
+    /// interface may have another name by now.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn settle(options: &PacketOptions, socket: BorrowedFd<'_>) -> Result<(), OpenError> {
         let place = Place { name: options.name.clone(), netns: options.netns.clone() };
-        let link = within(&place, || find(&place))??;
+        let (index, _) = socket_on(socket).ok_or_else(|| OpenError::Missing(place.clone()))?;
+        let link = within(&place, || find_which(&place, Which::Index(index)))??;
         let kernel = |step, error| OpenError::Kernel(place.clone(), step, error);
         let leave = link.mac.filter(|_| !options.is_exclusive);
         socket::attach_filter(socket, leave).map_err(|error| kernel("setting the filter", error))?;
@@ -413,7 +415,12 @@ fn open_here(place: &Place, room: usize, is_exclusive: bool) -> Result<(OwnedFd,
 
 /// The interface, in the calling thread's namespace.
 fn find(place: &Place) -> Result<Link, OpenError> {
-    let link = Netlink::open().and_then(|mut netlink| netlink.link(Which::Name(&place.name)));
+    find_which(place, Which::Name(&place.name))
+}
+
+/// The same, by what is known of it.
+fn find_which(place: &Place, which: Which<'_>) -> Result<Link, OpenError> {
+    let link = Netlink::open().and_then(|mut netlink| netlink.link(which));
     let link = link.map_err(|error| OpenError::Kernel(place.clone(), "looking for it", error))?;
     let link = link.ok_or_else(|| OpenError::Missing(place.clone()))?;
     if link.hardware == ETHERNET { Ok(link) } else { Err(OpenError::NotEthernet(place.clone())) }

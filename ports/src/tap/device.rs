@@ -333,6 +333,11 @@ fn attached_to(fd: BorrowedFd<'_>) -> Option<(String, Identity)> {
     Some((name, Identity::of(&ioctl::netns(fd).ok()?).ok()?))
 }
 
+/// The name of the device that a descriptor is attached to; `None` where it is gone.
+pub(crate) fn name(fd: BorrowedFd<'_>) -> Option<String> {
+    ioctl::name(fd).ok()
+}
+
 /// Whether a descriptor is attached to a TAP device that is there.
 fn is_attached(fd: BorrowedFd<'_>) -> bool {
     ioctl::name(fd).is_ok()
