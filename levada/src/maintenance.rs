@@ -449,6 +449,8 @@ impl Maintenance {
                     self.log.line(Level::Warning, &format!("{label}: {why}"));
                 }
                 self.sights.complain(device, welcomed.unwrap_or_else(Some));
+                // The switch's end has a plain filter now, where it had a shortcut.
+                self.untold.insert(device);
             }
         }
     }

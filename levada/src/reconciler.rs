@@ -238,11 +238,14 @@ impl Reconciler {
     fn take_out_shortcuts(&self, plan: &Plan, ready: &Ready) {
         self.shortcuts.tell(|news| self.inbox.send(Request::Passed(news)).is_ok());
         let mut wanted = wanted_shortcuts(plan, &ready.devices);
-        // Their sockets have plain filters by now.
+        // Their sockets have plain filters by now, or soon.
         for altered in &ready.altered {
             if let Altered::Device { number, .. } = altered {
                 wanted.remove(number);
             }
+        }
+        for (number, _) in &ready.returning {
+            wanted.remove(number);
         }
         self.shortcuts.keep(&wanted);
     }

@@ -1,7 +1,7 @@
 //! Shortcuts: frames between two `packet://` endpoints that the kernel takes past the switch. Each
 //! end of a veth is made by the test; the near ones are all in one namespace.
 
-use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::testbed::{Bed, Container, Daemon, soon, turn};
 use datapath::frame::{Pool, PoolLimits};
 use datapath::wire::Mac;
 use datapath::wire::build::eth;
@@ -381,4 +381,65 @@ fn restarts_leave_nothing_behind_and_a_planned_one_loses_nothing() {
     let _echo = bed.echo("b", B);
     assert_eq!(bed.ask("a", B, 3), 3);
     assert!(on(&third, "a"));
+}
+
+/// Two containers' ends of pairs.
+const PAIRS: &str = r#"
+[daemon]
+name = "NAME"
+[[switch]]
+name = "s1"
+[[switch.tenant]]
+name = "home"
+[[switch.tenant.endpoint]]
+name = "a"
+port = "veth://eth0"
+netns = "NS-a"
+mac = "02:00:00:00:06:01"
+ip = "10.6.0.1"
+address = "10.6.0.1/24"
+ipv6 = false
+[[switch.tenant.endpoint]]
+name = "b"
+port = "veth://eth0"
+netns = "NS-b"
+mac = "02:00:00:00:06:02"
+ip = "10.6.0.2"
+address = "10.6.0.2/24"
+ipv6 = false
+"#;
+
+/// Frames that the kernel takes from `a` to `b` while the daemon stands still.
+fn pass_without_the_daemon(bed: &Bed, daemon: &Daemon) {
+    daemon.freeze();
+    bulk(bed, 100_000);
+    daemon.signal(Signal::CONT);
+}
+
+#[test]
+fn an_end_that_was_away_and_is_back_takes_its_shortcut_again() {
+    let Some(_turn) = turn("an_end_that_was_away_and_is_back_takes_its_shortcut_again") else { return };
+    if !can() {
+        return;
+    }
+    let bed = Bed::new(&["a", "b", "away"]);
+    // A container, whose namespace is passed with changes.
+    let container = bed.space("a").run(Container::here).unwrap();
+    let daemon = bed.start(&PAIRS.replace("NS-a", &container.path()));
+    let _echo = bed.echo("b", B);
+    soon("frames pass", || bed.ask("a", B, 1) == 1);
+    soon("they have shortcuts", || on(&daemon, "a") && on(&daemon, "b"));
+    pass_without_the_daemon(&bed, &daemon);
+    // Who has it moves it away, and gives it back.
+    bed.ip("a", &format!("link set dev eth0 netns {}", bed.name("away"))).unwrap();
+    soon("it is away", || !daemon.endpoint("a")["device"]["moved"].is_null());
+    bed.ip("away", &format!("link set dev eth0 netns {}", bed.name("a"))).unwrap();
+    soon("it is back", || daemon.log().contains("veth://eth0 of s1/home/a has changed: where it should be"));
+    soon("frames pass", || bed.ask("a", B, 1) == 1);
+    soon("it has its shortcut", || on(&daemon, "a"));
+    pass_without_the_daemon(&bed, &daemon);
+    // A change that passes its namespace, and changes nothing.
+    set(&bed, &["set", "endpoint", "s1/home/a", &format!("netns={}", container.path())]);
+    assert!(on(&daemon, "a"));
+    pass_without_the_daemon(&bed, &daemon);
 }
