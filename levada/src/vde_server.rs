@@ -132,6 +132,8 @@ struct Place {
     directory: Directory,
     /// How it is to be when it is taken over from the process that still has it.
     coming: Option<DirectoryOptions>,
+    /// Why it cannot be made again where it was removed, as it was last told.
+    failure: String,
 }
 
 /// A plug.
@@ -284,12 +286,13 @@ impl VdeServer {
         board.is_ledger_old = true;
     }
 
-    /// Opens directories that could not be had, and writes down which are open. To be called each
-    /// second or so, by a thread that has the rights to open some.
+    /// Opens directories that could not be had, makes those again that were removed, and writes down
+    /// which are open. To be called each second or so, by a thread that has the rights to open some.
     pub fn tend(&self) {
         let mut board = self.board();
         if !board.is_frozen {
             board.open_closed();
+            board.mend_directories();
             board.note();
         }
     }
@@ -353,7 +356,7 @@ impl Board {
         if let Some(ledger) = &self.ledger {
             ledger.add(directory.path(), directory.is_made());
         }
-        self.directories.push(Place { watch, name: name.to_owned(), directory, coming });
+        self.directories.push(Place { watch, name: name.to_owned(), directory, coming, failure: String::new() });
         Ok(())
     }
 
@@ -381,6 +384,43 @@ impl Board {
         }
     }
 
+    /// Makes directories again that were removed, or their control sockets. Clients that are plugged
+    /// in need neither.
+    fn mend_directories(&mut self) {
+        for index in 0..self.directories.len() {
+            let Place { name, directory, coming, .. } = &self.directories[index];
+            let plug = self.plugs.iter().find(|plug| plug.plan.directory == *name);
+            let Some(plug) = plug.filter(|_| coming.is_none() && !directory.is_there()) else { continue };
+            let options = options(&plug.plan);
+            let (name, watch) = (name.clone(), self.number());
+            if let Some(ledger) = &self.ledger {
+                let path = self.directories[index].directory.path();
+                ledger.add(path, std::fs::symlink_metadata(path).is_err());
+                self.is_ledger_old = true;
+            }
+            let place = &mut self.directories[index];
+            let mended = place.directory.mend(&options).map(|old| {
+                let _ = epoll::delete(&*self.epoll, &old);
+                place.watch = watch;
+                epoll::add(&*self.epoll, place.directory.fd(), EventData::new_u64(watch), EventFlags::IN)
+            });
+            let failure = match mended {
+                Ok(Ok(())) => String::new(),
+                Ok(Err(error)) => format!("vde {name}: watching it: {error}"),
+                Err(error) => error.to_string(),
+            };
+            if failure.is_empty() {
+                self.line(
+                    Level::Warning,
+                    &format!("vde {name}: it was removed, and is made again; who was plugged in stays"),
+                );
+            } else if failure != place.failure {
+                self.line(Level::Warning, &format!("{failure}; it was removed, and nobody can plug in"));
+            }
+            self.directories[index].failure = failure;
+        }
+    }
+
     fn change(&mut self, id: PlugId, plan: &VdePlan) -> Result<(), String> {
         let Some(index) = self.plugs.iter().position(|plug| plug.id == id) else { return Ok(()) };
         let clients = self.plugs[index].clients.len();
@@ -390,6 +430,8 @@ impl Board {
                 self.plugs[index].label
             ));
         }
+        // It could not be changed where it is not.
+        self.mend_directories();
         if let Some(place) = self.directories.iter_mut().find(|place| place.name == plan.directory) {
             place.directory.change(&options(plan)).map_err(|error| error.to_string())?;
         }

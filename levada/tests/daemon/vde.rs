@@ -255,6 +255,33 @@ fn a_directory_of_a_running_vde_switch_is_left_to_it() {
     assert!(!directory(&bed).exists());
 }
 
+#[test]
+fn a_directory_that_is_removed_is_made_again_and_who_is_plugged_in_stays() {
+    let name = "a_directory_that_is_removed_is_made_again_and_who_is_plugged_in_stays";
+    let Some(_turn) = vde_turn(name, &["vde_plug2tap"]) else { return };
+    let bed = Bed::new(&["a", "b"]);
+    let mut daemon = start(&bed, THREE);
+    let _a = plug(&bed, "a", 1, &[]);
+    let again = || daemon.log().matches("it was removed, and is made again").count();
+    std::fs::remove_dir_all(directory(&bed)).unwrap();
+    soon("it is there again", || again() == 1);
+    let b = plug(&bed, "b", 2, &[]);
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 5), 5);
+    // Its control socket alone; a change needs both, and does not wait for the next look.
+    std::fs::remove_file(directory(&bed).join("ctl")).unwrap();
+    let output = bed.run(&["set", "endpoint", "s1/home/b", "mtu=1400"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    soon("it is there again", || again() == 2);
+    drop(b);
+    soon("b is unplugged", || !is_up(&daemon, "b"));
+    let _b = plug(&bed, "b", 2, &[]);
+    assert_eq!(bed.ask("a", B, 5), 5);
+    assert!(is_up(&daemon, "a") && daemon.endpoint("a")["losses"] == 0);
+    assert!(daemon.end(Signal::TERM).success());
+    assert!(!directory(&bed).exists(), "nothing is left");
+}
+
 /// A tenant with a directory of its own beside one with two devices.
 const BESIDE: &str = r#"
 [[switch.tenant]]

@@ -18,7 +18,7 @@ use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -184,6 +184,8 @@ pub struct Directory {
     /// Open on it, and locked.
     handle: OwnedFd,
     listener: UnixListener,
+    /// The control socket's device and number: it may be removed, or another's by now.
+    ctl: Option<(u64, u64)>,
     mode: u32,
     group: Option<Gid>,
     /// Whether it was made, or was left by a switch that was killed.
@@ -259,8 +261,8 @@ impl Directory {
     }
 
     fn new(path: PathBuf, handle: OwnedFd, listener: UnixListener, ours: bool) -> Directory {
-        let (mode, group, leftovers) = (DEFAULT_MODE, None, Vec::new());
-        Directory { path, handle, listener, mode, group, ours, next: 0, leftovers, unread: None, is_theirs: false }
+        let (mode, group, leftovers, ctl) = (DEFAULT_MODE, None, Vec::new(), identity(&path.join(CTL)));
+        Directory { path, handle, listener, ctl, mode, group, ours, next: 0, leftovers, unread: None, is_theirs: false }
     }
 
     /// The directory that an earlier process opened, where the `survey` has it: as it is, and that
@@ -299,6 +301,51 @@ impl Directory {
     #[must_use]
     pub fn lent(&self) -> [BorrowedFd<'_>; 2] {
         [self.handle.as_fd(), self.listener.as_fd()]
+    }
+
+    /// Whether who looks for its control socket finds it.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.is_theirs || self.ctl.is_some() && identity(&self.path.join(CTL)) == self.ctl
+    }
+
+    /// Makes it anew where it was removed, or its control socket; clients that are plugged in stay.
+    /// The socket that nobody finds any more comes back.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; it is as it was.
+    pub fn mend(&mut self, options: &DirectoryOptions) -> Result<UnixListener, OpenError> {
+        let made = make(&self.path).map_err(|error| OpenError::Kernel(self.path.clone(), "making it", error))?;
+        let mended = self.listen_anew(options);
+        match &mended {
+            Ok(_) => self.ours |= made,
+            Err(_) if made => drop(fs::remove_dir(&self.path)),
+            Err(_) => {}
+        }
+        mended
+    }
+
+    fn listen_anew(&mut self, options: &DirectoryOptions) -> Result<UnixListener, OpenError> {
+        let own = self.path.clone();
+        let path = own.as_path();
+        let failed = |step| move |error: io::Error| OpenError::Kernel(path.to_owned(), step, error);
+        let status = rustix::fs::fstat(&self.handle).map_err(|errno| failed("looking at it")(errno.into()))?;
+        // Who still has its lock cannot have it once more.
+        let is_same = identity(path) == Some((status.st_dev, status.st_ino));
+        let handle = if is_same { None } else { Some(lock(path)?) };
+        let (_, unread) = clear(path)?;
+        let ctl = path.join(CTL);
+        let listener = UnixListener::bind(&ctl).map_err(failed(LISTENING))?;
+        let ready = self.change(options).and_then(|()| listener.set_nonblocking(true).map_err(failed("listening")));
+        if let Err(error) = ready {
+            let _ = fs::remove_file(&ctl);
+            return Err(error);
+        }
+        (self.ctl, self.unread) = (identity(&ctl), unread);
+        if let Some(handle) = handle {
+            self.handle = handle;
+        }
+        Ok(std::mem::replace(&mut self.listener, listener))
     }
 
     /// Changes who may plug in; clients that have stay.
@@ -481,11 +528,19 @@ impl Drop for Directory {
             return;
         }
         self.sweep();
-        let _ = fs::remove_file(self.path.join(CTL));
+        if self.is_there() {
+            let _ = fs::remove_file(self.path.join(CTL));
+        }
         if self.ours {
             let _ = fs::remove_dir(&self.path);
         }
     }
+}
+
+/// The device and number of what is at a path; no link is followed.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let status = fs::symlink_metadata(path).ok()?;
+    Some((status.dev(), status.ino()))
 }
 
 /// Makes a directory and those above it. False: it was there.
