@@ -246,6 +246,7 @@ impl Worker {
     fn clear_device(&mut self, index: usize) -> Option<AnyPort> {
         self.paused.retain(|&paused| paused != index);
         self.polled.retain(|&polled| polled != index);
+        self.unwatch(index);
         let device = self.outside.devices.get_mut(index)?;
         std::mem::replace(device, Device::absent(0, PortId(0))).port
     }

@@ -267,6 +267,7 @@ impl Worker {
             Request::Active { switch, member } => self.choose_active(switch, member),
             Request::Take { device, reply } => {
                 self.paused.retain(|&paused| paused != device);
+                self.unwatch(device);
                 let _ = reply.try_send(self.outside.devices[device].rest());
             }
             Request::Trace(trace) => {
@@ -356,8 +357,16 @@ impl Worker {
             self.hand_over(Task::Lost { device: index, port, why });
             return;
         }
+        // One that it takes the place of.
+        self.unwatch(index);
         self.outside.devices[index].restore(port);
         self.open_member(index, true);
         self.seats.wake(Backing::Device(index));
+    }
+
+    /// Watches a device's port no more, which is about to leave.
+    pub(super) fn unwatch(&self, index: usize) {
+        let port = self.outside.devices.get(index).and_then(|device| device.port.as_ref());
+        port.and_then(|port| port.fd()).into_iter().for_each(|fd| self.wake.unwatch(fd));
     }
 }

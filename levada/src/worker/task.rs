@@ -75,6 +75,7 @@ impl Worker {
     /// Takes a device out that is gone.
     pub(super) fn lose(&mut self, index: usize, why: String) {
         self.paused.retain(|&paused| paused != index);
+        self.unwatch(index);
         if let Some(port) = self.outside.devices[index].lose() {
             self.hand_over(Task::Lost { device: index, port, why });
             self.open_member(index, false);

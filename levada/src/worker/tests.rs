@@ -14,6 +14,7 @@ use datapath::verdict::Reason;
 use datapath::wire::{Mac, build, protocol};
 use ports::Port;
 use ports::pair::{PairPort, pair};
+use ports::vde::VdePort;
 use std::cell::Cell;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
@@ -460,6 +461,32 @@ fn tenants_have_their_parts_of_the_time_whatever_they_make_of_frames() {
     let used = [0, 1].map(|tenant| worker.seats.tenant_spent(0, tenant).used_ns - before[tenant as usize]);
     let part = used[1] * 1000 / (used[0] + used[1]);
     assert!((735..=765).contains(&part), "{part} of 1000: {used:?}");
+}
+
+#[test]
+fn a_port_that_takes_anothers_place_is_watched_whoever_has_copies_of_both() {
+    let (mut worker, _far, chores) = by_hand();
+    let (client, switch) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    switch.set_nonblocking(true).unwrap();
+    for round in 0..10 {
+        let copy = switch.try_clone().unwrap().into();
+        let port = VdePort::new(vec![copy], 1514, std::sync::Arc::default()).unwrap();
+        worker.carry_out(Request::Restore { device: 0, port: Box::new(port) });
+        assert!(!chores.try_iter().any(|task| matches!(task, Task::Lost { .. })), "round {round}");
+    }
+    let ready = |worker: &Worker| {
+        let mut ready = 0;
+        worker.wake.wait(Some(0), |device| ready += usize::from(device == 0));
+        ready
+    };
+    ready(&worker);
+    client.send(&[0; 60]).unwrap();
+    assert_eq!(ready(&worker), 1, "once, by the one that is there");
+    let (reply, answer) = sync_channel(1);
+    worker.carry_out(Request::Take { device: 0, reply });
+    client.send(&[0; 60]).unwrap();
+    assert_eq!(ready(&worker), 0);
+    drop(answer);
 }
 
 #[test]

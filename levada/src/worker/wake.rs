@@ -55,13 +55,20 @@ impl Wake {
         Waker(Arc::clone(&self.waker))
     }
 
-    /// Watches a device. It leaves by itself when its descriptor is closed.
+    /// Watches a device, until [`Wake::unwatch`].
     ///
     /// # Errors
     /// The kernel's limit of watches is reached (fs.epoll.max_user_watches).
     pub fn watch(&self, device: usize, fd: BorrowedFd<'_>) -> io::Result<()> {
         epoll::add(&self.epoll, fd, EventData::new_u64(device as u64), EventFlags::IN | EventFlags::ET)?;
         Ok(())
+    }
+
+    /// Watches a device no more that is about to be closed. Where others have copies of its
+    /// descriptor the kernel would go on, and another that gets its number could not be watched.
+    pub fn unwatch(&self, fd: BorrowedFd<'_>) {
+        // What is not watched need not be taken out.
+        let _ = epoll::delete(&self.epoll, fd);
     }
 
     /// Waits until something happens, or for `timeout_ns` (`None`: for ever). Calls `ready` for

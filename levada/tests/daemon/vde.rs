@@ -282,6 +282,82 @@ fn a_directory_that_is_removed_is_made_again_and_who_is_plugged_in_stays() {
     assert!(!directory(&bed).exists(), "nothing is left");
 }
 
+/// A client in this process, at plug `number`.
+struct Client {
+    _stream: UnixStream,
+    data: UnixDatagram,
+}
+
+impl Client {
+    fn plug(bed: &Bed, number: u8) -> Client {
+        let mine = directory(bed).join(format!(".0000{number}-00000"));
+        let _ = std::fs::remove_file(&mine);
+        let data = UnixDatagram::bind(&mine).unwrap();
+        data.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let mut stream = UnixStream::connect(directory(bed).join("ctl")).unwrap();
+        // It wants this number: behind the version and a port's type.
+        let ask = |bytes: &mut Vec<u8>| bytes[8..12].copy_from_slice(&(u32::from(number) << 8).to_ne_bytes());
+        stream.write_all(&request(&mine, ask)).unwrap();
+        let mut answer = [0; 110];
+        stream.read_exact(&mut answer).unwrap();
+        let end = answer[2..].iter().position(|&byte| byte == 0).unwrap();
+        data.connect(std::str::from_utf8(&answer[2..2 + end]).unwrap()).unwrap();
+        Client { _stream: stream, data }
+    }
+
+    /// Sends a frame of so many bytes, from endpoint to endpoint, and says whether it comes to
+    /// another.
+    fn reaches(&self, other: &Client, [from, to]: [u8; 2], length: usize) -> bool {
+        let mut frame = vec![2, 0, 0, 0, 7, to, 2, 0, 0, 0, 7, from, 0x88, 0xb5];
+        frame.resize(length, 7);
+        self.data.send(&frame).unwrap();
+        let mut got = vec![0; 2048];
+        std::iter::from_fn(|| other.data.recv(&mut got).ok().map(|length| got[..length].to_vec()))
+            .any(|got| got == frame)
+    }
+}
+
+#[test]
+fn a_plug_that_is_changed_again_and_again_goes_on_as_it_is_to_be() {
+    let Some(_turn) = turn("a_plug_that_is_changed_again_and_again_goes_on_as_it_is_to_be") else { return };
+    let bed = Bed::new(&[]);
+    let daemon = start(&bed, THREE);
+    let (a, b) = (Client::plug(&bed, 1), Client::plug(&bed, 2));
+    soon("both are up", || is_up(&daemon, "a") && is_up(&daemon, "b"));
+    for mtu in [1400, 1500].repeat(5) {
+        let output = bed.run(&["set", "endpoint", "s1/home/a", &format!("mtu={mtu}")]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(a.reaches(&b, [1, 2], mtu + 14), "{mtu}: {}", daemon.log());
+        assert!(b.reaches(&a, [2, 1], mtu + 14), "{mtu}");
+        assert!(a.reaches(&b, [1, 2], 60));
+    }
+    assert_eq!(daemon.endpoint("a")["drops"], serde_json::json!({}));
+}
+
+#[test]
+fn who_has_left_a_hub_misses_nothing() {
+    let Some(_turn) = turn("who_has_left_a_hub_misses_nothing") else { return };
+    let bed = Bed::new(&[]);
+    let daemon = start(&bed, &format!("{THREE}hub = true\n"));
+    let (a, c) = (Client::plug(&bed, 1), Client::plug(&bed, 3));
+    soon("both are up", || is_up(&daemon, "a") && is_up(&daemon, "c"));
+    for _ in 0..20 {
+        let mine = directory(&bed).join(".00009-00000");
+        let data = UnixDatagram::bind(&mine).unwrap();
+        let mut stream = UnixStream::connect(directory(&bed).join("ctl")).unwrap();
+        stream.write_all(&request(&mine, |bytes| bytes[8..12].copy_from_slice(&(3u32 << 8).to_ne_bytes()))).unwrap();
+        stream.read_exact(&mut [0; 110]).unwrap();
+        drop((stream, data));
+        std::fs::remove_file(&mine).unwrap();
+        let is_here = |name: &&String| name.starts_with("003.");
+        soon("it has left", || names(&directory(&bed)).iter().filter(is_here).count() == 1);
+    }
+    for _ in 0..10 {
+        assert!(a.reaches(&c, [1, 9], 60));
+    }
+    assert_eq!(daemon.endpoint("c")["drops"], serde_json::json!({}), "{}", daemon.log());
+}
+
 /// A tenant with a directory of its own beside one with two devices.
 const BESIDE: &str = r#"
 [[switch.tenant]]
