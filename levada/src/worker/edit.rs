@@ -162,6 +162,9 @@ impl Worker {
             Edit::Bond(index, post) => self.bond(index, post),
             Edit::Agent(index, post) => return Ok(self.appoint(index, post)),
             Edit::Change(index, change) => {
+                if let Change::Tenant(tenant, None) = change {
+                    self.look.forget(index, Some(tenant));
+                }
                 let switch_slot = &mut self.switch_slots[index];
                 switch_slot.touched = true;
                 switch_slot
@@ -179,6 +182,7 @@ impl Worker {
             self.switch_slots.push(SwitchSlot::new(*switch, Vec::new()));
             return None;
         };
+        self.look.forget(index, None);
         std::mem::swap(&mut switch_slot.switch, &mut *switch);
         switch_slot.touched = true;
         switch_slot.due = None;

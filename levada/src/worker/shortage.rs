@@ -56,6 +56,13 @@ impl Look {
         let tenants = self.switches.get(switch).map_or(&[][..], |look| &look.tenants);
         tenants.get(tenant as usize).map_or(0, |(_, short_ns)| *short_ns)
     }
+
+    /// A tenant is removed, or all are: whoever has its number next was not short.
+    pub fn forget(&mut self, switch: usize, tenant: Option<TenantId>) {
+        let tenants = self.switches.get_mut(switch).into_iter().flat_map(|look| look.tenants.iter_mut().enumerate());
+        let is_it = |id: usize| tenant.is_none_or(|tenant| tenant.0 as usize == id);
+        tenants.filter(|(id, _)| is_it(*id)).for_each(|(_, known)| known.1 = 0);
+    }
 }
 
 impl Worker {

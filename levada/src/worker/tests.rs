@@ -464,6 +464,40 @@ fn tenants_have_their_parts_of_the_time_whatever_they_make_of_frames() {
 }
 
 #[test]
+fn who_has_the_number_of_a_tenant_that_was_short_was_not() {
+    let (mut worker, mut far, _chores) = by_hand();
+    let mut pool = Pool::new(PoolLimits::default());
+    pass_ns(1);
+    worker.outside.look();
+    worker.look_for_shortage();
+    for _ in 0..20_000 {
+        for (from, to) in [(0, 1), (2, 3)] {
+            while let Some(frame) = pool.alloc_from(&frame(from, to)) {
+                if far[from as usize].tx(&mut pool, frame).is_err() {
+                    break;
+                }
+            }
+        }
+        worker.do_what_is_due();
+        worker.take_a_turn();
+        worker.pump();
+        empty(&mut far[1], &mut pool);
+        empty(&mut far[3], &mut pool);
+    }
+    worker.effort.busy_ns += worker.outside.now.0;
+    worker.look_for_shortage();
+    let short = |worker: &Worker| [0, 1].map(|tenant| worker.look.short_ns(0, tenant) > 0);
+    assert_eq!(short(&worker), [true, true]);
+    let change = |change| Edit::Change(0, change);
+    let edits = [2, 3].map(|endpoint| change(Change::Endpoint(EndpointId(endpoint), None))).into_iter();
+    let tenant = |tenant| change(Change::Tenant(TenantId(1), tenant));
+    worker.begin(edits.chain([tenant(None), tenant(Some(Tenant::default()))]).collect()).unwrap();
+    assert_eq!(short(&worker), [true, false]);
+    worker.begin(vec![Edit::Switch(0, Box::new(Switch::new(&program(2), 1).unwrap()))]).unwrap();
+    assert_eq!(short(&worker), [false, false]);
+}
+
+#[test]
 fn a_port_that_takes_anothers_place_is_watched_whoever_has_copies_of_both() {
     let (mut worker, _far, chores) = by_hand();
     let (client, switch) = std::os::unix::net::UnixDatagram::pair().unwrap();
