@@ -199,15 +199,21 @@ impl FrontEnds {
         self.look_around();
     }
 
-    /// Makes a port what `plan` says, with the same socket. What is offered otherwise is offered to
-    /// a new session.
+    /// Makes a port what `plan` says, with the same socket, and calls it so in the log. What is
+    /// offered otherwise is offered to a new session.
     ///
     /// # Errors
     /// As [`FrontEnds::open`]; it is as it was.
-    pub fn change(&self, id: FrontEndId, plan: &VhostPlan) -> Result<(), String> {
-        let changed = self.board().change(id, plan);
+    pub fn change(&self, id: FrontEndId, plan: &VhostPlan, label: &str) -> Result<(), String> {
+        let changed = self.board().change(id, plan, label);
         self.look_around();
         changed
+    }
+
+    /// What a port is called in the log.
+    pub fn label(&self, id: FrontEndId) -> String {
+        let board = self.board();
+        board.machines.iter().find(|machine| machine.id == id).map_or_else(String::new, |machine| machine.label.clone())
     }
 
     /// Closes a port, and ends its session. To be called before the worker's device is another's.
@@ -308,10 +314,11 @@ impl Board {
         Ok(Some((watch, listening)))
     }
 
-    fn change(&mut self, id: FrontEndId, plan: &VhostPlan) -> Result<(), String> {
+    fn change(&mut self, id: FrontEndId, plan: &VhostPlan, label: &str) -> Result<(), String> {
         let Some(index) = self.machines.iter().position(|machine| machine.id == id) else { return Ok(()) };
         let before = &self.machines[index].plan;
         if before == plan {
+            label.clone_into(&mut self.machines[index].label);
             return Ok(());
         }
         let is_offered_otherwise = offer(before) != offer(plan) || before.listen != plan.listen;
@@ -325,6 +332,7 @@ impl Board {
             self.machines[index].listening = None;
         }
         self.machines[index].plan = plan.clone();
+        label.clone_into(&mut self.machines[index].label);
         if is_offered_otherwise && self.machines[index].live.is_some() {
             self.end(index, "its configuration has changed");
         }

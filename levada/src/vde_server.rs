@@ -229,12 +229,19 @@ impl VdeServer {
         }
     }
 
-    /// Makes a plug what `plan` says, of the same directory and number; its clients stay.
+    /// Makes a plug what `plan` says, of the same directory and number, and calls it so in the log;
+    /// its clients stay.
     ///
     /// # Errors
     /// See [`OpenError`]; or it has several clients and is to be no hub.
-    pub fn change(&self, id: PlugId, plan: &VdePlan) -> Result<(), String> {
-        self.board().change(id, plan)
+    pub fn change(&self, id: PlugId, plan: &VdePlan, label: &str) -> Result<(), String> {
+        self.board().change(id, plan, label)
+    }
+
+    /// What a plug is called in the log.
+    pub fn label(&self, id: PlugId) -> String {
+        let board = self.board();
+        board.plugs.iter().find(|plug| plug.id == id).map_or_else(String::new, |plug| plug.label.clone())
     }
 
     /// Closes a plug: its clients are unplugged, and with the last plug of a directory that is
@@ -421,8 +428,12 @@ impl Board {
         }
     }
 
-    fn change(&mut self, id: PlugId, plan: &VdePlan) -> Result<(), String> {
+    fn change(&mut self, id: PlugId, plan: &VdePlan, label: &str) -> Result<(), String> {
         let Some(index) = self.plugs.iter().position(|plug| plug.id == id) else { return Ok(()) };
+        if self.plugs[index].plan == *plan {
+            label.clone_into(&mut self.plugs[index].label);
+            return Ok(());
+        }
         let clients = self.plugs[index].clients.len();
         if clients > 1 && !plan.hub {
             return Err(format!(
@@ -439,6 +450,7 @@ impl Board {
             closed.options = options(plan);
         }
         self.plugs[index].plan = plan.clone();
+        label.clone_into(&mut self.plugs[index].label);
         if clients > 0 {
             self.hand_over(index);
         }

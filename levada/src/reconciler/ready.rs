@@ -44,10 +44,10 @@ pub enum Altered {
     /// Its number, as it was and as it is, its name, and a descriptor; none where it is lost, and
     /// will return as it is to be.
     Device { number: usize, recipes: Box<[Recipe; 2]>, label: String, fd: Option<OwnedFd> },
-    /// A plug, as it was.
-    Plug(PlugId, VdePlan),
-    /// A virtual machine's port, as it was.
-    Machine(FrontEndId, VhostPlan),
+    /// A plug, as it was, and what it was called.
+    Plug(PlugId, VdePlan, String),
+    /// The same of a virtual machine's port.
+    Machine(FrontEndId, VhostPlan, String),
 }
 
 impl Reconciler {
@@ -188,16 +188,18 @@ impl Reconciler {
             }
             (Kind::Absent(_), Want::Absent(owner)) => Kind::Absent(owner),
             (Kind::Plug(old, id), Want::Plug(plan)) => {
-                if *old != plan {
-                    ready.altered.push(Altered::Plug(*id, old.clone()));
-                    self.plugs.change(*id, &plan)?;
+                let called = self.plugs.label(*id);
+                if (old, &called) != (&plan, &label) {
+                    ready.altered.push(Altered::Plug(*id, old.clone(), called));
+                    self.plugs.change(*id, &plan, &label)?;
                 }
                 Kind::Plug(plan, *id)
             }
             (Kind::Machine(old, id, features), Want::Machine(plan)) => {
-                if *old != plan {
-                    ready.altered.push(Altered::Machine(*id, old.clone()));
-                    self.front_ends.change(*id, &plan)?;
+                let called = self.front_ends.label(*id);
+                if (old, &called) != (&plan, &label) {
+                    ready.altered.push(Altered::Machine(*id, old.clone(), called));
+                    self.front_ends.change(*id, &plan, &label)?;
                 }
                 Kind::Machine(plan, *id, *features)
             }
@@ -227,8 +229,8 @@ impl Reconciler {
                     self.shortcuts.forget(*number);
                     fd.as_ref().map_or(Ok(()), |fd| recipes[0].change(&recipes[1], fd.as_fd()))
                 }
-                Altered::Plug(id, plan) => self.plugs.change(*id, plan),
-                Altered::Machine(id, plan) => self.front_ends.change(*id, plan),
+                Altered::Plug(id, plan, label) => self.plugs.change(*id, plan, label),
+                Altered::Machine(id, plan, label) => self.front_ends.change(*id, plan, label),
             };
         }
     }

@@ -332,6 +332,13 @@ fn a_plug_that_is_changed_again_and_again_goes_on_as_it_is_to_be() {
         assert!(a.reaches(&b, [1, 2], 60));
     }
     assert_eq!(daemon.endpoint("a")["drops"], serde_json::json!({}));
+    // Its name is another's from now on.
+    let renamed = here(&bed, THREE).replace("name = \"b\"", "name = \"bee\"");
+    let output = bed.run(&["apply", bed.configuration(&renamed).to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(a.reaches(&b, [1, 2], 60));
+    drop(b);
+    soon("it is called so", || daemon.log().lines().any(|l| l.contains("s1/home/bee: ") && l.ends_with("unplugged")));
 }
 
 #[test]

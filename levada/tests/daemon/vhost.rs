@@ -403,3 +403,18 @@ fn a_front_end_that_always_fails_is_told_of_once() {
     fails();
     soon("and the next failure", || lines("its session has ended") == 3);
 }
+
+#[test]
+fn a_machine_is_called_by_the_name_that_its_endpoint_has_now() {
+    let Some(_turn) = turn("a_machine_is_called_by_the_name_that_its_endpoint_has_now") else { return };
+    let bed = Bed::new(&[]);
+    let daemon = bed.start(&text(&bed));
+    let b = Machine::new(UnixStream::connect(socket(&bed, "b")).unwrap());
+    soon("b is up", || is_up(&daemon, "b"));
+    let renamed = text(&bed).replace("name = \"b\"", "name = \"bee\"");
+    let output = bed.run(&["apply", bed.configuration(&renamed).to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(is_up(&daemon, "bee"), "its session goes on");
+    drop(b);
+    soon("it is called so", || daemon.log().contains("s1/home/bee: its session has ended"));
+}
