@@ -50,6 +50,8 @@ const LAST_RETRY: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(1);
 /// How long a guest may run without having put anything into its rings before that is worth a line.
 const UNTOUCHED: Duration = Duration::from_secs(5);
+/// How long nobody is served where no descriptor is left.
+const EXHAUSTED: Duration = Duration::from_millis(100);
 /// How long a session lasts at least that did not just fail.
 const WELL: Duration = Duration::from_secs(10);
 /// How often it is looked whether a process that was to take over has not.
@@ -240,8 +242,10 @@ impl FrontEnds {
                 all.into_iter().for_each(|id| board.close(id));
                 return;
             }
-            for watch in watches {
-                self.board().serve(watch);
+            let is_exhausted = watches.into_iter().fold(false, |none, watch| none | !self.board().serve(watch));
+            if is_exhausted {
+                // Whoever leaves gives some back.
+                std::thread::sleep(EXHAUSTED);
             }
             if self.board().is_frozen {
                 std::thread::sleep(FROZEN);
@@ -382,10 +386,11 @@ impl Board {
         }
     }
 
-    /// Does what is to be done about what is watched as `watch`.
-    fn serve(&mut self, watch: u64) {
+    /// Does what is to be done about what is watched as `watch`. False: there are no descriptors
+    /// left.
+    fn serve(&mut self, watch: u64) -> bool {
         if self.is_frozen {
-            return;
+            return true;
         }
         let listens = |machine: &Machine| machine.listening.as_ref().is_some_and(|(own, _)| *own == watch);
         if let Some(index) = self.machines.iter().position(listens) {
@@ -397,17 +402,24 @@ impl Board {
         {
             self.end(index, &why);
         }
+        true
     }
 
-    fn accept(&mut self, index: usize) {
-        let Some((_, listening)) = &self.machines[index].listening else { return };
-        let Some(stream) = listening.accept() else { return };
+    fn accept(&mut self, index: usize) -> bool {
+        let Some((_, listening)) = &self.machines[index].listening else { return true };
+        let stream = match listening.accept() {
+            Ok(Some(stream)) => stream,
+            Ok(None) => return true,
+            Err(_) => return false,
+        };
         let machine = &self.machines[index];
         if machine.device.is_none() || machine.live.is_some() {
             let text = format!("{}: {} is refused: another is connected", machine.label, socket::who(&stream));
-            return self.line(Level::Warning, &text);
+            self.line(Level::Warning, &text);
+        } else {
+            self.begin(index, stream);
         }
-        self.begin(index, stream);
+        true
     }
 
     /// Begins a session.

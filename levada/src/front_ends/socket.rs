@@ -95,10 +95,17 @@ impl Listening {
     }
 
     /// Who has connected; `None` where nobody has.
-    pub fn accept(&self) -> Option<UnixStream> {
-        let (stream, _) = self.listener.accept().ok()?;
-        stream.set_nonblocking(true).ok()?;
-        Some(stream)
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn accept(&self) -> io::Result<Option<UnixStream>> {
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        stream.set_nonblocking(true)?;
+        Ok(Some(stream))
     }
 }
 
