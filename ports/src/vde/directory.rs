@@ -360,7 +360,8 @@ impl Directory {
                 let number = number.ok_or_else(|| OpenError::Group(self.path.clone(), name.clone()))?;
                 Some(Gid::from_raw(number))
             }
-            None => self.group,
+            // The process's again, where it was another.
+            None => self.group.map(|_| rustix::process::getegid()),
         };
         self.mode = options.mode.unwrap_or(DEFAULT_MODE);
         let permitted = self
