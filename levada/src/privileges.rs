@@ -254,6 +254,7 @@ mod tests {
         let work = || std::thread::spawn(|| vec![1u8; 32 << 20]).join().is_ok_and(|bytes| bytes[1 << 20] == 1);
         assert_eq!(who(work), DUTIES);
         assert_eq!(who(|| io::stderr().write_all(b"").is_ok()), DUTIES);
+        assert_eq!(who(|| rustix::net::getsockname(io::stderr()).err() != Some(Errno::PERM)), DUTIES);
     }
 
     #[test]

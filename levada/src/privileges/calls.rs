@@ -76,6 +76,8 @@ pub const RUNTIME: &[Rule] = &[
     Always(libc::SYS_fcntl),
     Always(libc::SYS_lseek),
     Where(libc::SYS_ioctl, DESCRIPTORS),
+    // Whether a packet socket's interface is down or gone.
+    Always(libc::SYS_getsockname),
     // Memory.
     Always(libc::SYS_brk),
     Always(libc::SYS_madvise),
