@@ -70,18 +70,24 @@ pub use trace::Trace;
 pub use vcc::{ENDPOINT_CONNECTIONS, EndpointVcc, VccPart, WANTED_CONNECTIONS};
 pub use wake::{Clock, Wake, Waker};
 
-/// Most frames read at a turn: beyond it a system call saved is nothing beside the frames.
-const BURST: u64 = 32;
+/// Most frames read at a turn, which are this many only where they are cheap: of a machine's
+/// memory. Beyond it what a turn costs is nothing beside the frames.
+const BURST: u64 = 128;
 /// Frames read at a turn at least, where so many wait: one or two at a time woke the receiver for
 /// each, and with the niceness it had then cost a sixth of a TCP connection's throughput. A turn
 /// that was too long is taken off the next ones.
 const BURST_LEAST: u64 = 4;
-/// Most frames moved before the ports are looked at again, so that their rings (500 frames) do not
+/// Frames moved before the ports are looked at again, so that their rings (500 frames) do not
 /// overflow meanwhile.
 const PUMP: usize = 64;
-/// Most frames of one switch or link moved before the next has its turn, so that one with a flood
-/// does not keep the others waiting.
+/// Frames of one switch or link moved before the next has its turn, so that one with a flood does
+/// not keep the others waiting.
 const VISIT: usize = 16;
+/// More are moved where they cost less each, in nanoseconds, as where a write is a copy in memory:
+/// what is done once for all of them would cost as much as they do.
+const CHEAP_NS: u64 = 1_000;
+/// Most of these.
+const CHEAP_MOST: usize = 128;
 /// How long to wait for buffers where the pool has none left, in nanoseconds: some frames' time on
 /// a fast link.
 const STARVED_NS: u64 = 50_000;
@@ -160,6 +166,25 @@ struct Outside {
     stalls: Stalls,
     clock: Clock,
     now: Instant,
+}
+
+/// Frames that were moved, and what that usually costs.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    frames: usize,
+    cost_ns: u64,
+}
+
+impl Moved {
+    fn add(&mut self, frames: usize, cost_ns: u64) {
+        self.frames += frames;
+        self.cost_ns += cost_ns;
+    }
+
+    /// Whether they are enough, where so many are that are not cheap.
+    fn is_enough(&self, frames: usize) -> bool {
+        self.frames >= CHEAP_MOST || self.frames >= frames && self.cost_ns >= CHEAP_NS * frames as u64
+    }
 }
 
 /// What the worker has spent its time on.
@@ -258,7 +283,7 @@ impl Worker {
             outside: Outside {
                 devices: parts.devices,
                 link_slots: parts.link_slots.into_iter().map(|link_slot| Some(Box::new(link_slot))).collect(),
-                written: Vec::with_capacity(VISIT),
+                written: Vec::with_capacity(CHEAP_MOST),
                 run: None,
                 costs: Costs::default(),
                 stalls: Stalls::default(),
@@ -491,31 +516,30 @@ impl Worker {
     /// [`PUMP`] frames were moved. The next call goes on behind where this one stopped.
     fn pump(&mut self) {
         let (switches, all) = (self.switch_slots.len(), self.switch_slots.len() + self.outside.link_slots.len());
-        let (mut moved, mut quiet) = (0, 0);
-        while moved < PUMP && quiet < all {
+        let (mut moved, mut quiet) = (Moved::default(), 0);
+        while !moved.is_enough(PUMP) && quiet < all {
             let index = self.place;
             let now = if index < switches { self.pump_switch(index) } else { self.pump_link(index - switches) };
             self.place = (index + 1) % all;
-            quiet = if now == 0 { quiet + 1 } else { 0 };
-            moved += now;
+            quiet = if now.frames == 0 { quiet + 1 } else { 0 };
+            moved.add(now.frames, now.cost_ns);
         }
     }
 
-    fn pump_switch(&mut self, index: usize) -> usize {
+    fn pump_switch(&mut self, index: usize) -> Moved {
         let Worker { pool, switch_slots, outside, effort, seats, .. } = self;
         let switch_slot = &mut switch_slots[index];
         match switch_slot.due {
             Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
-            _ if !switch_slot.touched => return 0,
+            _ if !switch_slot.touched => return Moved::default(),
             _ => {}
         }
-        let (mut moved, mut lost) = (0, None);
+        let (mut moved, mut lost) = (Moved::default(), None);
         switch_slot.touched = loop {
-            if moved == VISIT {
+            if moved.is_enough(VISIT) {
                 break true;
             }
             let Some((port, frame)) = switch_slot.switch.tx_due(pool, outside.now) else { break false };
-            moved += 1;
             let way = switch_slot.ways.get(port.0 as usize).copied().flatten();
             let payer = pool.meta(&frame).payer().and_then(|port| *switch_slot.ways.get(port.0 as usize)?);
             let target = match way {
@@ -525,6 +549,7 @@ impl Worker {
                 _ => None,
             };
             let written = Written::of(pool, &frame, &outside.costs.write);
+            moved.add(1, written.usual_ns);
             outside.end_run_of_others(seats, target);
             let left = outside.leave(pool, &mut switch_slot.switch, port, way, frame);
             if let Some(target) = target {
@@ -552,24 +577,25 @@ impl Worker {
         moved
     }
 
-    fn pump_link(&mut self, index: usize) -> usize {
+    fn pump_link(&mut self, index: usize) -> Moved {
         let Worker { pool, switch_slots, outside, effort, trace, seats, .. } = self;
-        let Some(link_slot) = &mut outside.link_slots[index] else { return 0 };
+        let mut moved = Moved::default();
+        let Some(link_slot) = &mut outside.link_slots[index] else { return moved };
         match link_slot.link.poll_timeout() {
             Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
-            _ => return 0,
+            _ => return moved,
         }
-        let mut moved = 0;
-        while moved < VISIT {
+        while !moved.is_enough(VISIT) {
             let Some((side, frame)) = link_slot.link.poll(pool, outside.now) else { break };
-            moved += 1;
             let (switch, port) = link_slot.ends[side as usize];
             let (from, _) = link_slot.ends[side.other() as usize];
             let ways = &switch_slots[from].ways;
             let sender = pool.meta(&frame).payer().and_then(|port| *ways.get(port.0 as usize)?);
             let Costs { make, write, .. } = &outside.costs;
             let bytes = pool.len(&frame) as u64;
-            link_slot.charge_crossing(seats, (index, side), sender, (make.of(1, bytes), write.of(1, bytes)));
+            let (make_ns, write_ns) = (make.of(1, bytes), write.of(1, bytes));
+            moved.add(1, make_ns);
+            link_slot.charge_crossing(seats, (index, side), sender, (make_ns, write_ns));
             match trace {
                 None => {
                     switch_slots[switch].switch.rx(pool, outside.now, port, frame);

@@ -22,10 +22,10 @@ use crate::costs::Costs;
 /// Frames that wait at a port; more are lost. The length of a TAP's queue as the daemon sets it.
 pub const RING: usize = 500;
 /// Most frames read at a turn, and least where so many wait (`levada/src/worker.rs`).
-const BURST: (u64, u64) = (4, 32);
+const BURST: (u64, u64) = (4, 128);
 /// Bytes read at a turn, after which no further frame is begun (`ports::BURST_BYTES`).
 const BURST_BYTES: u64 = 256 << 10;
-/// Most frames moved before the ports are looked at again.
+/// Most frames moved before the ports are looked at again, where none is as cheap as a machine's.
 const PUMP: usize = 64;
 /// Bytes of the longest segment here, tag included.
 const SEGMENT_MOST: usize = 1518;

@@ -773,6 +773,16 @@ fn a_port_may_hand_over_a_burst_at_once_and_what_it_cannot_is_counted() {
     assert_eq!(worker.pool.in_use(), 0);
 }
 
+#[test]
+fn as_many_frames_are_moved_at_once_as_are_cheap() {
+    let moved = |frames, each_ns| Moved { frames, cost_ns: frames as u64 * each_ns };
+    // Writes that are system calls: as few as there are to be.
+    assert!(moved(16, 1_800).is_enough(16) && !moved(15, 100_000).is_enough(16));
+    // Copies in memory: for as long as those would take, or many.
+    assert!(!moved(16, 200).is_enough(16) && moved(80, 200).is_enough(16));
+    assert!(!moved(127, 100).is_enough(16) && moved(128, 0).is_enough(64));
+}
+
 /// Writes down which ports got or lost a carrier, and asks for a round then.
 #[derive(Debug, Default)]
 struct Lines(std::sync::Arc<std::sync::Mutex<Vec<(PortId, bool)>>>);
