@@ -77,8 +77,8 @@ impl House {
     /// Another configuration, of which each connection learns before it reads on.
     fn renew(&self, config: OpenFlow) {
         let rules = Arc::new(Rules::of(&config));
-        self.balancer.borrow_mut().renew(&config, &rules, self.seed);
-        self.rules.replace(rules);
+        let before = self.rules.replace(Arc::clone(&rules));
+        self.balancer.borrow_mut().renew(self.now(), &config, &before, &rules, self.seed);
         self.config.replace(config);
         *self.revision.borrow_mut() += 1;
     }

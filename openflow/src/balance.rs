@@ -6,17 +6,17 @@
 //! their flows may be there without a frame. Where the backend of a connection is down and its
 //! service ends such connections, it is *cut* when its next segment comes.
 
+mod renewal;
 mod stays;
 
 use crate::rules::{Client, Rules};
-use control::config::openflow::{OpenFlow, Role};
+use control::config::openflow::OpenFlow;
 use datapath::random::Keyed;
 use datapath::service::OnFailure;
 use datapath::service::choose::{Chooser, Load, Policy, REPORT_PERIODS, Report, is_in_panic};
 use datapath::service::maglev::{Lookup, Seat};
 use datapath::table::{Id, Table};
 use datapath::units::Instant;
-use datapath::wire::protocol;
 use stays::Stays;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher as _;
@@ -216,41 +216,6 @@ impl Balancer {
             seed,
             health: 0,
         }
-    }
-
-    /// Another configuration: connections are forgotten, and the switches that are connected tell
-    /// of them anew. Loads are known on, and so are clients that stay at their backends, and, until
-    /// somebody has asked them, backends that are down. Where nobody will ask, all are up.
-    pub fn renew(&mut self, config: &OpenFlow, rules: &Rules, seed: u64) {
-        let mut switches = std::mem::take(&mut self.switches);
-        switches.retain(|_, switch| switch.presence == Presence::Here);
-        for switch in switches.values_mut() {
-            switch.counted.clear();
-            switch.seen.clear();
-        }
-        let before = std::mem::replace(self, Balancer { switches, ..Balancer::new(config, rules, seed) });
-        let place = |(s, one): (usize, &Running)| (0..one.called.len()).map(move |b| (s, b)).collect::<Vec<_>>();
-        let places: Vec<(usize, usize)> = self.services.iter().enumerate().flat_map(place).collect();
-        let named: HashMap<&str, (usize, usize)> =
-            places.into_iter().map(|(s, b)| (self.services[s].called[b].as_str(), (s, b))).collect();
-        let called = |s: usize, b: usize| before.services.get(s)?.called.get(b);
-        self.stays.inherit(&before.stays, |s, b| named.get(called(s, b)?.as_str()).copied());
-        let before = before.services;
-        let known: BTreeMap<&str, (Option<Report>, Option<Instant>, bool)> = before
-            .iter()
-            .flat_map(|one| one.called.iter().zip(one.loads.iter().zip(&one.reported).zip(&one.is_down)))
-            .map(|(called, ((load, at), is_down))| (called.as_str(), (load.report, *at, *is_down)))
-            .collect();
-        let asks = |s: usize| rules.fronts.iter().any(|front| front.service == s && front.protocol == protocol::TCP);
-        for (s, one) in self.services.iter_mut().enumerate() {
-            let is_asked = config.probe_ns > 0 && config.role != Role::Slave && asks(s);
-            let fresh = one.loads.iter_mut().zip(&mut one.reported).zip(&mut one.is_down);
-            for (called, ((load, at), is_down)) in one.called.iter().zip(fresh) {
-                (load.report, *at, *is_down) = known.get(called.as_str()).copied().unwrap_or_default();
-                *is_down &= is_asked;
-            }
-        }
-        (0..self.services.len()).for_each(|service| self.weigh(service));
     }
 
     /// A switch of this number has connected. False where one is connected already, or too many

@@ -1,5 +1,7 @@
 use super::*;
 use crate::rules::tests::config;
+use control::config::openflow::Role;
+use datapath::wire::protocol;
 use std::net::Ipv4Addr;
 
 const SWITCH: u64 = 7;
@@ -23,6 +25,11 @@ pub(crate) fn live(balancer: &Balancer) -> BTreeMap<(usize, usize), u32> {
 /// The backend of a connection.
 fn at(balancer: &mut Balancer, now: Instant, key: Key, is_new: bool) -> Result<usize, Refused> {
     balancer.choose(now, SWITCH, key, is_new).map(|place| place.backend)
+}
+
+/// Another configuration instead of the one `before`.
+fn renew(balancer: &mut Balancer, now: Instant, before: &OpenFlow, config: &OpenFlow) {
+    balancer.renew(now, config, &Rules::of(before), &Rules::of(config), 1);
 }
 
 fn key(n: u32) -> Key {
@@ -149,10 +156,10 @@ fn switches_that_have_left_are_forgotten_for_new_ones() {
     assert!(balancer.join(Instant(4), here));
     assert_eq!(live(&balancer), BTreeMap::new(), "it went with its switch");
     assert!(balancer.join(Instant(5), 3) && !balancer.join(Instant(5), 4));
-    // Another configuration forgets connections and those who left, and no one who is here.
+    // Another configuration forgets those who left, and no one who is here.
     let config = config("reactive", 2);
     balancer.leave(Instant(6), 5);
-    balancer.renew(&config, &Rules::of(&config), 1);
+    renew(&mut balancer, Instant(6), &config, &config);
     assert!(!balancer.join(Instant(6), 6) && balancer.join(Instant(6), 5) && !balancer.join(Instant(6), 4));
 }
 
@@ -263,10 +270,11 @@ fn loads_are_known_on_under_another_configuration() {
         balancer.load(now, 0, b, load);
     }
     // The second backend goes: what was the third is the second now.
-    let mut config = config("reactive", 3);
+    let before = config("reactive", 3);
+    let mut config = before.clone();
     config.services[0].policy = Policy::Loadavg;
     config.services[0].backends.remove(1);
-    balancer.renew(&config, &Rules::of(&config), 1);
+    renew(&mut balancer, now, &before, &config);
     let loads: Vec<_> = balancer.counts(0).1.iter().map(|count| count.load_milli).collect();
     assert_eq!(loads, [Some(900), Some(500)]);
     assert_eq!(at(&mut balancer, now, key(1), true), Ok(1));
@@ -304,13 +312,13 @@ fn a_client_stays_at_the_backend_of_its_last_connection() {
     balancer.found(SWITCH, (0, 2), true);
     assert_eq!(at(&mut balancer, at_second(29), of_client(1, 23), true), Ok(3));
     // Another configuration has them elsewhere.
-    let mut turned = config;
+    let mut turned = config.clone();
     turned.services[0].backends.reverse();
-    balancer.renew(&turned, &Rules::of(&turned), 1);
+    renew(&mut balancer, at_second(30), &config, &turned);
     assert_eq!(at(&mut balancer, at_second(30), of_client(1, 24), true), Ok(0), "the same one, by its name");
     // It is drained: the client goes, and stays where it went.
     turned.services[0].backends[0].weight = 0;
-    balancer.renew(&turned, &Rules::of(&turned), 1);
+    renew(&mut balancer, at_second(31), &turned, &turned);
     let went = at(&mut balancer, at_second(31), of_client(1, 25), true).unwrap();
     assert_ne!(went, 0);
     assert_eq!(at(&mut balancer, at_second(32), of_client(1, 26), true), Ok(went));
@@ -385,9 +393,9 @@ fn what_nobody_remembers_ends_where_its_backend_is_down() {
 #[test]
 fn who_is_down_is_known_on_under_another_configuration() {
     let (config, mut balancer) = mostly_down(0, OnFailure::Reset);
-    let mut turned = config;
+    let mut turned = config.clone();
     turned.services[0].backends.reverse();
-    balancer.renew(&turned, &Rules::of(&turned), 1);
+    renew(&mut balancer, Instant(1), &config, &turned);
     assert_eq!([0, 1, 2, 3].map(|backend| balancer.takes(0, backend)), [false, false, false, true]);
     balancer.found(SWITCH, (0, 0), true);
     assert_eq!([0, 1, 2, 3].map(|backend| balancer.takes(0, backend)), [true, false, false, true]);
@@ -405,10 +413,11 @@ fn nobody_stays_down_who_will_not_be_asked() {
             if has_left {
                 balancer.leave(Instant(2), SWITCH);
             }
-            balancer.renew(&config, &Rules::of(&config), 1);
+            renew(&mut balancer, Instant(2), &config, &config);
             assert_eq!([0, 1, 2, 3].map(|backend| balancer.takes(0, backend)), [true, false, false, false]);
+            let before = config.clone();
             change(&mut config);
-            balancer.renew(&config, &Rules::of(&config), 1);
+            renew(&mut balancer, Instant(2), &before, &config);
             assert!((0..4).all(|backend| balancer.takes(0, backend)));
         }
     }
@@ -453,4 +462,95 @@ fn a_client_does_not_stay_at_a_backend_that_is_down_though_health_is_ignored() {
     assert!(balancer.ignores_health(0));
     assert_ne!(at(&mut balancer, Instant(2), of_client(1, 2), true), Ok(0));
     assert_eq!(balancer.counts(0).0.stayed, 0);
+}
+
+/// Of three backends at a service by TCP and by UDP, the connections 0 to 29 of each.
+fn with_datagrams() -> (OpenFlow, Balancer, Vec<(Key, usize)>) {
+    let mut config = config("reactive", 3);
+    config.services[0].on_failure = OnFailure::Reset;
+    config.probe_ns = 1_000_000_000;
+    let mut datagrams = config.services[0].addresses[0];
+    datagrams.0.protocol = protocol::UDP;
+    config.services[0].addresses.push(datagrams);
+    let mut balancer = Balancer::new(&config, &Rules::of(&config), 1);
+    assert!(balancer.join(Instant(1), SWITCH));
+    let keys = (0..60).map(|n| Key { front: n % 2, ..key(n as u32 / 2) });
+    let all = keys.map(|key| (key, at(&mut balancer, Instant(1), key, true).unwrap())).collect();
+    (config, balancer, all)
+}
+
+#[test]
+fn connections_are_remembered_under_another_configuration() {
+    let (config, mut balancer, all) = with_datagrams();
+    let called = |config: &OpenFlow, backend: usize| config.services[0].backends[backend].name.clone();
+    // Every third one is idle since, and every third one since long ago.
+    let (long_ago, since, now) = (Instant(5), Instant(100_000_000_000), Instant(200_000_000_000));
+    for (n, (key, _)) in all.iter().enumerate().filter(|(n, _)| n % 3 > 0) {
+        balancer.gone(if n % 3 == 1 { long_ago } else { since }, SWITCH, *key);
+    }
+    // Addresses and backends change places, one takes nothing more, and a service comes first.
+    let mut turned = config.clone();
+    turned.services[0].addresses.reverse();
+    turned.services[0].backends.reverse();
+    turned.services[0].backends[1].weight = 0;
+    let mut other = turned.services[0].clone();
+    other.name = "other".to_owned();
+    other.addresses.truncate(1);
+    other.addresses[0].0.port = 99;
+    turned.services.insert(0, other);
+    renew(&mut balancer, now, &config, &turned);
+    assert_eq!((balancer.room().0, live(&balancer)), (60, BTreeMap::new()), "none is live until a switch says so");
+    assert!(balancer.counts(1).1.iter().all(|count| count.live == 0));
+    let of = |key: Key| Key { front: 2 - key.front, ..key };
+    for (n, (key, backend)) in all.iter().enumerate() {
+        if key.front == 1 {
+            assert!(balancer.goes_on(now, of(*key)));
+        }
+        // A switch names some, as ever.
+        if n % 4 == 0 {
+            let at = turned.services[1].backends.iter().position(|one| one.name == called(&config, *backend));
+            assert!(balancer.known(now, SWITCH, of(*key), at.unwrap(), 9));
+        }
+        let found = at(&mut balancer, now, of(*key), false).map(|backend| called_in(&turned, 1, backend));
+        assert_eq!(found, Ok(called(&config, *backend)), "{n}");
+    }
+    assert_eq!(balancer.counts(1).1.iter().map(|count| count.live).sum::<u32>(), 60);
+    (0..60).for_each(|n| balancer.gone(now, SWITCH, of(all[n].0)));
+    assert_eq!((balancer.of_client[&all[0].0.client.ip], balancer.of_switch[&SWITCH]), (2, 60));
+}
+
+fn called_in(config: &OpenFlow, service: usize, backend: usize) -> String {
+    config.services[service].backends[backend].name.clone()
+}
+
+#[test]
+fn another_configuration_remembers_no_longer_and_no_more_than_there_is_room_for() {
+    let (config, mut balancer, all) = with_datagrams();
+    let (long_ago, now) = (Instant(5), Instant(200_000_000_000));
+    let (idle, open) = all.split_at(40);
+    idle.iter().for_each(|(key, _)| balancer.gone(long_ago, SWITCH, *key));
+    // One was cut, and stays so though its backend is up again.
+    let (cut, backend) = open[0];
+    balancer.found(SWITCH, (0, backend), false);
+    assert_eq!(at(&mut balancer, now, cut, false), Err(Refused::Cut(backend)));
+    balancer.found(SWITCH, (0, backend), true);
+    renew(&mut balancer, now, &config, &config);
+    assert_eq!(at(&mut balancer, now, cut, false), Err(Refused::Cut(backend)));
+    assert_eq!(balancer.room().0, 60);
+    // What was idle is forgotten at its time, what was open later.
+    balancer.age(long_ago.plus_ns(REMEMBERED_NS));
+    assert_eq!(balancer.room().0, 20);
+    // There is less room, and a backend has gone: those that were open last are remembered.
+    let mut less = config.clone();
+    (less.connections, less.services[0].backends) = (10, less.services[0].backends.split_off(1));
+    renew(&mut balancer, now, &config, &less);
+    assert_eq!(balancer.room(), (10, 10));
+    assert!(balancer.connections.iter().all(|(_, key, _)| open.iter().any(|(one, _)| one == key)));
+    let kept = open.iter().rev().filter(|(_, backend)| *backend > 0).take(10);
+    for (key, backend) in kept {
+        assert_eq!(
+            balancer.connections.find(key).map(|id| balancer.connections.get(id).unwrap().backend + 1),
+            Some(*backend)
+        );
+    }
 }
