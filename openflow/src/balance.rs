@@ -159,7 +159,7 @@ pub struct Place {
 pub enum Refused {
     /// None takes connections.
     NoBackend,
-    /// The table is full of live connections, or the client has its part of it.
+    /// The table is full of live connections, or the client's part of it.
     Full,
     /// It is over: its backend, which is this, is down.
     Cut(usize),
@@ -455,19 +455,19 @@ impl Balancer {
     }
 
     /// Whether there is room for a connection, for which the one that was remembered longest may
-    /// go.
+    /// go. Where its client has its part of the table, that is one of the client's own.
     fn make_room(&mut self, key: Key) -> bool {
-        if self.of_client.get(&network(key.client.ip)).is_some_and(|&count| count >= (self.most / 2).max(1)) {
-            return false;
-        }
-        if self.connections.len() < self.most {
+        let client = network(key.client.ip);
+        let has_part = self.of_client.get(&client).is_some_and(|&count| count >= (self.most / 2).max(1));
+        if !has_part && self.connections.len() < self.most {
             return true;
         }
-        let Some(oldest) = self.connections.oldest(REMEMBERED) else { return false };
-        if let Some(&Key { front, .. }) = self.connections.key(oldest) {
-            self.services[self.service_of[front]].total.evicted += 1;
-        }
-        self.remove(oldest);
+        let may_go = |key: &Key| !has_part || network(key.client.ip) == client;
+        let oldest = self.connections.oldest_first(REMEMBERED).take(AT_ONCE);
+        let goes = oldest.map(|(id, key, _)| (id, *key)).find(|(_, key)| may_go(key));
+        let Some((id, Key { front, .. })) = goes else { return false };
+        self.services[self.service_of[front]].total.evicted += 1;
+        self.remove(id);
         true
     }
 

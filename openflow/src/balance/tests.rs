@@ -106,6 +106,23 @@ fn the_table_is_bounded_and_no_client_has_all_of_it() {
 }
 
 #[test]
+fn for_a_client_that_has_its_part_its_own_finished_connections_go() {
+    let now = Instant(1);
+    for (gone, room) in [(32, Ok(0)), (1, Ok(0)), (0, Err(Refused::Full))] {
+        let mut balancer = start(2, 64, Policy::RoundRobin);
+        // Another client's are remembered longer, and stay.
+        (0..20).for_each(|n| assert!(at(&mut balancer, now, key(n), true).is_ok()));
+        (0..20).for_each(|n| balancer.gone(now, SWITCH, key(n)));
+        (0..32).for_each(|port| assert!(at(&mut balancer, now, of_client(99, port), true).is_ok()));
+        (0..gone).for_each(|port| balancer.gone(now, SWITCH, of_client(99, port)));
+        assert_eq!(at(&mut balancer, now, of_client(99, 32), true), room, "{gone} are over");
+        assert_eq!((balancer.counts(0).0.evicted, balancer.room().0), (room.is_ok().into(), 52));
+        assert!((0..20).all(|n| balancer.goes_on(now, key(n))));
+        assert_eq!(balancer.goes_on(now, of_client(99, 0)), room.is_err(), "the one that was over first");
+    }
+}
+
+#[test]
 fn a_switchs_report_is_believed() {
     let mut balancer = start(2, 256, Policy::LeastInflight);
     let now = Instant(1);
