@@ -18,6 +18,7 @@ use datapath::service::maglev::{Lookup, Seat};
 use datapath::table::{Id, Table};
 use datapath::units::Instant;
 use stays::Stays;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher as _;
 use std::net::{IpAddr, Ipv6Addr};
@@ -591,17 +592,25 @@ impl Balancer {
         stale.into_iter().for_each(|id| self.bury(now, id));
     }
 
-    /// The connection that a backend's frame belongs to: its front.
+    /// The connection that a backend's frame belongs to: its front. A client may have several there
+    /// from one port, of which all but one are over; that is one that is live, or else was last.
+    /// `is_first` where the frame is the backend's first: what is only remembered has none.
     #[must_use]
-    pub fn front_of_answer(&self, rules: &Rules, from: Client, to: Client, protocol: u8) -> Option<usize> {
+    pub fn front_of_answer(
+        &self,
+        rules: &Rules,
+        (from, to): (Client, Client),
+        protocol: u8,
+        is_first: bool,
+    ) -> Option<usize> {
         let fronts = rules.fronts.iter().enumerate().filter(|(_, front)| front.protocol == protocol);
-        let is_its = |&front: &usize| {
-            let id = self.connections.find(&Key { front, client: to });
-            let connection = id.and_then(|id| self.connections.get(id));
-            let target = connection.and_then(|connection| rules.targets[front].get(connection.backend));
-            target.is_some_and(|target| (target.ip, target.port) == (from.ip, from.port))
-        };
-        fronts.map(|(front, _)| front).find(is_its)
+        let its = fronts.filter_map(|(front, _)| {
+            let id = self.connections.find(&Key { front, client: to })?;
+            let (_, target) = rules.pair(front, self.connections.get(id)?.backend)?;
+            let is_live = self.connections.list(id) == Some(LIVE);
+            (target.at() == from && (is_live || !is_first)).then_some((is_live, self.connections.seen(id), front))
+        });
+        its.max_by_key(|&(is_live, seen, front)| (is_live, seen, Reverse(front))).map(|(.., front)| front)
     }
 
     /// A backend's load average, in thousandths.

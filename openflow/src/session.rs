@@ -502,7 +502,7 @@ impl Session {
     }
 
     fn connect(&mut self, now: Instant, seen: Seen, in_port: u32, data: Vec<u8>, balancer: &mut Balancer) {
-        let Seen { from, to, protocol, is_new } = seen;
+        let Seen { from, to, protocol, is_new, is_first_answer } = seen;
         let rules = Arc::clone(&self.rules);
         if self.is_probed(from, to, &data, balancer) {
             return;
@@ -520,7 +520,7 @@ impl Session {
                     Err(_) => return,
                 }
             }
-            None => match balancer.front_of_answer(&rules, from, to, protocol) {
+            None => match balancer.front_of_answer(&rules, (from, to), protocol, is_first_answer) {
                 Some(front) => match balancer.choose(now, switch, Key { front, client: to }, false) {
                     Ok(place) => (front, place, to, true),
                     Err(Refused::Cut(backend)) => return self.cut(front, backend, Some(to), in_port, data),
@@ -559,7 +559,7 @@ impl Session {
     /// one that is over, with front and backend.
     fn take_tracked(
         &mut self,
-        Seen { from, to, protocol, is_new }: Seen,
+        Seen { from, to, protocol, is_new, .. }: Seen,
         over: Option<(usize, usize)>,
         in_port: u32,
         data: &[u8],
@@ -832,6 +832,8 @@ struct Seen {
     protocol: u8,
     /// It may begin one: a SYN, or any datagram.
     is_new: bool,
+    /// It is the answer to a SYN.
+    is_first_answer: bool,
 }
 
 impl Seen {
@@ -843,9 +845,10 @@ impl Seen {
             _ => return None,
         };
         let [from, to] = FlowKey::of(frame, &layout)?.ends().map(|(ip, port)| Client { ip, port });
-        let begins = |tcp: Tcp<'_>| tcp.flags() & (tcp_flags::SYN | tcp_flags::ACK) == tcp_flags::SYN;
-        let is_new = layout.l4 == L4::Udp || Tcp::of(frame, &layout).is_some_and(begins);
-        Some(Seen { from, to, protocol, is_new })
+        const BOTH: u8 = tcp_flags::SYN | tcp_flags::ACK;
+        let begins = Tcp::of(frame, &layout).map_or(0, Tcp::flags) & BOTH;
+        let is_new = layout.l4 == L4::Udp || begins == tcp_flags::SYN;
+        Some(Seen { from, to, protocol, is_new, is_first_answer: begins == BOTH })
     }
 
     /// What matches frames of the same direction.

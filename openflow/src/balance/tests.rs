@@ -257,10 +257,34 @@ fn an_answer_is_found_by_its_backend() {
     let mut balancer = Balancer::new(&config, &rules, 1);
     let backend = at(&mut balancer, Instant(1), key(1), true).unwrap();
     let from = |b: usize, port| Client { ip: rules.targets[0][b].ip, port };
-    assert_eq!(balancer.front_of_answer(&rules, from(backend, 8080), key(1).client, 6), Some(0));
-    assert_eq!(balancer.front_of_answer(&rules, from(1 - backend, 8080), key(1).client, 6), None);
-    assert_eq!(balancer.front_of_answer(&rules, from(backend, 80), key(1).client, 6), None);
-    assert_eq!(balancer.front_of_answer(&rules, from(backend, 8080), key(1).client, 17), None);
+    assert_eq!(balancer.front_of_answer(&rules, (from(backend, 8080), key(1).client), 6, true), Some(0));
+    assert_eq!(balancer.front_of_answer(&rules, (from(1 - backend, 8080), key(1).client), 6, true), None);
+    assert_eq!(balancer.front_of_answer(&rules, (from(backend, 80), key(1).client), 6, true), None);
+    assert_eq!(balancer.front_of_answer(&rules, (from(backend, 8080), key(1).client), 17, true), None);
+}
+
+#[test]
+fn an_answer_is_of_the_connection_that_is_live_or_was_last() {
+    let mut config = config("reactive", 1);
+    let mut other = config.services[0].addresses[0];
+    other.0.port = 81;
+    config.services[0].addresses.push(other);
+    let rules = Rules::of(&config);
+    let mut balancer = Balancer::new(&config, &rules, 1);
+    let of = |front| Key { front, ..key(1) };
+    let ask = |balancer: &Balancer, is_first| {
+        balancer.front_of_answer(&rules, (rules.targets[0][0].at(), key(1).client), protocol::TCP, is_first)
+    };
+    for front in [0, 1] {
+        assert_eq!(at(&mut balancer, Instant(1 + front as u64), of(front), true), Ok(0));
+        assert_eq!(ask(&balancer, true), Some(front), "the one of both that was last");
+    }
+    balancer.gone(Instant(3), SWITCH, of(0));
+    assert_eq!([true, false].map(|is_first| ask(&balancer, is_first)), [Some(1); 2], "the live one");
+    balancer.gone(Instant(4), SWITCH, of(1));
+    assert_eq!([true, false].map(|is_first| ask(&balancer, is_first)), [None, Some(1)]);
+    assert_eq!(at(&mut balancer, Instant(5), of(0), false), Ok(0));
+    assert_eq!([true, false].map(|is_first| ask(&balancer, is_first)), [Some(0); 2]);
 }
 
 #[test]

@@ -260,6 +260,29 @@ fn a_connection_gets_two_flows_and_its_frame_goes_on() {
 }
 
 #[test]
+fn a_client_connects_to_a_backend_itself_from_the_port_of_a_connection_that_is_over() {
+    let (config, mut switch) = (config("reactive", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    let backend = (Ipv4Addr::new(10, 0, 0, 1).into(), 8080);
+    packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 1000), SERVICE, tcp_flags::SYN));
+    balancer.gone(Instant(2 * MS), NUMBER, Key { front: 0, client: end((CLIENT, 1000)) });
+    run(&mut session, &mut switch, &mut balancer, Instant(2 * MS)).unwrap();
+    switch.flows.retain(|_, flow| session.rules.connection_of(flow.cookie).is_none());
+    // It says something more on the old one; and it answers the SYN of a new one.
+    let data = (tcp_flags::ACK, Some(Field::source(SERVICE.0).value));
+    for (flags, source) in [data, (tcp_flags::SYN | tcp_flags::ACK, None)] {
+        switch.packets.clear();
+        packet_in(&mut session, &mut balancer, Instant(3 * MS), frame(backend, (CLIENT, 1000), flags));
+        balancer.gone(Instant(4 * MS), NUMBER, Key { front: 0, client: end((CLIENT, 1000)) });
+        run(&mut session, &mut switch, &mut balancer, Instant(4 * MS)).unwrap();
+        assert_eq!(sets(&switch.packets[0].actions, Kind::IPV4_SRC), source);
+        let flows = switch.flows.values().filter(|flow| session.rules.is_passed(flow.cookie));
+        assert_eq!(flows.count(), usize::from(source.is_none()));
+    }
+    assert_eq!(switch.packets[0].actions, [normal()]);
+}
+
+#[test]
 fn a_restarted_controller_knows_every_connection() {
     let (config, mut switch) = (config("reactive", 2), Switch::default());
     let (mut session, mut balancer) = connect(&config, &mut switch);
