@@ -445,6 +445,8 @@ impl Session {
                 self.warn("another controller has become the master: this one looks on from now on".to_owned());
                 if self.has_joined {
                     balancer.asks_no_more(self.status.datapath);
+                    // What becomes of the flows it is not told: all are only remembered.
+                    balancer.reported(now, self.status.datapath, now.0.saturating_add(1));
                 }
                 self.enter(now, Phase::Watching);
                 Ok(())

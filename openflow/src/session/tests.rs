@@ -598,10 +598,14 @@ fn roles_are_claimed_in_a_newer_generation_and_lost_in_words() {
     // Another controller becomes the master: a change of ours is refused.
     balancer.found(NUMBER, (0, 0), true);
     switch.refuses = Some(fault::IS_SLAVE);
+    let key = Key { front: 0, client: end((CLIENT, 1)) };
     packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 1), SERVICE, tcp_flags::SYN));
+    assert_eq!(live(&balancer), BTreeMap::from([((0, 0), 1)]));
     run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
     assert_eq!((session.status().role, session.status().phase), ("slave", "watching"));
     assert_eq!(session.status().last_error.as_deref(), Some("a request: another controller is the master"));
+    // Connections are that one's: here they count no more, and are remembered.
+    assert_eq!((live(&balancer), balancer.goes_on(Instant(MS), key)), (BTreeMap::new(), true));
     // It asks nobody any more: another switch says who is up.
     assert!(balancer.join(Instant(MS), NUMBER + 1) && balancer.found(NUMBER + 1, (0, 0), false));
     assert!(balancer.counts(0).1[0].is_down);
