@@ -235,11 +235,11 @@ fn least(loads: &[Load], of: impl Fn(&Load) -> u64) -> Option<usize> {
     eligible.min_by_key(|(_, load)| of(load)).map(|(at, _)| at)
 }
 
-/// A load average and what was sent since, in 2^-16 of [`LOAD_ONE`] for each unit of weight.
+/// A load average and what was sent since, in 2^-16 of [`LOAD_ONE`] for each unit of weight. A
+/// report that is old is as none: what was sent since would grow for as long as no other comes.
 fn corrected(load: &Load) -> u64 {
-    let report = load.report.unwrap_or_default();
-    let reported = if report.is_fresh { report.load } else { 0 };
-    let sent = if load.report.is_some() { report.sent_since } else { u64::from(load.busy) };
+    let report = load.report.filter(|report| report.is_fresh);
+    let (reported, sent) = report.map_or((0, u64::from(load.busy)), |report| (report.load, report.sent_since));
     let sent = sent.saturating_mul(LOAD_ONE) / u64::from(load.cores.max(1));
     (reported.saturating_add(sent) << 16) / u64::from(load.weight.max(1))
 }
@@ -300,8 +300,34 @@ mod tests {
         all[0].report = Some(Report { load: 500, is_fresh: true, sent_since: 3 });
         all[1].report = Some(Report { load: 2000, is_fresh: true, sent_since: 0 });
         assert_eq!(count(Policy::LoadavgCorrected, &all, 10), [0, 10]);
-        all[1].report = Some(Report { load: 2000, is_fresh: false, sent_since: 9 });
-        assert_eq!(count(Policy::LoadavgCorrected, &all, 10), [10, 0], "what is old counts nothing but what was sent");
+        all[1].report = Some(Report { load: 2000, is_fresh: false, sent_since: 10_000 });
+        assert_eq!(count(Policy::LoadavgCorrected, &all, 10), [0, 10], "what is old says nothing");
+        all[1].busy = 4;
+        assert_eq!(count(Policy::LoadavgCorrected, &all, 10), [10, 0], "4 are there, as where nothing was reported");
+    }
+
+    #[test]
+    fn a_backend_that_reports_no_more_gets_its_part() {
+        // Ten connections a second, of a second each; the second backend reports every 5 s.
+        let (mut chooser, mut all, mut counts) = (Chooser::new(7), loads(&[(1, 0), (1, 0)]), [0, 0]);
+        let mut open = std::collections::VecDeque::new();
+        all[0].report = Some(Report { load: 2000, is_fresh: false, sent_since: 0 });
+        for tenth in 0..10_000 {
+            if tenth % 50 == 0 {
+                all[1].report = Some(Report { load: u64::from(all[1].busy) * LOAD_ONE, is_fresh: true, sent_since: 0 });
+            }
+            let at = chooser.choose(Policy::LoadavgCorrected, &all, [0, 1]).expect("both take");
+            counts[at] += 1;
+            all[at].busy += 1;
+            if let Some(report) = &mut all[at].report {
+                report.sent_since += 1;
+            }
+            open.push_back(at);
+            if open.len() == 10 {
+                all[open.pop_front().unwrap_or(at)].busy -= 1;
+            }
+        }
+        assert!(counts[0] > 2000, "{counts:?}");
     }
 
     #[test]
