@@ -119,8 +119,9 @@ const KINDS: [(u16, &str, &[&str]); 8] = [
 pub const STALE: (u16, u16) = (11, 0);
 /// Type and code where a controller with the role of a slave wants to change something.
 pub const IS_SLAVE: (u16, u16) = (1, 10);
-/// Type of an error: a flow was refused, for instance since the table is full.
-pub const OF_FLOW: u16 = 5;
+/// Types of errors: a flow was refused, for instance since the table is full, or since its group is
+/// missing, or a group was.
+pub const OF_RULES: [u16; 3] = [5, 2, 6];
 /// Type and code of a hello without a common version.
 pub const INCOMPATIBLE: (u16, u16) = (0, 0);
 /// Type and code of a message with a wrong length.

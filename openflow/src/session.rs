@@ -30,12 +30,13 @@ const SILENT_NS: u64 = 15_000_000_000;
 const SETUP_NS: u64 = 60_000_000_000;
 /// Between two counts of flows (`hash`).
 const COUNT_NS: u64 = 1_000_000_000;
-/// After so long a switch is asked again which flows it has (`reactive`): who removed some, or a
-/// full table, says nothing that names a connection. It costs a twentieth of the time at most.
+/// After so long a switch is asked again which flows it has: who removed some, or a full table, says
+/// nothing that names one. It costs a twentieth of the time at most.
 const LIST_NS: u64 = 60_000_000_000;
 const LIST_TIMES: u64 = 20;
-/// The same where it has refused one.
+/// The same where it has refused one; twice as long each time that rules are missing still.
 const DOUBT_NS: u64 = 5_000_000_000;
+const MOST_DOUBTS: u32 = 4;
 /// Flows and groups of ours that a switch may name beyond those that we know; more is a lie.
 const MOST_OLD: usize = 65_536;
 /// Parts of one answer at most, 64 KiB each: a hundred for each flow of a full table of 65 536.
@@ -156,8 +157,12 @@ pub struct Session {
     round: u64,
     /// When it said the last of it.
     listed: Instant,
-    /// It has refused a flow since.
+    /// It has refused a flow or a group since.
     is_doubtful: bool,
+    /// Reports one after the other that lacked rules which it was sent.
+    doubts: u32,
+    /// It is asked how often its flows were used, and has not said so yet.
+    is_counting: bool,
     /// Flows of connections to backends' own addresses. Only addresses of the configuration.
     passed: HashMap<Backend, u32>,
     /// It has had all rules of this configuration.
@@ -196,6 +201,8 @@ impl Session {
             round: 0,
             listed: now,
             is_doubtful: false,
+            doubts: 0,
+            is_counting: false,
             passed: HashMap::new(),
             is_served: false,
             has_joined: false,
@@ -344,12 +351,14 @@ impl Session {
                 }
             }
             Multipart::Flows(flows) => {
+                self.count(&flows, balancer);
                 let Phase::Flows(found) = &mut self.phase else {
-                    self.count(&flows, balancer);
+                    self.is_counting &= has_more;
                     return Ok(());
                 };
                 let (switch, round) = (self.status.datapath, self.round);
-                for flow in &flows {
+                // Flows of connections that end come and go with their backend.
+                for flow in flows.iter().filter(|flow| !over::is_of_lost(flow, &self.rules, &self.lost)) {
                     found.add(now, flow, &self.rules, switch, round, balancer)?;
                 }
                 found.part()?;
@@ -382,10 +391,11 @@ impl Session {
             groups: found.groups.iter().copied().filter(|id| !rules.groups.contains_key(id)).collect(),
         };
         if self.is_served && found.flows == wanted && found.groups.iter().eq(rules.groups.keys()) {
+            self.doubts = 0;
             return self.enter(now, Phase::Ready);
         }
+        self.doubts = if self.is_served { (self.doubts + 1).min(MOST_DOUBTS) } else { 0 };
         (self.is_served, self.health) = (true, 0);
-        self.lost.clear();
         for &id in rules.groups.keys() {
             let command = if found.groups.contains(&id) { GroupCommand::Modify } else { GroupCommand::Add };
             // Not to a backend that is known to be down, not even until it is asked again.
@@ -437,7 +447,7 @@ impl Session {
         let text = fault::words(kind, code);
         self.status.last_error = Some(text.clone());
         self.warn(format!("the switch refused {text}"));
-        self.is_doubtful |= kind == fault::OF_FLOW;
+        self.is_doubtful |= fault::OF_RULES.contains(&kind);
         match (kind, code) {
             fault::INCOMPATIBLE => Err(format!("the switch refused {text}")),
             fault::IS_SLAVE if !matches!(self.phase, Phase::Watching) => {
@@ -673,19 +683,24 @@ impl Session {
             self.send(&Message::EchoRequest(Vec::new()));
             self.asked = Some(now);
         }
-        if self.mode == Mode::Hash && matches!(self.phase, Phase::Ready) && now.since(self.counted) >= COUNT_NS {
+        let took = self.listed.since(Instant(self.round)).saturating_mul(LIST_TIMES);
+        let pause = if self.is_doubtful { (DOUBT_NS << self.doubts).min(LIST_NS) } else { LIST_NS };
+        let is_due = now.since(self.listed) >= pause.max(took);
+        if self.mode == Mode::Hash
+            && matches!(self.phase, Phase::Ready)
+            && !is_due
+            && now.since(self.counted) >= COUNT_NS
+        {
             self.send(&Message::MultipartRequest(Request::Flows(self.rules.owner, OURS)));
-            self.counted = now;
+            (self.counted, self.is_counting) = (now, true);
         }
         if matches!(self.phase, Phase::Ready) {
             self.look_at_backends(now, balancer);
         }
-        if self.mode == Mode::Reactive && matches!(self.phase, Phase::Ready) {
-            let took = self.listed.since(Instant(self.round));
-            let pause = if self.is_doubtful { DOUBT_NS } else { LIST_NS }.max(took.saturating_mul(LIST_TIMES));
-            if now.since(self.listed) >= pause {
-                self.ask_for_flows(now);
-            }
+        // What it says of one question is no answer to the other.
+        let is_answered = !self.is_counting || now.since(self.counted) >= SILENT_NS;
+        if matches!(self.phase, Phase::Ready) && is_due && is_answered {
+            self.ask_for_flows(now);
         }
         Ok(())
     }
@@ -703,6 +718,7 @@ impl Session {
         self.status.rules = rules.flows.len();
         (self.rules, self.is_served) = (rules, false);
         (self.probe_ns, self.prober) = (config.probe_ns, None);
+        self.lost.clear();
         if !matches!(self.phase, Phase::Hello | Phase::Features) {
             self.send(&Message::RoleRequest(Role::NoChange, 0));
             self.enter(now, Phase::Role(0));

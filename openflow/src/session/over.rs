@@ -3,8 +3,8 @@
 use super::Session;
 use crate::balance::Balancer;
 use crate::ending::Asked;
-use crate::rules::{Client, normal};
-use crate::wire::{Action, Message, PacketOut, port};
+use crate::rules::{Client, Rules, normal};
+use crate::wire::{Action, FlowStats, Message, PacketOut, port};
 use control::config::openflow::Mode;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,6 +12,13 @@ use std::sync::Arc;
 /// Clients that are refused in a second, at a switch: as many as a switch of ours answers.
 const MOST_REFUSALS: u32 = 1000;
 const SECOND_NS: u64 = 1_000_000_000;
+
+/// Whether a flow brings segments of connections here that end since their backend is down (`lost`:
+/// services and backends).
+pub(super) fn is_of_lost(flow: &FlowStats, rules: &Rules, lost: &BTreeSet<(usize, usize)>) -> bool {
+    let named = rules.connection_of(flow.cookie).filter(|_| flow.table != 0).and_then(|(named, _)| named);
+    named.is_some_and(|(front, backend)| lost.contains(&(rules.fronts[front].service, backend)))
+}
 
 impl Session {
     /// No backend takes a new connection.

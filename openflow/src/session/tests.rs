@@ -21,6 +21,8 @@ struct Switch {
     role: Option<Role>,
     generation: u64,
     refuses: Option<(u16, u16)>,
+    /// Changes that it was asked for.
+    changes: usize,
     barriers: usize,
 }
 
@@ -42,6 +44,7 @@ impl Switch {
     }
 
     fn answer(&mut self, message: Message) -> Vec<Message> {
+        self.changes += usize::from(matches!(message, Message::FlowMod(_) | Message::GroupMod(_)));
         match message {
             Message::Hello(_) => vec![Message::Hello(1 << VERSION)],
             Message::FeaturesRequest => {
@@ -351,6 +354,77 @@ fn what_a_switch_has_not_is_not_live_for_ever() {
     assert!(!session.out().is_empty());
     run(&mut session, &mut switch, &mut balancer, at(127)).unwrap();
     assert_eq!((session.note_next(), session.status().phase), (None, "ready"));
+}
+
+/// Something of the switch, so that it is not silent.
+const ECHO: [u8; 8] = [4, 3, 0, 8, 0, 0, 0, 0];
+
+#[test]
+fn rules_that_are_lost_come_back() {
+    for mode in ["reactive", "hash"] {
+        let (config, mut switch) = (config(mode, 2), Switch::default());
+        let (mut session, mut balancer) = connect(&config, &mut switch);
+        let (flows, groups) = (switch.flows.clone(), switch.groups.clone());
+        // Somebody removes all: it is seen in a minute, though there are counts meanwhile.
+        (switch.flows, switch.groups) = Default::default();
+        let mut second = |session: &mut Session, switch: &mut Switch, second: u64| {
+            let now = Instant(MS + second * 1000 * MS);
+            session.receive(now, &ECHO, &mut balancer).unwrap();
+            session.poll(now, &mut balancer).unwrap();
+            run(session, switch, &mut balancer, now).unwrap();
+        };
+        (1..60).for_each(|at| second(&mut session, &mut switch, at));
+        assert!(switch.flows.is_empty());
+        (60..62).for_each(|at| second(&mut session, &mut switch, at));
+        assert!((&switch.flows, &switch.groups) == (&flows, &groups), "{mode}: {} flows", switch.flows.len());
+        assert_eq!(session.status().phase, "ready");
+        let changes = switch.changes;
+        (62..200).for_each(|at| second(&mut session, &mut switch, at));
+        assert_eq!(switch.changes, changes, "nothing is missing");
+        // Refused: in 5 s, and then less often.
+        for error in [(5, 1), (6, 3), (2, 9)] {
+            let mut switch = Switch { refuses: Some(error), ..Switch::default() };
+            let (mut session, mut balancer) = connect(&config, &mut switch);
+            let mut tries = Vec::new();
+            for at in 1..=200 {
+                let now = Instant(MS + at * 1000 * MS);
+                let changes = switch.changes;
+                session.receive(now, &ECHO, &mut balancer).unwrap();
+                session.poll(now, &mut balancer).unwrap();
+                run(&mut session, &mut switch, &mut balancer, now).unwrap();
+                tries.extend((switch.changes > changes).then_some(at));
+            }
+            assert_eq!(tries, [5, 15, 35, 75, 135, 195], "{mode} {error:?}");
+            switch.refuses = None;
+            for at in 201..=256 {
+                let now = Instant(MS + at * 1000 * MS);
+                session.receive(now, &ECHO, &mut balancer).unwrap();
+                session.poll(now, &mut balancer).unwrap();
+                run(&mut session, &mut switch, &mut balancer, now).unwrap();
+            }
+            assert!((&switch.flows, &switch.groups) == (&flows, &groups), "{mode} {error:?}");
+        }
+    }
+}
+
+#[test]
+fn a_count_that_comes_late_is_no_list_of_flows() {
+    let (config, mut switch) = (config("hash", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    let (flows, groups) = (switch.flows.clone(), switch.groups.clone());
+    let at = |second: u64| Instant(MS + second * 1000 * MS);
+    let said = |session: &mut Session, balancer: &mut Balancer, second| {
+        session.receive(at(second), &ECHO, balancer).unwrap();
+        session.poll(at(second), balancer).unwrap();
+        std::mem::take(session.out())
+    };
+    let count = said(&mut session, &mut balancer, 59);
+    assert!(said(&mut session, &mut balancer, 60).is_empty(), "it is asked something");
+    session.receive(at(60), &switch.take(&count), &mut balancer).unwrap();
+    let list = said(&mut session, &mut balancer, 61);
+    session.receive(at(61), &switch.take(&list), &mut balancer).unwrap();
+    assert!(session.out().is_empty(), "all is there");
+    assert!((switch.flows, switch.groups) == (flows, groups) && session.status().phase == "ready");
 }
 
 #[test]
@@ -982,6 +1056,23 @@ fn in_hash_a_flow_brings_connections_that_end_while_their_backend_is_down() {
     let to = [port::IN_PORT, port::NORMAL, port::TABLE].map(|port| vec![Action::Output(port, 0)]);
     assert!(switch.packets.iter().map(|packet| &packet.actions).eq(&to));
     assert_eq!(balancer.counts(0).1[1].cut, 1);
+
+    // A list of the flows changes none of them.
+    session.ask_for_flows(Instant(MS));
+    let changes = switch.changes;
+    run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+    look(&mut session, &mut switch, &mut balancer);
+    assert_eq!((switch.changes, session.status().phase), (changes, "ready"));
+    // Nor are they lost, or kept too long, where a rule is missing.
+    for is_up in [false, true, false] {
+        balancer.found(NUMBER, (0, 1), is_up);
+        session.ask_for_flows(Instant(MS));
+        let first = switch.flows.keys().next().unwrap().clone();
+        switch.flows.remove(&first);
+        run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+        look(&mut session, &mut switch, &mut balancer);
+        assert_eq!((switch.flows.len(), session.status().phase), (rules + if is_up { 0 } else { 2 }, "ready"));
+    }
 
     // Another controller does not know that it is down, and removes the flows until it does.
     let (other, _) = connect(&config, &mut switch);
