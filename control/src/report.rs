@@ -199,6 +199,23 @@ struct Last {
     /// The latest time of all, or when the backend was known first: what was recorded before that
     /// cannot be told from what was taken then.
     latest_ns: u64,
+    /// The latest time that was taken while our clock was ahead.
+    ahead_ns: u64,
+}
+
+impl Last {
+    /// By our clock nothing is later than this. What was set or taken while it was ahead keeps out
+    /// nobody who reports; but a process that begins is not told from one of which reports were
+    /// taken then, until their time has passed.
+    fn bound(&mut self, most_ns: u64) {
+        if self.latest_ns <= most_ns {
+            return;
+        }
+        if self.sequence > 0 {
+            self.ahead_ns = self.ahead_ns.max(self.latest_ns);
+        }
+        (self.latest_ns, self.first_ns) = (most_ns, self.first_ns.min(most_ns));
+    }
 }
 
 /// A backend that reports.
@@ -246,12 +263,16 @@ impl<K> Judge<K> {
             let (last, budget) = known.map_or_else(Default::default, |source| (source.last, source.budget));
             self.sources.insert(id, Source { path, key, last, budget });
         }
-        let forgotten = before.values().map(|source| source.last.latest_ns).max();
+        let forgotten = before.values().map(|source| source.last.latest_ns.max(source.last.ahead_ns)).max();
         self.forgotten_ns = self.forgotten_ns.max(forgotten.unwrap_or(0));
         // A clock of ours that was set back must not keep everybody out for longer than 30 s.
-        let since_ns = now.wall_ns.max(self.forgotten_ns.min(now.wall_ns + MOST_AWAY_NS));
-        for source in self.sources.values_mut().filter(|source| source.last.latest_ns == 0) {
-            source.last.latest_ns = since_ns;
+        let most_ns = now.wall_ns.saturating_add(MOST_AWAY_NS);
+        let since_ns = now.wall_ns.max(self.forgotten_ns.min(most_ns));
+        for source in self.sources.values_mut() {
+            if source.last.latest_ns == 0 {
+                source.last.latest_ns = since_ns;
+            }
+            source.last.bound(most_ns);
         }
         refused
     }
@@ -285,7 +306,7 @@ impl<K> Judge<K> {
         }
         // A recorded report of an earlier boot is of another boot too: only the time tells.
         let first_ns = if is_new { report.time_ns } else { last.first_ns };
-        if report.time_ns < first_ns || (is_new && report.time_ns <= last.latest_ns) {
+        if report.time_ns < first_ns || (is_new && report.time_ns <= last.latest_ns.max(last.ahead_ns)) {
             return Err(Verdict::Old);
         }
         if !source.budget.take(now.monotonic_ns, MOST_OF_BACKEND, MOST_OF_BACKEND) {
@@ -293,7 +314,7 @@ impl<K> Judge<K> {
         }
         // A clock that steps back within a boot must not let an earlier boot's reports in.
         let latest_ns = last.latest_ns.max(report.time_ns);
-        source.last = Last { boot: report.boot, sequence: report.sequence, first_ns, latest_ns };
+        source.last = Last { boot: report.boot, sequence: report.sequence, first_ns, latest_ns, ..last };
         Ok((&source.path, report.load_milli))
     }
 }
@@ -431,6 +452,30 @@ mod tests {
         }
         let now = Now { wall_ns: back.wall_ns + 31 * S, monotonic_ns: 35 * S };
         assert!(judge.judge(now, &datagram(WEB1, 1, (8, 1), now.wall_ns), is_good).is_ok());
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_keeps_nobody_out_when_it_is_right() {
+        let keys = || vec![(WEB1.to_owned(), 1), (WEB2.to_owned(), 2)];
+        let (mut judge, ahead) = (Judge::default(), 7200 * S);
+        judge.set_keys(at(ahead), keys());
+        // One has reported meanwhile, out of two processes: its clock was wrong as well.
+        let recorded = [((6, 9), 1), ((7, 1), 2)].map(|(of, n)| datagram(WEB2, 2, of, START + ahead + n * S));
+        for (n, report) in (1..).zip(&recorded) {
+            assert_eq!(says(&mut judge, ahead + n * S, report), Verdict::Taken);
+        }
+        let now = |after_ns| Now { wall_ns: START + after_ns, monotonic_ns: ahead + 10 * S + after_ns };
+        judge.set_keys(now(0), keys());
+        let mut says = |after_ns, datagram: &[u8]| {
+            let verdict = judge.judge(now(after_ns), datagram, is_good);
+            verdict.map_or_else(|verdict| verdict, |_| Verdict::Taken)
+        };
+        assert_eq!(says(31 * S, &datagram(WEB1, 1, (5, 1), START + 31 * S)), Verdict::Taken);
+        assert_eq!(says(31 * S, &datagram(WEB2, 2, (7, 2), START + 31 * S)), Verdict::Taken);
+        // What was taken then is not taken again when its time comes.
+        assert!(recorded.iter().all(|report| says(ahead + S, report) != Verdict::Taken));
+        assert_eq!(says(ahead + S, &datagram(WEB2, 2, (8, 1), START + ahead + 2 * S)), Verdict::Old);
+        assert_eq!(says(ahead + S, &datagram(WEB2, 2, (8, 1), START + ahead + 3 * S)), Verdict::Taken);
     }
 
     #[test]
