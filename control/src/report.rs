@@ -9,7 +9,7 @@
 //! | 4 to 7 | 1-minute load average in thousandths |
 //! | 8 to 15 | the backend ([`id`] of its path) |
 //! | 16 to 19 | boot: drawn anew by each process that reports |
-//! | 20 to 23 | sequence: rises within a boot |
+//! | 20 to 23 | sequence: rises within a boot, but where the server is put back to an earlier state |
 //! | 24 to 31 | time of the server, in nanoseconds since 1970 |
 //! | 32 to 63 | HMAC-SHA-256 of bytes 0 to 31 under the backend's key (RFC 2104) |
 //!
@@ -126,7 +126,7 @@ pub enum Verdict {
     Forged,
     /// Its time is more than 30 s from ours; or, as a boot's first, not after all that was taken.
     Old,
-    /// The sequence does not rise.
+    /// The sequence does not rise, and the time is not after all that was taken.
     Replayed,
     /// More than 20 a second of the backend, or 10 000 of all.
     TooMany,
@@ -300,13 +300,18 @@ impl<K> Judge<K> {
             return Err(Verdict::Old);
         }
         let last = source.last;
-        let is_new = last.sequence == 0 || last.boot != report.boot;
-        if !is_new && report.sequence <= last.sequence {
+        let is_other = last.sequence == 0 || last.boot != report.boot;
+        let is_behind = !is_other && report.sequence <= last.sequence;
+        let is_later = report.time_ns > last.latest_ns.max(last.ahead_ns);
+        if is_behind && !is_later {
             return Err(Verdict::Replayed);
         }
+        // A server that was put back to an earlier state is as another boot: what was taken before
+        // is all from before its first report.
+        let is_new = is_other || is_behind;
         // A recorded report of an earlier boot is of another boot too: only the time tells.
         let first_ns = if is_new { report.time_ns } else { last.first_ns };
-        if report.time_ns < first_ns || (is_new && report.time_ns <= last.latest_ns.max(last.ahead_ns)) {
+        if report.time_ns < first_ns || (is_new && !is_later) {
             return Err(Verdict::Old);
         }
         if !source.budget.take(now.monotonic_ns, MOST_OF_BACKEND, MOST_OF_BACKEND) {
@@ -425,6 +430,20 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_was_put_back_is_believed_and_nothing_that_it_said_before() {
+        let mut judge = judge();
+        let before = [9_999, 10_000].map(|sequence| datagram(WEB1, 1, (7, sequence), START + S));
+        assert!(before.iter().all(|report| says(&mut judge, S, report) == Verdict::Taken));
+        let back = datagram(WEB1, 1, (7, 5000), START + 2 * S);
+        assert_eq!(says(&mut judge, 2 * S, &back), Verdict::Taken);
+        assert_eq!(says(&mut judge, 2 * S, &back), Verdict::Replayed);
+        assert!(before.iter().all(|report| says(&mut judge, 2 * S, report) == Verdict::Old));
+        assert_eq!(says(&mut judge, 3 * S, &datagram(WEB1, 1, (7, 5001), START + 3 * S)), Verdict::Taken);
+        assert!(before.iter().all(|report| says(&mut judge, 3 * S, report) == Verdict::Old));
+        assert_eq!(says(&mut judge, 3 * S, &back), Verdict::Replayed);
+    }
+
+    #[test]
     fn nothing_from_before_the_start_is_taken_so_that_a_restart_forgets_no_sequence() {
         let mut judge = judge();
         assert_eq!(says(&mut judge, S, &datagram(WEB1, 1, (7, 9), START)), Verdict::Old);
@@ -515,7 +534,7 @@ mod tests {
         assert_eq!(says(&mut judge, 2 * S, &datagram(WEB2, 2, (7, 1), START + 2 * S)), Verdict::Foreign);
         judge.set_keys(at(S), vec![(WEB1.to_owned(), 5)]);
         assert_eq!(says(&mut judge, 2 * S, &one), Verdict::Forged);
-        assert_eq!(says(&mut judge, 2 * S, &datagram(WEB1, 5, (7, 1), START + 2 * S)), Verdict::Replayed);
+        assert_eq!(says(&mut judge, 2 * S, &datagram(WEB1, 5, (7, 1), START + S)), Verdict::Replayed);
         assert_eq!(says(&mut judge, 2 * S, &datagram(WEB1, 5, (7, 2), START + 2 * S)), Verdict::Taken);
         // Who was gone is new, and what was recorded of him before is old.
         judge.set_keys(at(3 * S), vec![(WEB2.to_owned(), 2)]);
