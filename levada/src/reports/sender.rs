@@ -1,6 +1,6 @@
 //! On a server: `levada key` and `levada report`.
 
-use super::court::wall_ns;
+use super::court::{READ_AGAIN, wall_ns};
 use crate::os::{Signal, Signals};
 use crate::secrets::ReportKey;
 use crate::services::load;
@@ -81,9 +81,40 @@ pub fn make_key(arguments: &Key) -> Result<(), Failure> {
         .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", file.display())))
 }
 
+/// A key, and the file that it is in, which may get another one.
+struct KeyFile<'a> {
+    file: &'a Path,
+    key: ReportKey,
+    /// When it was read last, and what was wrong then.
+    read: Instant,
+    wrong: String,
+}
+
+impl KeyFile<'_> {
+    fn open(file: &Path) -> Result<KeyFile<'_>, String> {
+        let key = ReportKey::read(file)?;
+        Ok(KeyFile { file, key, read: Instant::now(), wrong: String::new() })
+    }
+
+    /// Reads the file again, from time to time. Where that cannot be, the key stays; why not is
+    /// given once.
+    fn look(&mut self, now: Instant) -> Option<String> {
+        if now.saturating_duration_since(self.read) < READ_AGAIN {
+            return None;
+        }
+        self.read = now;
+        let before = std::mem::take(&mut self.wrong);
+        match ReportKey::read(self.file) {
+            Ok(key) => self.key = key,
+            Err(why) => self.wrong = why,
+        }
+        (!self.wrong.is_empty() && self.wrong != before).then(|| self.wrong.clone())
+    }
+}
+
 /// Reports until a signal ends it.
 pub fn send(arguments: &Reporter) -> Result<(), Failure> {
-    let key = ReportKey::read(&arguments.key).map_err(Failure::Failed)?;
+    let mut keys = KeyFile::open(&arguments.key).map_err(Failure::Failed)?;
     let failed = |what: &str, error: std::io::Error| Failure::Failed(format!("{what}: {error}"));
     let signals = Signals::block().map_err(|error| failed("cannot receive signals", error))?;
     let any = if arguments.to.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -91,9 +122,13 @@ pub fn send(arguments: &Reporter) -> Result<(), Failure> {
     let mut boot = [0; 4];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut boot)
         .map_err(|_| Failure::Failed("the kernel gives no random numbers".to_owned()))?;
-    let (boot, mac, backend) = (u32::from_be_bytes(boot), key.mac(), id(&key.path));
+    let boot = u32::from_be_bytes(boot);
     let (started, mut sequence, mut said) = (Instant::now(), 0u32, String::new());
     loop {
+        if let Some(why) = keys.look(Instant::now()) {
+            complain(&format!("{why}; the key of before is used"));
+        }
+        let (mac, backend) = (keys.key.mac(), id(&keys.key.path));
         let told = read_load(&arguments.load_from).and_then(|load_milli| {
             // 4 billion reports at 20 a second are seven years; then the next process begins anew.
             sequence = sequence.checked_add(1).ok_or("too many reports; start it again")?;
@@ -128,7 +163,7 @@ fn is_ended(signals: &Signals, wait_ns: u64) -> bool {
         let Ok(left_for) = Timespec::try_from(left) else { return true };
         // An interruption is looked at as any other wake.
         let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&left_for));
-        // There is no file to read again at SIGHUP.
+        // The key is read again in any case: SIGHUP is not needed.
         if signals.next() == Some(Signal::End) {
             return true;
         }
@@ -161,6 +196,33 @@ mod tests {
         assert!(period("10 ms").is_err() && period("5").is_err());
         assert!(backend_path("s1/red/web/web1").is_ok() && backend_path("web/web1").is_ok());
         assert!(backend_path("s1/red/web").is_err() && backend_path("s1/red/web/w b").is_err());
+    }
+
+    #[test]
+    fn another_key_in_the_file_is_used() {
+        let file = std::env::temp_dir().join(format!("levada-key-{}", std::process::id()));
+        let write = |text: &str| {
+            let _ = std::fs::remove_file(&file);
+            let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file);
+            made.unwrap().write_all(text.as_bytes()).unwrap();
+        };
+        let [one, other] = [(); 2].map(|()| ReportKey::new("web/web1").unwrap().text());
+        write(&one);
+        let mut keys = KeyFile::open(&file).unwrap();
+        let start = keys.read;
+        write(&other);
+        let mut look = |read_agains: f64| {
+            let why = keys.look(start + READ_AGAIN.mul_f64(read_agains));
+            (keys.key.text() == other, why.is_some())
+        };
+        assert_eq!((look(0.9), look(1.0)), ((false, false), (true, false)));
+        // Half a key: the one of before stays, and that is said once.
+        write(&one[..one.len() / 2]);
+        assert_eq!((look(1.9), look(2.0), look(3.0)), ((true, false), (true, true), (true, false)));
+        write(&one);
+        assert_eq!(look(4.0), (false, false));
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!((look(5.0), look(6.0)), ((false, true), (false, false)));
     }
 
     #[test]
