@@ -151,7 +151,7 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     };
     let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance, &notifier)?;
     log.ready();
-    notifier.ready(&status(&plan));
+    notifier.ready(&status(&plan, running.lost));
     if notifier.is_there() {
         notifier.begin(&names, &running.lend());
     }
@@ -179,8 +179,12 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
 }
 
 /// What the service manager shows of a daemon that has started.
-fn status(plan: &Plan) -> String {
-    format!("{}, all ports are up", show_count(plan.switches.values().count(), "switch", "switches"))
+fn status(plan: &Plan, lost: usize) -> String {
+    let switches = show_count(plan.switches.values().count(), "switch", "switches");
+    match lost {
+        0 => format!("{switches}, all ports are up"),
+        lost => format!("{switches}, {} down; see the log", show_count(lost, "port is", "ports are")),
+    }
 }
 
 /// Says what is doubtful in a configuration.
@@ -280,6 +284,8 @@ struct Running {
     ended: UnixStream,
     /// Ends when the work has been given away.
     given: UnixStream,
+    /// Devices that it began without.
+    lost: usize,
 }
 
 impl Running {
@@ -322,13 +328,14 @@ impl Running {
         let processes = Processes::read(Some(rundir.place(PROCESSES)));
         let earlier = Earlier { service_key, processes };
         let reconciler = Reconciler::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone(), earlier);
-        let mut reconciler = reconciler.held_by(manager.clone());
+        let waits = inheritance.takeover_client.is_none();
+        let mut reconciler = reconciler.held_by(manager.clone()).waiting(waits);
         let socket = Socket::among(&mut inheritance.descriptors);
         let survey = Survey::of(inheritance.descriptors, inheritance.elsewhere);
         let sights = reconciler.sights();
         front_ends.take_over(inheritance.takeover_client.is_some());
         let begun = reconciler.begin(plan.clone(), survey, log).map_err(Failure::Failed)?;
-        let Beginning { edits, task, plugs: joins, machines, facts, adopted, known_as } = begun;
+        let Beginning { edits, task, plugs: joins, machines, facts, adopted, known_as, lost } = begun;
         front_ends.take_over(false);
         worker.begin(edits).map_err(Failure::Failed)?;
         let _ = tasks.send(task);
@@ -460,6 +467,7 @@ impl Running {
             changes,
             ended,
             given,
+            lost,
         })
     }
 

@@ -9,7 +9,7 @@ use crate::log::{Level, Log};
 use crate::next_hops::NextHops;
 use crate::next_hops::route_monitor::RouteMonitor;
 use crate::notify::Notifier;
-use crate::recipe::{Recipe, Reopen};
+use crate::recipe::{Recipe, Reopen, Unopened};
 use crate::whereabouts::Sights;
 use crate::worker::{AnyPort, BondNews, Request, Shortage, Task, Waker};
 use control::bond::Command;
@@ -238,7 +238,7 @@ impl Maintenance {
                     self.manager.forget(self.devices.get(&device).and_then(|one| one.recipe.as_ref()?.known_as()));
                     self.watched.retain(|watched| watched.device != device);
                     self.sights.forget(&[device]);
-                    self.begin(device, &why);
+                    self.begin(device, "is gone", &why);
                 }
                 Ok(Task::Event { switch, event }) => self.event(switch, event),
                 Ok(Task::Bond { switch, news }) => self.bond(switch, news),
@@ -382,7 +382,7 @@ impl Maintenance {
         let lost = reopen.lost.clone();
         self.devices.insert(device, reopen);
         match (port, lost) {
-            (_, Some(why)) => self.begin(device, &why),
+            (_, Some(why)) => self.begin(device, "is not there", &why),
             (Some(port), None) => self.watch(device, port),
             (None, None) => {
                 self.bring_in_line(device);
@@ -585,11 +585,11 @@ impl Maintenance {
         }
     }
 
-    fn begin(&mut self, device: usize, why: &str) {
+    fn begin(&mut self, device: usize, how: &str, why: &str) {
         // Only a device that was not taken away meanwhile, and that is opened by us, is a loss.
         let Some(reopen @ Reopen { label, recipe: Some(_), .. }) = self.devices.get(&device) else { return };
         self.sights.lose(device, with_cure(why, reopen));
-        let text = format!("{label} is gone ({why}): its frames are dropped (port-down) until it can be opened again");
+        let text = format!("{label} {how} ({why}): its frames are dropped (port-down) until it can be opened");
         self.log.line(Level::Warning, &text);
         let next = Instant::now() + FIRST_RETRY;
         self.lost.push(Lost { device, next, pause: FIRST_RETRY, failure: String::new() });
@@ -619,7 +619,7 @@ impl Maintenance {
                     }
                     self.untold.insert(lost.device);
                 }
-                Err(failure) => {
+                Err(Unopened { why: failure, .. }) => {
                     if failure != lost.failure {
                         let text = with_cure(&failure, reopen);
                         self.log.line(Level::Warning, &format!("{}: {text}", reopen.label));

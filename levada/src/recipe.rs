@@ -58,6 +58,27 @@ pub struct Fresh {
     pub is_adopted: bool,
 }
 
+/// Why a device was not opened.
+#[derive(Debug)]
+pub struct Unopened {
+    /// What is wrong and what helps, as a sentence for people.
+    pub why: String,
+    /// The interface, or the namespace that the device is to be in, is not there: it may come.
+    pub is_absence: bool,
+}
+
+macro_rules! unopened {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Unopened {
+            fn from(error: $error) -> Unopened {
+                Unopened { why: error.to_string(), is_absence: error.is_absence() }
+            }
+        })*
+    };
+}
+
+unopened!(tap::OpenError, veth::OpenError, packet::OpenError);
+
 impl Recipe {
     /// The recipe of port `id`, which is that endpoint's or the uplink's; `None` where there is
     /// nothing to open.
@@ -76,27 +97,27 @@ impl Recipe {
     /// Opens it. `survey` is what many that are opened together share.
     ///
     /// # Errors
-    /// What is wrong and what helps, as a sentence for people.
-    pub fn open(&self, survey: &Survey) -> Result<Fresh, String> {
+    /// See [`Unopened`].
+    pub fn open(&self, survey: &Survey) -> Result<Fresh, Unopened> {
         match self {
             Recipe::Tap(options) => {
-                let tap = Tap::open_among(options, survey).map_err(|error| error.to_string())?;
+                let tap = Tap::open_among(options, survey)?;
                 let notes = tap.notes().to_vec();
                 Ok(Fresh { is_adopted: tap.is_adopted(), port: Box::new(tap), notes })
             }
             Recipe::Veth(options) => {
-                let veth = veth::open(options, survey).map_err(|error| error.to_string())?;
+                let veth = veth::open(options, survey)?;
                 let notes = veth.notes().to_vec();
                 Ok(Fresh { is_adopted: veth.is_adopted(), port: Box::new(veth), notes })
             }
             Recipe::Packet(options, mtu) => {
-                let packet = Packet::open_among(options, survey).map_err(|error| error.to_string())?;
+                let packet = Packet::open_among(options, survey)?;
                 let mut notes = packet.notes().to_vec();
                 notes.extend(short_mtu(&packet, options, *mtu));
                 Ok(Fresh { is_adopted: packet.is_adopted(), port: Box::new(packet), notes })
             }
             Recipe::Host(options) => {
-                let host = Host::open_among(options, survey).map_err(|error| error.to_string())?;
+                let host = Host::open_among(options, survey)?;
                 Ok(Fresh { is_adopted: host.is_adopted(), port: Box::new(host), notes: Vec::new() })
             }
         }

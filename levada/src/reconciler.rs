@@ -70,6 +70,8 @@ pub struct Reconciler {
     earlier: Earlier,
     /// Holds descriptors of devices, too.
     manager: Notifier,
+    /// See [`Reconciler::waiting`].
+    waits: bool,
 }
 
 /// What a daemon before has left in the run directory.
@@ -97,6 +99,8 @@ pub struct Beginning {
     pub adopted: Vec<(usize, Recipe, OwnedFd)>,
     /// What a process that takes over knows the devices by.
     pub known_as: BTreeSet<String>,
+    /// How many devices it begins without.
+    pub lost: usize,
 }
 
 impl Reconciler {
@@ -131,7 +135,16 @@ impl Reconciler {
             known: Arc::default(),
             earlier,
             manager: Notifier::default(),
+            waits: false,
         }
+    }
+
+    /// With devices that it begins without, where what they are to be in is not there yet: a
+    /// machine's interfaces come when they come, and one that is gone is one tenant's loss. A
+    /// process that takes over leaves all to the one that runs instead.
+    #[must_use]
+    pub fn waiting(self, waits: bool) -> Reconciler {
+        Reconciler { waits, ..self }
     }
 
     /// With a service manager that holds descriptors of its devices.
@@ -175,6 +188,7 @@ impl Reconciler {
         self.hops = hops;
         let programs = programs(&plan, &ready, &self.hops);
         let fresh = std::mem::take(&mut ready.fresh);
+        let lost = fresh.iter().filter(|fresh| fresh.lost.is_some()).count();
         let edits = self.edits(&plan, &programs, &ready, &keys)?;
         self.keys = keys;
         let List { edits, new, plugs, machines } = list(edits, fresh, &ready.devices);
@@ -183,7 +197,7 @@ impl Reconciler {
         let task = Task::Devices { plan: Arc::new(plan.clone()), gone: Vec::new(), new, done };
         (self.plan, self.programs, self.devices) = (plan, programs, ready.devices);
         self.note_processes(&[]);
-        Ok(Beginning { edits, task, plugs, machines, facts, adopted, known_as })
+        Ok(Beginning { edits, task, plugs, machines, facts, adopted, known_as, lost })
     }
 
     /// Becomes what `plan` says, whose numbers follow from those of [`Reconciler::plan`].

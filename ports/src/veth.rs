@@ -91,6 +91,14 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+impl OpenError {
+    /// Whether what the container's end is to be in is not there: it may come.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        matches!(self, OpenError::End(error) if error.is_absence())
+    }
+}
+
 impl From<tap::OpenError> for OpenError {
     fn from(error: tap::OpenError) -> OpenError {
         OpenError::End(error)

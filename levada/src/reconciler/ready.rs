@@ -5,7 +5,7 @@ use super::device::{Held, Key, Kind, Want, Wanted, wanted};
 use super::{PATIENCE, Reconciler};
 use crate::front_ends::FrontEndId;
 use crate::log::{Level, Log};
-use crate::recipe::{Recipe, Reopen};
+use crate::recipe::{Recipe, Reopen, Unopened};
 use crate::vde_server::{Otherwise, PlugId};
 use crate::worker::{AnyPort, Lent, Request};
 use control::plan::{Plan, VdePlan, VhostPlan};
@@ -114,8 +114,10 @@ impl Reconciler {
                         fresh.port = Some(opened.port);
                         features
                     }
-                    // Nor whichever container has ended.
-                    Err(why) if otherwise == Otherwise::Wait && has_ended(&recipe) => {
+                    // Nor whatever interface is not there, nor whichever container has ended.
+                    Err(Unopened { why, is_absence })
+                        if otherwise == Otherwise::Wait && (has_ended(&recipe) || is_absence && self.waits) =>
+                    {
                         fresh.lost = Some(why);
                         Features {
                             offload: OffloadSupport::NONE,
@@ -124,7 +126,7 @@ impl Reconciler {
                             max_frame: MAX_FRAME,
                         }
                     }
-                    Err(why) => return Err(why),
+                    Err(Unopened { why, .. }) => return Err(why),
                 };
                 Kind::Opened(recipe, features)
             }

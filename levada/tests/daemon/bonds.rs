@@ -30,14 +30,16 @@ fn hosts() -> [Bed; 2] {
         let off = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
         bed.space("host").run(off).unwrap().unwrap();
     }
-    let far = beds[1].name("host");
-    for cable in ["up0", "up1"] {
-        beds[0].ip("host", &format!("link add {cable} mtu 1504 type veth peer name {cable} netns {far}")).unwrap();
-        for bed in &beds {
-            bed.ip("host", &format!("link set {cable} mtu 1504 up")).unwrap();
-        }
-    }
+    ["up0", "up1"].iter().for_each(|cable| connect(&beds, cable));
     beds
+}
+
+fn connect(beds: &[Bed; 2], cable: &str) {
+    let far = beds[1].name("host");
+    beds[0].ip("host", &format!("link add {cable} mtu 1504 type veth peer name {cable} netns {far}")).unwrap();
+    for bed in beds {
+        bed.ip("host", &format!("link set {cable} mtu 1504 up")).unwrap();
+    }
 }
 
 fn text(number: u8, mode: &str) -> String {
@@ -157,6 +159,31 @@ fn frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process() {
         let drops = daemon.show()["switches"][0]["uplink"]["drops"].clone();
         assert!(drops["bad-vlan"].is_null(), "a number is no tenant's tag: {drops}");
     }
+}
+
+#[test]
+fn a_daemon_starts_without_a_member_that_is_gone_and_takes_it_when_it_comes() {
+    let Some(_turn) = turn("a_daemon_starts_without_a_member_that_is_gone_and_takes_it_when_it_comes") else { return };
+    let beds = hosts();
+    let texts = [text(1, "balance-rr"), text(2, "balance-rr")];
+    let mut one = beds[0].start(&texts[0]);
+    let two = beds[1].start(&texts[1]);
+    soon("both number their frames", || is_numbered(&one) && is_numbered(&two));
+    let _echo = beds[1].echo("red", TWO);
+    beds[0].ip("host", "link delete dev up1").unwrap();
+    assert!(!one.end(Signal::KILL).success());
+    one = beds[0].start(&texts[0]);
+    soon("it is said", || one.log().contains("packet://up1 of s1/uplink is not there (interface up1 in namespace"));
+    assert_ne!(state(&one, 1), "distributing", "{}", bond(&one));
+    soon("frames pass by the other", || beds[0].ask("red", TWO, 1) == 1);
+    assert_eq!(beds[0].ask("red", TWO, 5), 5);
+    connect(&beds, "up1");
+    soon("it is used", || {
+        let is_used = |daemon: &Daemon| state(daemon, 1) == "distributing" && is_numbered(daemon);
+        is_used(&one) && is_used(&two)
+    });
+    transfer(&beds, || {});
+    assert!(bond(&one)["members"][1]["sent"]["segments"].as_u64().unwrap() > 50, "{}", bond(&one));
 }
 
 /// The same in a tunnel, which ends at a device of the host behind the bond.

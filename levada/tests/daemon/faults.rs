@@ -87,15 +87,45 @@ fn a_second_daemon_is_told_who_runs_and_changes_nothing() {
 }
 
 #[test]
-fn a_namespace_that_is_missing_is_named() {
-    let Some(_turn) = turn("a_namespace_that_is_missing_is_named") else { return };
+fn a_namespace_that_is_missing_is_named_and_the_others_work() {
+    let Some(_turn) = turn("a_namespace_that_is_missing_is_named_and_the_others_work") else { return };
     let bed = Bed::new(&["a", "b"]);
-    let file = bed.configuration(NEIGHBOURS);
-    let output = bed.run(&["run", "-c", file.to_str().unwrap()]);
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && text.contains(&bed.name("c")), "{text}");
-    assert!(bed.ip("a", "link show dev tap0").is_err(), "what was opened is closed again");
-    assert!(!bed.directory.join("run").join(bed.name("").trim_end_matches('-')).exists());
+    let mut daemon = bed.start(NEIGHBOURS);
+    let warning = format!("warning: tap://tap0 of s1/home/c is not there (tap tap0: namespace {}:", bed.name("c"));
+    soon("it is said", || daemon.log().contains(&warning));
+    assert_eq!(daemon.endpoint("c")["state"], "down");
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 3), 3, "the others work");
+    bed.add("c");
+    soon("it is there", || daemon.endpoint("c")["state"] == "up");
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn an_interface_that_is_missing_at_the_start_is_named_and_taken_when_it_comes() {
+    let name = "an_interface_that_is_missing_at_the_start_is_named_and_taken_when_it_comes";
+    let Some(_turn) = turn(name) else { return };
+    let bed = Bed::new(&["host", "red"]);
+    let text = "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n[switch.uplink]\nport = \"packet://up0\"\n\
+        netns = \"NS-host\"\nrate = \"100 Mbit/s\"\n[[switch.tenant]]\nname = \"red\"\nvlan = \"untagged\"\n\
+        [[switch.tenant.endpoint]]\nname = \"red\"\nport = \"tap://red\"\nnetns = \"NS-red\"\naddress = \"10.9.0.1/24\"\n";
+    let mut daemon = bed.start(text);
+    let warning = "warning: packet://up0 of s1/uplink is not there (interface up0 in namespace ";
+    soon("it is said", || daemon.log().contains(warning));
+    // One who changes what runs is told at once.
+    let port = format!("netns={}", bed.name("host"));
+    let output = bed.run(&["add", "endpoint", "s1/red/more", "port=packet://none", &port]);
+    let why = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && why.contains("interface none"), "{why}");
+    bed.ip("host", "link add up0 type veth peer name far").unwrap();
+    bed.ip("host", "link set up0 up").unwrap();
+    bed.ip("host", "link set far up").unwrap();
+    bed.ip("host", "address add 10.9.0.2/24 dev far").unwrap();
+    soon("it is there", || daemon.log().contains("packet://up0 of s1/uplink is back"));
+    let far = std::net::Ipv4Addr::new(10, 9, 0, 2);
+    let _echo = bed.echo("host", far);
+    assert_eq!(bed.ask("red", far, 3), 3);
+    assert!(daemon.end(Signal::TERM).success());
 }
 
 #[test]

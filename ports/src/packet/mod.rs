@@ -149,6 +149,21 @@ impl fmt::Display for OpenError {
 
 impl Error for OpenError {}
 
+impl OpenError {
+    /// Whether the interface, or its namespace, is not there: it may come.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        match self {
+            OpenError::Namespace(_, error) => crate::tap::is_no_namespace(error),
+            OpenError::Missing(_) => true,
+            // It went between two steps.
+            OpenError::Kernel(_, _, error) => matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO)),
+            OpenError::Tap(error) => error.is_absence(),
+            OpenError::NotEthernet(_) | OpenError::OtherAddress(..) => false,
+        }
+    }
+}
+
 /// An interface in use as a port.
 #[derive(Debug)]
 pub struct Packet {

@@ -126,6 +126,12 @@ impl fmt::Display for OpenError {
 }
 
 impl OpenError {
+    /// Whether what the device is to be in is not there: it may come.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        matches!(self, OpenError::Namespace { error, .. } if is_no_namespace(error))
+    }
+
     /// As a sentence about a device of this kind.
     pub(crate) fn write(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -168,6 +174,12 @@ impl OpenError {
             }
         }
     }
+}
+
+/// Whether an error of entering a namespace says that none is there: no file, or one on which none
+/// is mounted (yet).
+pub(crate) fn is_no_namespace(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL)) || error.kind() == io::ErrorKind::NotFound
 }
 
 impl Error for OpenError {
