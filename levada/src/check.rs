@@ -1,6 +1,8 @@
 //! `levada check`: is a configuration good, and what does it promise?
 
+use crate::handler;
 use crate::pki::credentials::Credentials;
+use crate::recipe::owner_of;
 use crate::secrets::{hello_key, report_keys};
 use crate::{Failure, directory};
 use control::admission::{Promise, promise};
@@ -8,13 +10,14 @@ use control::config::openflow::{MODES, OpenFlow};
 use control::config::{Config, Switch};
 use control::names::name_of;
 use control::place::namespaces;
-use control::plan::{PortKind, Underlay};
+use control::plan::{Plan, PortKind, Underlay};
 use control::problem::{self, Severity};
 use control::units::{show_count, show_rate};
 use control::{Checked, names};
 use datapath::program::{Attachment, EndpointId, PortId, Share, TenantId};
 use datapath::units::{Direction, Rate};
 use ports::netns::Netns;
+use ports::packet;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -111,7 +114,7 @@ pub fn check(file: &Path, json: bool) -> Result<String, Failure> {
     }
     let (checked, warnings) = load_and(file, look_for_namespaces)?;
     complain(&warnings);
-    let lacking = lacking(&checked.config);
+    let lacking = [lacking(&checked.config), checked.plan.as_ref().map(missing).unwrap_or_default()].concat();
     for what in &lacking {
         complain(&format!("warning: as this machine is now: {what}"));
     }
@@ -149,18 +152,61 @@ fn look_for_namespaces(checked: &mut Checked) {
     }
 }
 
-/// Files that the configuration names, and that are not there or not good on this machine. It may
-/// be checked before they come, or elsewhere.
+/// Files and the control socket's group that the configuration names, and that are not there or not
+/// good on this machine. It may be checked before they come, or elsewhere.
 fn lacking(config: &Config) -> Vec<String> {
     let bonds = config.switches.iter().filter_map(|switch| switch.uplink.as_ref()?.bond.as_ref());
     let secrets = bonds.filter_map(|bond| hello_key(Path::new(bond.secret_file.as_ref()?)).err());
-    let secrets: Vec<String> = secrets.chain(report_keys(control::report::keys(config)).1).collect();
+    let group = handler::group(&config.daemon).err().map(|(what, remedy)| format!("{what}; {remedy}"));
+    let secrets = group.into_iter().chain(secrets).chain(report_keys(control::report::keys(config)).1);
+    let secrets: Vec<String> = secrets.collect();
     let Some(cluster) = &config.cluster else { return secrets };
     let speaks = cluster.listen.is_some();
     let certificate = speaks.then(|| Credentials::load(Path::new(&cluster.directory), &cluster.host).err()).flatten();
     let etcd = cluster.etcd.as_ref().map(directory::look).unwrap_or_default();
     let etcd = etcd.into_iter().map(|why| format!("the etcd: {why}"));
     secrets.into_iter().chain(certificate).chain(etcd).collect()
+}
+
+/// Groups and interfaces that the configuration names, and that are not on this machine, each once.
+fn missing(plan: &Plan) -> Vec<String> {
+    let (mut groups, mut interfaces) = (BTreeMap::new(), BTreeMap::new());
+    for switch in plan.switches.values() {
+        let endpoints: BTreeMap<PortId, u32> =
+            switch.program.endpoints.iter().map(|(id, endpoint)| (endpoint.port, id)).collect();
+        for (id, port) in switch.ports.iter() {
+            let id = PortId(id);
+            let named = match &port.kind {
+                PortKind::Vde(vde) => {
+                    if let Some(group) = &vde.group {
+                        groups.entry(group).or_insert(&port.locator);
+                    }
+                    continue;
+                }
+                PortKind::Packet(packet) => (&packet.name, &packet.netns),
+                PortKind::Host(host) => (&host.interface, &host.netns),
+                _ => continue,
+            };
+            interfaces.entry(named).or_insert_with(|| owner_of(switch, endpoints.get(&id).map(|&id| EndpointId(id))));
+        }
+    }
+    let groups = groups.into_iter().filter_map(|(group, locator)| match ports::group::number(group) {
+        Ok(Some(_)) => None,
+        Ok(None) => {
+            Some(format!("there is no group \"{group}\"; make it (groupadd {group}), or correct `group` of {locator}"))
+        }
+        Err(error) => Some(format!("cannot read the system's groups: {error}; give {locator} the group's number")),
+    });
+    let interfaces = interfaces.into_iter().filter_map(|((name, netns), owner)| {
+        // That there is no such namespace is said of the namespace.
+        let found = packet::address(name, netns.as_deref().map(Netns::new).as_ref());
+        let is_missing = matches!(found, Err(packet::OpenError::Missing(_)));
+        let place = netns.as_ref().map_or_else(String::new, |netns| format!(" in namespace {netns}"));
+        is_missing.then(|| {
+            format!("there is no interface {name}{place}; {owner} waits for it (ip link lists those there are)")
+        })
+    });
+    groups.chain(interfaces).collect()
 }
 
 /// What a configuration promises. Rates are in bits a second; `null` where there is none.

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// How a warning of a missing namespace begins.
+/// What begins what this machine lacks.
+const LACKING: &str = "warning: as this machine is now: ";
 const NO_NAMESPACE: &str = "warning: as this machine is now: there is no network namespace ";
 
 #[test]
@@ -28,8 +30,11 @@ fn every_example_is_good() {
             // Certificates, the etcd's files and keys are not there; nothing else is amiss.
             let names_files = ["cluster.toml", "etcd.toml", "service.toml", "tunnels.toml", "tunnels-over-a-bond.toml"]
                 .contains(&file.as_str());
-            let is_known = |line: &str| names_files && line.starts_with("warning: as this machine is now: ");
-            // Nor are the namespaces; what is said of one is a paragraph.
+            let is_known = |line: &str| {
+                let is_lacking = |what| line.starts_with(&format!("{LACKING}there is no {what} "));
+                names_files && line.starts_with(LACKING) || is_lacking("interface") || is_lacking("group")
+            };
+            // Nor are interfaces, groups and namespaces; what is said of one is a paragraph.
             let rest: Vec<&str> = stderr.split("\n\n").filter(|part| !part.starts_with(NO_NAMESPACE)).collect();
             let rest = rest.iter().flat_map(|part| part.lines()).filter(|line| !line.is_empty());
             assert!(output.status.success() && rest.into_iter().all(is_known), "{file}: {stderr}");
@@ -120,6 +125,38 @@ fn a_wrong_configuration_fails_with_its_line() {
     std::fs::remove_dir_all(&directory).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.contains("wrong.toml:5:1") && stderr.contains("did you mean `order`?"), "{stderr}");
+}
+
+#[test]
+fn groups_and_interfaces_that_are_not_there_are_warned_of() {
+    let directory = std::env::temp_dir().join(format!("levada-lacking-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("lacking.toml");
+    let text = "[daemon]\nname = \"t\"\nsocket_group = \"levada-none\"\n[[switch]]\nname = \"s\"\n[switch.uplink]\n\
+        port = \"packet://levada-none0\"\nrate = \"1 Gbit/s\"\n[[switch.tenant]]\nname = \"red\"\nvlan = \"untagged\"\n\
+        [[switch.tenant.endpoint]]\nname = \"host\"\nport = \"host://levada-none0\"\n\
+        [[switch.tenant.endpoint]]\nname = \"lo\"\nport = \"packet://lo\"\n\
+        [[switch.tenant.endpoint]]\nname = \"vm\"\nport = \"vde:///run/levada-none\"\ngroup = \"levada-nobody\"\n";
+    std::fs::write(&file, text).unwrap();
+    let check = |more: Option<&str>| {
+        let output = Command::new(env!("CARGO_BIN_EXE_levada")).arg("check").arg(&file).args(more).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "they may come later: {stderr}");
+        (String::from_utf8(output.stdout).unwrap(), stderr)
+    };
+    let (_, stderr) = check(None);
+    let (json, _) = check(Some("--json"));
+    std::fs::remove_dir_all(&directory).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    for what in [
+        "there is no group \"levada-none\"; make it (groupadd levada-none), or correct [daemon] socket_group",
+        "there is no group \"levada-nobody\"; make it (groupadd levada-nobody), or correct `group` of vde:///run/levada-none",
+        "there is no interface levada-none0; s/uplink waits for it (ip link lists those there are)",
+    ] {
+        assert_eq!(stderr.matches(&format!("{LACKING}{what}\n")).count(), 1, "{what}: {stderr}");
+        assert!(json["warnings"].as_array().unwrap().contains(&what.into()), "{what}: {json}");
+    }
+    assert_eq!(stderr.matches("there is no interface").count(), 1, "{stderr}");
 }
 
 #[test]
