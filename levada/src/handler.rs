@@ -34,6 +34,7 @@ use ports::netns::Netns;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -118,6 +119,8 @@ pub struct Handler {
     announced: Mutex<Announced>,
     /// Rung when some are to be told of again.
     herald: Condvar,
+    /// Another process has been told what runs, and will not hear of changes.
+    is_given: AtomicBool,
 }
 
 /// How long nothing is looked at where nothing is to be announced again; what comes rings.
@@ -172,6 +175,7 @@ impl Handler {
             membership,
             announced: Mutex::default(),
             herald: Condvar::new(),
+            is_given: AtomicBool::new(false),
         }
     }
 
@@ -305,6 +309,12 @@ impl Handler {
         ConfigReply { version: VERSION, revision, config: write::config(&config) }
     }
 
+    /// Refuses changes from now on, or does not any more: a process that takes over has read its
+    /// file, and what clients change meanwhile would be lost with this one.
+    pub fn give(&self, is_given: bool) {
+        self.is_given.store(is_given, Ordering::Release);
+    }
+
     /// Does actions, or says why not.
     ///
     /// # Errors
@@ -318,6 +328,9 @@ impl Handler {
     /// # Errors
     /// See [`Fault`]; nothing was changed.
     pub fn change_with(&self, request: &ChangeRequest, descriptors: Vec<OwnedFd>) -> Result<ChangeReply, Fault> {
+        if !request.dry_run && self.is_given.load(Ordering::Acquire) {
+            return Err(Fault::Busy("a takeover runs; try again when it has ended"));
+        }
         let passed = request.namespaces.iter().zip(descriptors);
         let passed = passed.map(|(path, descriptor)| {
             Netns::passed(path, descriptor).map_err(|error| Fault::Wrong(format!("namespace {path:?}: {error}")))

@@ -8,7 +8,7 @@
 //! | from | message | then |
 //! |---|---|---|
 //! | new | `hello` | it has read and checked its configuration, and opened nothing |
-//! | old | `offer`, descriptors | of the run directory's lock, of every device (with what a TAP is known by: it may be anywhere by now), of VDE directories and of the agents' socket; the old one works on |
+//! | old | `offer`, descriptors | of the run directory's lock, of every device (with what a TAP is known by: it may be anywhere by now), of VDE directories and of the agents' socket; the old one works on, and refuses changes |
 //! | new | `ready` | everything is made; only its worker does not run yet |
 //! | old | `early`, connections; any number of times | where the new one takes them: connections as they are while the old one works on |
 //! | old | `state`, connections, descriptors | its agents are silent, its worker no longer reads, has sent what it could within 5 ms, and waits; as many bytes of connections as the state says, where the new one reads them: those that are not as they were sent early; of VDE clients, and of virtual machines, whose rings it uses no more |
@@ -173,6 +173,7 @@ impl TakeoverServer {
                     let _ = takeover_server.left.shutdown(Shutdown::Both);
                 }
                 Err(error) => {
+                    takeover_server.handler.give(false);
                     busy.store(false, Ordering::Release);
                     takeover_server
                         .log
@@ -215,6 +216,8 @@ impl TakeoverServer {
             }
             other => return Err(unexpected(&other)),
         };
+        // In its turn: a change that is being made is made to its end, and what it opened is lent.
+        self.changes.make(|handler| handler.give(true)).map_err(|fault| io::Error::other(fault.to_string()))?;
         let devices = self.ask(|reply| Request::Lend { which: Lent::All, reply })?;
         let known_as = devices.iter().map(|(_, lent)| lent.known_as.clone()).collect();
         let devices = devices.into_iter().map(|(_, lent)| lent.fd).chain(self.plugs.lend());

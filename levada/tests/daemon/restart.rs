@@ -547,6 +547,29 @@ fn a_takeover_that_fails_leaves_the_old_process_at_work() {
 }
 
 #[test]
+fn while_a_takeover_runs_changes_are_refused() {
+    let Some(_turn) = turn("while_a_takeover_runs_changes_are_refused") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(NEIGHBOURS);
+    let set = ["set", "endpoint", "s1/home/a", "limit=5 Mbit/s"];
+    let stream = speak(&daemon, &bed, &[br#"{"message":"hello","protocol":1,"version":"9.0.0","pid":1}"#]);
+    assert!(answer(&stream).contains("\"offer\""));
+    let output = bed.run(&set);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("a takeover runs; try again when it has ended"), "{said}");
+    assert!(bed.run(&[&set[..], &["--dry-run"]].concat()).status.success(), "a dry run makes nothing");
+    bed.configuration(&NEIGHBOURS.replacen("name = \"a\"", "name = \"a\"\nweight = 2", 1));
+    daemon.signal(Signal::HUP);
+    soon("nor is the file read", || daemon.log().contains("not reloaded, a takeover runs"));
+    assert!(daemon.endpoint("a")["egress"]["limit_bps"].is_null());
+    drop(stream);
+    soon("the takeover has failed", || daemon.log().contains("a takeover failed, and this process goes on"));
+    let output = bed.run(&set);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
 fn a_process_that_is_silent_when_it_should_take_loses_its_chance() {
     let Some(_turn) = turn("a_process_that_is_silent_when_it_should_take_loses_its_chance") else { return };
     let hello = br#"{"message":"hello","protocol":1,"version":"9.0.0","pid":1}"#;
