@@ -369,6 +369,7 @@ impl Running {
             front_ends.join(machine, device);
         }
         let taken = taken.map(|TakeoverState { mut state, papers, clients, machines: (sessions, descriptors) }| {
+            handler.follow_revision(state.revision);
             import(&mut worker, plan, &mut state, log);
             // The worker has their rings before it reads the first frame for them.
             front_ends.inherit(&sessions, descriptors, || worker.obey_all());

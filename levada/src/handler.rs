@@ -37,7 +37,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long the worker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ impl Fault {
 /// What runs, as clients see it.
 struct Running {
     config: Arc<Config>,
-    /// Counts changes.
+    /// Counts changes, from a number that no process before has given: see [`first_revision`].
     revision: u64,
     facts: Arc<Facts>,
 }
@@ -126,6 +126,14 @@ pub struct Handler {
 /// How long nothing is looked at where nothing is to be announced again; what comes rings.
 const AT_REST: Duration = Duration::from_secs(3600);
 
+/// The revision of a process that starts now: the clock's milliseconds. Who has read that of a
+/// process before does not change by it what this one runs: a change takes longer than a
+/// millisecond. 2^53, beyond which readers of JSON round, is far.
+fn first_revision(now: SystemTime) -> u64 {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX).clamp(1, 1 << 52)
+}
+
 /// A poisoned lock is taken all the same: what it guards is replaced whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -147,7 +155,8 @@ impl Handler {
         socket: Socket,
         changed: Changed,
     ) -> Handler {
-        let running = Running { config: Arc::new(config.clone()), revision: 1, facts: Arc::new(facts) };
+        let revision = first_revision(SystemTime::now());
+        let running = Running { config: Arc::new(config.clone()), revision, facts: Arc::new(facts) };
         let shortcuts = reconciler.shortcuts();
         let (running, reconciler, spare) = (Mutex::new(running), Mutex::new(reconciler), Mutex::new(None));
         let (ears, ring) = (inbox.clone(), waker.clone());
@@ -182,6 +191,17 @@ impl Handler {
     /// What runs, compiled.
     pub fn facts(&self) -> Arc<Facts> {
         Arc::clone(&lock(&self.running).facts)
+    }
+
+    /// Its revision.
+    pub fn revision(&self) -> u64 {
+        self.running().1
+    }
+
+    /// Goes on behind the revision of a process that it takes over from.
+    pub fn follow_revision(&self, last: u64) {
+        let mut running = lock(&self.running);
+        running.revision = running.revision.max(last.saturating_add(1));
     }
 
     /// The configuration that runs, and its revision. Nobody waits meanwhile for who works on it.

@@ -313,7 +313,9 @@ impl TakeoverServer {
         // Where a change came between, all is sent once more.
         let early = early.filter(|early| early.is_by_numbers_of(&facts)).map(|early| early.parts);
         let mut known = self.ask(|reply| Request::Yield { early: early.unwrap_or_default(), reply })?;
-        Ok(State::new(monotonic_ns(), &self.handler.facts().plan, &mut known))
+        let mut state = State::new(monotonic_ns(), &self.handler.facts().plan, &mut known);
+        state.revision = self.handler.revision();
+        Ok(state)
     }
 
     /// Passes on what is left, and says which VDE directories the new process goes on with.

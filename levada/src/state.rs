@@ -39,6 +39,8 @@ pub const CONNECTIONS_BYTES: u64 = 64 << 20;
 pub struct State {
     /// When this was so, on CLOCK_MONOTONIC.
     pub at_ns: u64,
+    /// That of the configuration.
+    pub revision: u64,
     /// By name.
     switches: BTreeMap<String, Switch>,
 }
@@ -416,7 +418,7 @@ impl State {
             };
             Some((switch.name.clone(), written))
         });
-        State { at_ns, switches: switches.collect() }
+        State { at_ns, switches: switches.collect(), ..State::default() }
     }
 
     /// Connections, to be sent after the state, switch by switch.

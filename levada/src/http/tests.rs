@@ -149,7 +149,7 @@ fn what_is_wrong_gets_its_status() {
     for (body, status, what) in [
         ("", "400", "the body is not valid"),
         ("{\"actions\": [], \"x\": 1}", "400", "unknown field"),
-        ("{\"actions\": [], \"revision\": 7}", "409", "revision 1"),
+        ("{\"actions\": [], \"revision\": 7}", "409", "at revision 1"),
         (add, "422", "it is there already"),
         (&add.replace("s1/red", "s1/blue"), "200", "\"dry_run\":true"),
     ] {
@@ -177,7 +177,7 @@ fn the_silent_the_slow_and_the_many_harm_nobody() {
     let silent: Vec<Plain> = (0..CLIENTS - 2).map(|_| bed.connect()).collect();
     let mut slow = bed.connect();
     slow.write_all(b"GET /v1/config HTTP/1.1\r\n").unwrap();
-    assert_eq!(bed.get("/v1/config")["revision"], 1, "one place is left");
+    assert_eq!(bed.get("/v1/config")["version"], 1, "one place is left");
     let one_more = bed.connect();
     // Thousands come and go, and are told at once.
     let start = Instant::now();

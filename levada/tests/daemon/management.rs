@@ -101,10 +101,41 @@ fn drops(daemon: &Daemon, endpoint: &str) -> Value {
 }
 
 #[test]
+fn a_revision_of_the_process_before_is_no_revision_of_the_next() {
+    let Some(_turn) = turn("a_revision_of_the_process_before_is_no_revision_of_the_next") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(NEIGHBOURS);
+    let others = NEIGHBOURS.replacen("name = \"a\"", "name = \"a\"\nweight = 2", 1);
+    let set = |known: u64| {
+        let known = known.to_string();
+        bed.run(&["set", "endpoint", "s1/home/a", "weight=3", "--revision", &known])
+    };
+    for by_takeover in [false, true] {
+        let known = revision(&bed);
+        if by_takeover {
+            let next = bed.take_over(&others);
+            assert!(daemon.wait().success());
+            daemon = next;
+        } else {
+            assert!(daemon.end(Signal::TERM).success());
+            daemon = bed.start(&others);
+        }
+        let refused = set(known);
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let now = revision(&bed);
+        assert!(refused.status.code() == Some(1) && text.contains(&format!("at revision {now}; read it")), "{text}");
+        assert!(now > known);
+        good(&set(now));
+    }
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
 fn endpoints_come_change_and_go_and_the_others_lose_nothing() {
     let Some(_turn) = turn("endpoints_come_change_and_go_and_the_others_lose_nothing") else { return };
     let bed = Bed::new(&["a", "b", "c", "d"]);
     let daemon = bed.start(NEIGHBOURS);
+    let first = revision(&bed);
     let (_b, _c) = (bed.echo("b", B), bed.echo("c", C));
     assert_eq!(bed.ask("a", B, 3), 3);
     let stream = Stream::start(&bed);
@@ -138,7 +169,7 @@ fn endpoints_come_change_and_go_and_the_others_lose_nothing() {
     assert!(bed.ip("c", "link show dev tap0").is_err() && bed.ip("c", "link show dev tap1").is_ok());
     assert!(stream.end() > 100);
     assert_eq!((drops(&daemon, "a"), drops(&daemon, "b")), (json!({}), json!({})));
-    assert_eq!(revision(&bed), 1 + 3 * 6 + 1);
+    assert_eq!(revision(&bed), first + 3 * 6 + 1);
 }
 
 #[test]
@@ -146,6 +177,7 @@ fn a_file_is_applied_by_what_differs() {
     let Some(_turn) = turn("a_file_is_applied_by_what_differs") else { return };
     let bed = Bed::new(&["a", "b", "c", "d"]);
     let daemon = bed.start(NEIGHBOURS);
+    let first = revision(&bed);
     let stream = Stream::start(&bed);
     let with_d = format!(
         "{NEIGHBOURS}[[switch.tenant.endpoint]]\nname = \"d\"\nport = \"tap://tap0\"\nnetns = \"NS-d\"\n\
@@ -157,11 +189,11 @@ fn a_file_is_applied_by_what_differs() {
     assert!(
         plan.contains("add switch s2")
             && plan.contains("add endpoint s1/home/d ")
-            && plan.contains("would be made; revision 1"),
+            && plan.contains(&format!("would be made; revision {first}")),
         "{plan}"
     );
     assert_eq!(daemon.show()["switches"].as_array().unwrap().len(), 1, "a dry run changes nothing");
-    assert!(good(&bed.run(&["apply", file])).contains("2 changes made; revision 2"));
+    assert!(good(&bed.run(&["apply", file])).contains(&format!("2 changes made; revision {}", first + 1)));
     assert!(good(&bed.run(&["apply", file])).contains("nothing differs"));
     let _c = bed.echo("c", C);
     assert_eq!(bed.ask("d", C, 3), 3);
@@ -190,7 +222,8 @@ fn live_changes_are_saved_in_the_file() {
     symlink(&file, &link).unwrap();
     let (path, link_path) = (file.to_str().unwrap(), link.to_str().unwrap());
     let before = std::fs::read_to_string(&file).unwrap();
-    assert!(good(&bed.run(&["save", path])).contains("says what runs; revision 1"));
+    let first = revision(&bed);
+    assert!(good(&bed.run(&["save", path])).contains(&format!("says what runs; revision {first}")));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
 
     good(&bed.run(&["set", "endpoint", "s1/home/a", "limit=5 Mbit/s"]));
@@ -203,8 +236,9 @@ fn live_changes_are_saved_in_the_file() {
         "{printed}"
     );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before, "a dry run writes nothing");
-    let wrong = bed.run(&["save", path, "--revision", "1"]);
-    assert!(!wrong.status.success() && String::from_utf8_lossy(&wrong.stderr).contains("at revision 3"));
+    let wrong = bed.run(&["save", path, "--revision", &first.to_string()]);
+    let now = format!("at revision {}", first + 2);
+    assert!(!wrong.status.success() && String::from_utf8_lossy(&wrong.stderr).contains(&now));
     assert!(good(&bed.run(&["save", link_path])).contains("2 changes written"));
     let after = std::fs::read_to_string(&file).unwrap();
     assert!(after.starts_with("# Rack 4.") && after.contains("limit = \"5 Mbit/s\""), "{after}");
@@ -238,6 +272,7 @@ fn what_is_refused_changes_nothing_and_says_why() {
     let bed = Bed::new(&["a", "b", "c", "d"]);
     let daemon = bed.start(NEIGHBOURS);
     let before = good(&bed.run(&["show", "config", "--json"]));
+    let now = format!("at revision {}", revision(&bed));
     let stream = Stream::start(&bed);
     let d = format!("netns={}", bed.name("d"));
     let nowhere = format!("netns={}", bed.name("nowhere"));
@@ -252,7 +287,7 @@ fn what_is_refused_changes_nothing_and_says_why() {
         (&["add", "endpoint", "s1/home/d", "port=tap://foreign", &d], "is not Levada's"),
         (&["add", "endpoint", "s1/home/d", "port=tap://tap0", &nowhere], "make it first"),
         (&["del", "switch", "s1"], "there is no switch"),
-        (&["del", "endpoint", "s1/home/c", "--revision", "7"], "at revision 1"),
+        (&["del", "endpoint", "s1/home/c", "--revision", "7"], &now),
     ] {
         let output = bed.run(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", text(&output));
@@ -415,6 +450,7 @@ fn a_batch_that_fails_at_its_last_device_leaves_all_as_it_was() {
     let Some(_turn) = turn("a_batch_that_fails_at_its_last_device_leaves_all_as_it_was") else { return };
     let bed = Bed::new(&["a", "b", "c", "d"]);
     let _daemon = bed.start(NEIGHBOURS);
+    let first = revision(&bed);
     let more = |name: &str, space: &str| {
         format!("[[switch.tenant.endpoint]]\nname = \"{name}\"\nport = \"tap://{name}\"\nnetns = \"NS-{space}\"\n")
     };
@@ -424,7 +460,7 @@ fn a_batch_that_fails_at_its_last_device_leaves_all_as_it_was() {
     assert!(!output.status.success() && text(&output).contains("nowhere"), "{}", text(&output));
     assert!(bed.ip("d", "link show dev x1").is_err(), "what was opened is closed again");
     assert!(bed.ip("c", "link show dev tap0").unwrap().contains("mtu 1500"), "what was set up is as it was");
-    assert_eq!(revision(&bed), 1);
+    assert_eq!(revision(&bed), first);
 }
 
 #[test]
@@ -432,10 +468,11 @@ fn a_hangup_reloads_the_file_and_a_bad_one_changes_nothing() {
     let Some(_turn) = turn("a_hangup_reloads_the_file_and_a_bad_one_changes_nothing") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
     let mut daemon = bed.start(NEIGHBOURS);
+    let reloaded = format!("reloaded: 1 change made; revision {}", revision(&bed) + 1);
     let stream = Stream::start(&bed);
     bed.configuration(&NEIGHBOURS.replace("name = \"c\"", "limit = \"7 Mbit/s\"\nname = \"c\""));
     daemon.signal(Signal::HUP);
-    soon("it is reloaded", || daemon.log().contains("reloaded: 1 change made; revision 2"));
+    soon("it is reloaded", || daemon.log().contains(&reloaded));
     assert_eq!(daemon.endpoint("c")["egress"]["limit_bps"], 7_000_000);
     bed.configuration(&NEIGHBOURS.replace("name = \"c\"", "limmit = \"7 Mbit/s\"\nname = \"c\""));
     daemon.signal(Signal::HUP);
@@ -455,6 +492,7 @@ fn others_may_look_if_they_are_in_the_group_and_change_nothing() {
     const GROUP: &str = "54321";
     let bed = Bed::new(&["a", "b", "c"]);
     let _daemon = bed.start(&NEIGHBOURS.replace("[daemon]", &format!("[daemon]\nsocket_group = \"{GROUP}\"")));
+    let first = revision(&bed);
     // The bed's directory and the program must be within reach of somebody who is not root.
     let program = bed.directory.join("levada");
     std::fs::copy(env!("CARGO_BIN_EXE_levada"), &program).unwrap();
@@ -477,7 +515,7 @@ fn others_may_look_if_they_are_in_the_group_and_change_nothing() {
     std::fs::set_permissions(&socket, mode(0o666)).unwrap();
     let stranger = as_other("54001", &["show", "--name", name]);
     assert!(!stranger.status.success() && text(&stranger).contains("socket_group"), "{}", text(&stranger));
-    assert_eq!(revision(&bed), 1);
+    assert_eq!(revision(&bed), first);
 }
 
 /// Links added at once, each with an endpoint at both ends: as many endpoints as taps would take
@@ -546,10 +584,11 @@ fn a_thousand_endpoints_come_and_go_and_a_stream_loses_nothing() {
     // With a limit the scheduler has times to keep, so that the loop can be late.
     let (few, many) = (with_links(1), with_links(MANY));
     let daemon = bed.start(&few);
+    let first = revision(&bed);
     let stream = Stream::start(&bed);
     let before = daemon.show()["worker"].clone();
     let applied = good(&bed.run(&["apply", bed.configuration(&many).to_str().unwrap()]));
-    assert!(applied.contains("revision 2"), "{applied}");
+    assert!(applied.contains(&format!("revision {}", first + 1)), "{applied}");
     let during = daemon.show()["worker"].clone();
     let with_limits = many.replacen("name = \"e7\"", "limit = \"9 Mbit/s\"\nname = \"e7\"", 2);
     good(&bed.run(&["apply", bed.configuration(&with_limits).to_str().unwrap()]));
@@ -577,6 +616,7 @@ fn of_changes_at_the_same_time_each_is_made_whole_or_refused() {
     let Some(_turn) = turn("of_changes_at_the_same_time_each_is_made_whole_or_refused") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
     let daemon = bed.start(NEIGHBOURS);
+    let first = revision(&bed);
     let stream = Stream::start(&bed);
     let netns = format!("netns={}", bed.name("c"));
     let add = |name: &str| {
@@ -597,7 +637,7 @@ fn of_changes_at_the_same_time_each_is_made_whole_or_refused() {
     let (made, refused): (Vec<_>, Vec<_>) = same.iter().partition(|output| output.status.success());
     assert_eq!((made.len(), refused.len()), (1, 3));
     assert!(refused.iter().all(|output| text(output).contains("s1/home/same")), "{}", text(refused[0]));
-    assert_eq!(revision(&bed), 1 + 4 + 1);
+    assert_eq!(revision(&bed), first + 4 + 1);
     for name in ["own0", "own1", "own2", "own3", "same"] {
         assert_eq!(daemon.endpoint(name)["state"], "up");
     }
