@@ -117,6 +117,7 @@ enum End {
 pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     let (count, names) = notify::inherited();
     let stored = os::take_descriptors(count);
+    os::raise_open_files();
     let (checked, warnings) = check::load(file)?;
     let mut plan = checked.plan.ok_or_else(|| {
         Failure::Failed(format!("{} has errors; run levada check {}", file.display(), file.display()))
@@ -194,10 +195,14 @@ fn complain(log: &Log, warnings: &str) {
     }
 }
 
+fn is_of_open_files(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE)
+}
+
 fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure + '_ {
     move |error| {
         let remedy = match Errno::from_io_error(&error) {
-            Some(Errno::MFILE | Errno::NFILE) => "; raise the limit of open files (LimitNOFILE=, fs.file-max)",
+            Some(errno) if is_of_open_files(errno) => "; raise the limit of open files (LimitNOFILE=, fs.file-max)",
             Some(Errno::ACCESS | Errno::ROFS) => {
                 "; run as root, or set LEVADA_RUN_DIR to a directory that you may write"
             }
@@ -215,6 +220,9 @@ fn inherit(name: &str) -> Result<(RunDir, Inheritance), Failure> {
             let remedy = match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                     "; no process runs it: start it without --takeover"
+                }
+                _ if Errno::from_io_error(&error).is_some_and(is_of_open_files) => {
+                    "; raise the limit of open files (LimitNOFILE=, ulimit -Hn); the old process continues"
                 }
                 _ => "; the old process continues",
             };

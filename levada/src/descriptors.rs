@@ -1,9 +1,10 @@
 //! Descriptors that pass from process to process: over Unix sockets with SCM_RIGHTS (unix(7)),
 //! beside messages, or beside what a client of the control socket sends.
 
+use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -35,8 +36,16 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
 /// none is the end.
 ///
 /// # Errors
-/// Nothing came in the socket's time.
+/// Nothing came in the socket's time, or this process has no room for all descriptors.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8], into: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    let (bytes, are_all) = receive_some(socket, bytes, into)?;
+    // What is cut from such a message, the kernel has closed (unix(7)): with room for as many as
+    // are sent, it was the limit of open files.
+    if are_all { Ok(bytes) } else { Err(Errno::MFILE.into()) }
+}
+
+/// The same, with the descriptors for which there was room, and whether these are all.
+fn receive_some(socket: impl AsFd, bytes: &mut [u8], into: &mut Vec<OwnedFd>) -> io::Result<(usize, bool)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
@@ -45,7 +54,7 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8], into: &mut Vec<OwnedFd>) -> 
             into.extend(descriptors);
         }
     }
-    Ok(received.bytes)
+    Ok((received.bytes, !received.flags.contains(ReturnFlags::CTRUNC)))
 }
 
 /// Descriptors that have come over a connection; of more than [`MOST`] the last are closed.
@@ -90,10 +99,11 @@ impl AsyncRead for Stream {
             ready!(this.stream.poll_read_ready(cx))?;
             let mut new = Vec::new();
             let into = buf.initialize_unfilled();
-            match this.stream.try_io(Interest::READABLE, || receive(&this.stream, into, &mut new)) {
+            match this.stream.try_io(Interest::READABLE, || receive_some(&this.stream, into, &mut new)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
-                Ok(bytes) => {
+                // Who asks counts them.
+                Ok((bytes, _)) => {
                     buf.advance(bytes);
                     this.came.add(new);
                     return Poll::Ready(Ok(()));

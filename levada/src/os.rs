@@ -103,6 +103,14 @@ pub fn take_descriptors(count: u32) -> Vec<Option<OwnedFd>> {
     (3..3u32.saturating_add(count)).map(take).collect()
 }
 
+/// Lets this process open as many files as it may: a shell's 1024 are for programs that select(2),
+/// and each device takes one or two.
+pub fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where that cannot be, what does not fit will say so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 /// `struct sched_attr` (sched_setattr(2)), as of its first version.
 #[repr(C)]
 struct SchedAttr {

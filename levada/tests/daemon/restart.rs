@@ -547,6 +547,32 @@ fn a_takeover_that_fails_leaves_the_old_process_at_work() {
 }
 
 #[test]
+fn a_takeover_of_more_devices_than_a_shell_allows_files_raises_the_limit_or_says_so() {
+    let name = "a_takeover_of_more_devices_than_a_shell_allows_files_raises_the_limit_or_says_so";
+    let Some(_turn) = turn(name) else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let more = |n| format!("[[switch.tenant.endpoint]]\nname = \"x{n}\"\nport = \"tap://x{n}\"\nnetns = \"NS-c\"\n");
+    let text = NEIGHBOURS.to_owned() + &(0..60).map(more).collect::<String>();
+    let mut daemon = bed.start(&text);
+    let limit = |command: &mut Command, how: &str| {
+        let file = bed.directory.join("levada.toml");
+        let script = format!("ulimit {how} 64; exec {} run --takeover -c {}", env!("CARGO_BIN_EXE_levada"), file.display());
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &script]).env("LEVADA_RUN_DIR", bed.directory.join("run")).stderr(Stdio::piped());
+        *command = shell;
+    };
+    let mut limited = Command::new("true");
+    limit(&mut limited, "-n");
+    let output = limited.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("raise the limit of open files (LimitNOFILE="), "{said}");
+    soon("the old one goes on", || daemon.log().contains("a takeover failed, and this process goes on"));
+    let mut next = bed.start_with(&text, |command| limit(command, "-Sn"));
+    assert!(daemon.wait().success());
+    assert!(next.end(Signal::TERM).success());
+}
+
+#[test]
 fn while_a_takeover_runs_changes_are_refused() {
     let Some(_turn) = turn("while_a_takeover_runs_changes_are_refused") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
