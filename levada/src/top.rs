@@ -142,11 +142,17 @@ impl Row {
     }
 }
 
+/// Whether the second of two reports goes on where the first was made: it is of the same process,
+/// and later. After a takeover or a restart nothing can be said of the time between them.
+fn goes_on(before: &Report, now: &Report) -> bool {
+    before.pid == now.pid && before.now_ns < now.now_ns
+}
+
 /// Unmet time when it was first seen, by path and direction.
 type Unmet = HashMap<(String, &'static str), u64>;
 
-/// Compares two reports of one daemon. Unmet time counts from what is in `unmet`, or from the first
-/// of these reports.
+/// Compares two reports of one process. Unmet time counts from what is in `unmet`, or from the
+/// first of these reports.
 pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
     let interval_ns = now.now_ns.saturating_sub(before.now_ns).max(1);
     let mut rows: Vec<(Row, u64)> = Vec::new();
@@ -424,6 +430,10 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
         let now: Report = client.get("/v1/report")?;
         let marks_now: VccReply = client.get("/v1/vcc")?;
         let served_now: ServicesReply = client.get("/v1/services")?;
+        if !goes_on(&before, &now) {
+            (before, marks, served) = (now, marks_now, served_now);
+            continue;
+        }
         let seen = Comparison {
             marked: marked(&marks, &marks_now),
             services: services::compare(&served, &served_now),
@@ -530,6 +540,15 @@ mod tests {
             "switches": [{"name": "s1", "order": "fair", "ingress": "queue", "learned": 0, "uplink": null,
                 "tenants": [{"name": "red", "egress": shared(0, 0, 0), "ingress": shared(0, 0, 0), "endpoints": all}]}]});
         serde_json::from_value(report).unwrap()
+    }
+
+    #[test]
+    fn reports_of_two_processes_are_not_compared() {
+        let (before, now) = (report(10, &[]), report(11, &[]));
+        assert!(goes_on(&before, &now));
+        assert!(!goes_on(&now, &before) && !goes_on(&now, &now), "a clock that began anew");
+        let next = Report { pid: before.pid + 1, ..report(12, &[]) };
+        assert!(!goes_on(&before, &next), "another process");
     }
 
     #[test]
