@@ -43,14 +43,19 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
             }
         };
         // A device may have been put into a namespace that has a path only: a container's.
-        let removed = Netns::reachable().and_then(|all| remove_tagged(&name, &all)).map_err(|error| {
+        let found = Netns::reachable().and_then(|all| remove_tagged(&name, &all)).map_err(|error| {
             Failure::Failed(format!("cannot remove the devices of \"{name}\": {error}; run as root"))
         })?;
         let directories = held.remove_all_directories();
         drop(held);
-        for device in &removed {
+        for device in &found {
             let place = device.netns.as_ref().map_or_else(String::new, |netns| format!(" in {netns}"));
-            let _ = writeln!(out, "removed tap {}{place} of {name}/{}", device.name, device.endpoint);
+            let tap = format!("tap {}{place} of {name}/{}", device.name, device.endpoint);
+            let _ = if device.is_in_use {
+                writeln!(out, "{tap} stays: a process has it open; stop the daemon first (its run directory is gone)")
+            } else {
+                writeln!(out, "removed {tap}")
+            };
         }
         for directory in directories {
             let _ = match directory {
@@ -60,7 +65,7 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
         }
         if left_directory {
             let _ = writeln!(out, "removed the run directory of {name}");
-        } else if removed.is_empty() {
+        } else if found.is_empty() {
             let _ = writeln!(out, "nothing to clean for \"{name}\"");
         }
     }

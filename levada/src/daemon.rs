@@ -366,7 +366,8 @@ impl Running {
         let seen = sights.clone();
         let maintenance =
             Maintenance::new(plan.empty(), log.clone(), inbox.clone(), waker.clone(), news, tasks.clone(), seen)
-                .held_by(manager.clone());
+                .held_by(manager.clone())
+                .at(rundir.mark().map_err(failed("cannot duplicate the lock of the run directory"))?);
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket pair"))?;
         let from = inheritance.takeover_client.as_ref().map(|takeover_client| takeover_client.from);
         // From here on nobody else reads the devices.

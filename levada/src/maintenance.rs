@@ -10,6 +10,7 @@ use crate::next_hops::NextHops;
 use crate::next_hops::route_monitor::RouteMonitor;
 use crate::notify::Notifier;
 use crate::recipe::{Recipe, Reopen, Unopened};
+use crate::rundir::Mark;
 use crate::whereabouts::Sights;
 use crate::worker::{AnyPort, BondNews, Request, Shortage, Task, Waker};
 use control::bond::Command;
@@ -178,6 +179,8 @@ pub struct Maintenance {
     alarms_next: Instant,
     /// Holds descriptors of devices, too.
     manager: Notifier,
+    /// Of the run directory, as long as that is there.
+    home: Option<Mark>,
 }
 
 impl Maintenance {
@@ -216,7 +219,14 @@ impl Maintenance {
             alarms: Alarms::default(),
             alarms_next: now,
             manager: Notifier::default(),
+            home: None,
         }
+    }
+
+    /// With a run directory that somebody may remove.
+    #[must_use]
+    pub fn at(self, home: Mark) -> Maintenance {
+        Maintenance { home: Some(home), ..self }
     }
 
     /// With a service manager that holds descriptors of its devices.
@@ -483,7 +493,16 @@ impl Maintenance {
     fn ask_for_drops(&mut self) {
         if Instant::now() >= self.ask {
             self.ask(|_| true);
+            self.look_after_home();
             self.ask = Instant::now() + ASK;
+        }
+    }
+
+    /// Says, once, that somebody has removed the run directory: nobody finds this process any more.
+    fn look_after_home(&mut self) {
+        if self.home.take_if(|home| !home.is_there()).is_some() {
+            let text = "the run directory, or the lock in it, was removed: levada show, set and run --takeover do not find this process; restart the daemon";
+            self.log.line(Level::Warning, text);
         }
     }
 

@@ -7,12 +7,15 @@
 use crate::processes::PROCESSES;
 use ports::vde;
 use rustix::fs::FlockOperation;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::Pid;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// Where instances have their run directories, unless `LEVADA_RUN_DIR` says otherwise.
@@ -93,9 +96,12 @@ impl RunDir {
             }
             // Between opening and locking, the last owner may have removed the file: then this lock
             // protects nothing.
-            let same = fs::metadata(&file).is_ok_and(|now| lock.metadata().is_ok_and(|ours| now.ino() == ours.ino()));
-            if !same {
+            if !is_at(&file, &lock) {
                 continue;
+            }
+            // Somebody may have removed the lock of one that runs: it can still be asked.
+            if let Some(pid) = listener(&path.join(SOCKET)) {
+                return Err(Taken::Running(pid));
             }
             write_pid(&mut lock).map_err(failed(&file))?;
             let taken = RunDir { path, lock, is_ours: true };
@@ -209,6 +215,14 @@ impl RunDir {
         self.lock.try_clone()
     }
 
+    /// What tells whether the directory is still there.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn mark(&self) -> io::Result<Mark> {
+        Ok(Mark { lock: self.lock()?, path: self.path.join(LOCK) })
+    }
+
     /// Leaves the directory to the process that has taken over.
     pub fn leave(mut self) {
         self.is_ours = false;
@@ -284,6 +298,10 @@ pub fn handover(base: &Path, name: &str) -> PathBuf {
 
 impl Drop for RunDir {
     fn drop(&mut self) {
+        if !is_at(&self.path.join(LOCK), &self.lock) {
+            // Somebody has removed it, and what is there now may be another's.
+            return;
+        }
         self.remove_sockets();
         if !self.is_ours {
             // A failed takeover has closed what it made. Unlocking would take the lock from the
@@ -298,6 +316,35 @@ impl Drop for RunDir {
         let _ = fs::remove_dir(&self.path);
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
+}
+
+/// Tells whether a run directory is still that of this process.
+#[derive(Debug)]
+pub struct Mark {
+    lock: File,
+    path: PathBuf,
+}
+
+impl Mark {
+    /// False where somebody has removed the directory, or the lock in it.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        is_at(&self.path, &self.lock)
+    }
+}
+
+/// Whether a lock is the file at `path`.
+fn is_at(path: &Path, lock: &File) -> bool {
+    let identity = |data: fs::Metadata| (data.dev(), data.ino());
+    fs::metadata(path).is_ok_and(|now| lock.metadata().is_ok_and(|ours| identity(now) == identity(ours)))
+}
+
+/// Who listens at a socket, if anybody does, where that can be told.
+fn listener(socket: &Path) -> Option<Option<u32>> {
+    let stream = UnixStream::connect(socket).ok()?;
+    let peer = socket_peercred(&stream).ok();
+    // In another namespace of processes it has no number here.
+    Some(peer.and_then(|peer| u32::try_from(Pid::as_raw(Some(peer.pid))).ok().filter(|&pid| pid > 0)))
 }
 
 fn write_pid(lock: &mut File) -> io::Result<()> {
@@ -349,10 +396,32 @@ mod tests {
         // What a killed daemon leaves: a directory with files and a free lock.
         fs::create_dir_all(base.join("demo")).unwrap();
         fs::write(base.join("demo").join(LOCK), "999999999\n").unwrap();
-        fs::write(base.join("demo").join(SOCKET), "").unwrap();
+        drop(std::os::unix::net::UnixListener::bind(base.join("demo").join(SOCKET)).unwrap());
         let again = RunDir::take(&base, "demo").unwrap();
         assert!(!base.join("demo").join(SOCKET).exists());
         drop(again);
+        fs::remove_dir(&base).unwrap();
+    }
+
+    #[test]
+    fn one_that_answers_runs_without_a_lock_and_removes_nothing_of_others() {
+        let base = std::env::temp_dir().join(format!("levada-unlocked-{}", std::process::id()));
+        let first = RunDir::take(&base, "demo").unwrap();
+        let mark = first.mark().unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(first.place(SOCKET)).unwrap();
+        assert!(mark.is_there());
+        fs::remove_file(first.place(LOCK)).unwrap();
+        assert!(!mark.is_there());
+        match RunDir::take(&base, "demo") {
+            Err(Taken::Running(pid)) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("{other:?}"),
+        }
+        assert!(first.place(SOCKET).exists());
+        drop(listener);
+        let second = RunDir::take(&base, "demo").unwrap();
+        drop(first);
+        assert!(second.place(LOCK).exists(), "it is the second's");
+        drop(second);
         fs::remove_dir(&base).unwrap();
     }
 }

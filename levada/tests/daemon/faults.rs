@@ -129,6 +129,35 @@ fn an_interface_that_is_missing_at_the_start_is_named_and_taken_when_it_comes() 
 }
 
 #[test]
+fn a_run_directory_that_is_removed_is_told_of_and_costs_no_devices() {
+    let Some(_turn) = turn("a_run_directory_that_is_removed_is_told_of_and_costs_no_devices") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(NEIGHBOURS);
+    let home = bed.directory.join("run").join(&bed.tag);
+    std::fs::remove_file(home.join("lock")).unwrap();
+    let removed = Instant::now();
+    soon("it is told of", || daemon.log().contains("the run directory, or the lock in it, was removed"));
+    println!("told of after {:?}", removed.elapsed());
+    let cleaned = bed.run(&["clean", "--name", &bed.tag]);
+    let said = String::from_utf8(cleaned.stderr).unwrap();
+    assert!(cleaned.status.code() == Some(1) && said.contains(&format!("runs as process {}", daemon.pid())), "{said}");
+    let again = bed.run(&["run", "-c", bed.configuration(NEIGHBOURS).to_str().unwrap()]);
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(said.contains(&format!("runs already as process {}", daemon.pid())), "{said}");
+    assert_eq!(daemon.endpoint("a")["state"], "up", "its sockets are there");
+    // All of it.
+    std::fs::remove_dir_all(&home).unwrap();
+    let cleaned = bed.run(&["clean", "--name", &bed.tag]);
+    let said = String::from_utf8(cleaned.stdout).unwrap();
+    assert_eq!(said.matches("stays: a process has it open").count(), 3, "{said}");
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 3), 3, "its devices are there");
+    assert!(daemon.end(Signal::TERM).success());
+    assert_eq!(daemon.log().matches("was removed").count(), 1, "{}", daemon.log());
+    assert!(bed.ip("a", "link show dev tap0").is_err());
+}
+
+#[test]
 fn a_device_deleted_under_traffic_comes_back_and_the_others_go_on() {
     let Some(_turn) = turn("a_device_deleted_under_traffic_comes_back_and_the_others_go_on") else { return };
     let bed = Bed::new(&["a", "b", "c"]);

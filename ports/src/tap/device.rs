@@ -593,35 +593,43 @@ pub(crate) fn configure(
     Ok(())
 }
 
-/// A device that [`remove_tagged`] deleted.
+/// A device that [`remove_tagged`] found.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Removed {
+pub struct Found {
     /// Its name.
     pub name: String,
     /// Where it was; `None` is our own namespace.
     pub netns: Option<Netns>,
-    /// The endpoint it belonged to.
+    /// The endpoint it belongs to.
     pub endpoint: String,
+    /// A process has it open: it was not deleted.
+    pub is_in_use: bool,
 }
 
-/// Deletes the devices that an instance made, in our own namespace, in all named ones, and in
-/// `more` (where the daemon knows to have put some). Devices of others stay. A daemon of this
-/// instance that still runs loses them.
+/// Deletes the devices that an instance made and that no process has open, in our own namespace, in
+/// all named ones, and in `more` (where the daemon knows to have put some). Devices of others stay.
 ///
 /// # Errors
 /// The kernel refused: the process is not root, for example.
-pub fn remove_tagged(instance: &str, more: &[Netns]) -> io::Result<Vec<Removed>> {
-    let mut removed = Vec::new();
+pub fn remove_tagged(instance: &str, more: &[Netns]) -> io::Result<Vec<Found>> {
+    let mut found = Vec::new();
     for (netns, link) in tagged(more, |tag| tag.instance == instance)? {
-        let delete = || Netlink::open()?.delete(link.index);
-        match &netns {
+        let delete = || -> io::Result<bool> {
+            // One that cannot be had has somebody. Deleted while it is ours, it is nobody else's.
+            let fd = ioctl::open();
+            if fd.as_ref().is_ok_and(|fd| ioctl::attach(fd.as_fd(), &link.name, false) == Err(Errno::BUSY)) {
+                return Ok(true);
+            }
+            Netlink::open()?.delete(link.index).map(|()| false)
+        };
+        let is_in_use = match &netns {
             None => delete()?,
             Some(netns) => netns.run(delete)??,
-        }
+        };
         let endpoint = Tag::parse(&link.alias).map(|tag| tag.endpoint).unwrap_or_default();
-        removed.push(Removed { name: link.name, netns, endpoint });
+        found.push(Found { name: link.name, netns, endpoint, is_in_use });
     }
-    Ok(removed)
+    Ok(found)
 }
 
 #[cfg(test)]
