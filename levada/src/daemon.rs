@@ -398,6 +398,13 @@ impl Running {
             let _alive = alive;
             worker.run(stalls);
         })?;
+        // Not before: until then it is the old process's, with those whom that lets in.
+        if let Err(error) = visitors.announce() {
+            log.line(
+                Level::Warning,
+                &format!("the run directory cannot get its group: {error}; correct [daemon] socket_group"),
+            );
+        }
         rundir.announce().map_err(failed("cannot rename the sockets in the run directory"))?;
         handler.join_others();
         plugs.write_down(rundir.ledger());

@@ -556,7 +556,8 @@ fn a_takeover_of_more_devices_than_a_shell_allows_files_raises_the_limit_or_says
     let mut daemon = bed.start(&text);
     let limit = |command: &mut Command, how: &str| {
         let file = bed.directory.join("levada.toml");
-        let script = format!("ulimit {how} 64; exec {} run --takeover -c {}", env!("CARGO_BIN_EXE_levada"), file.display());
+        let script =
+            format!("ulimit {how} 64; exec {} run --takeover -c {}", env!("CARGO_BIN_EXE_levada"), file.display());
         let mut shell = Command::new("bash");
         shell.args(["-c", &script]).env("LEVADA_RUN_DIR", bed.directory.join("run")).stderr(Stdio::piped());
         *command = shell;
@@ -570,6 +571,40 @@ fn a_takeover_of_more_devices_than_a_shell_allows_files_raises_the_limit_or_says
     let mut next = bed.start_with(&text, |command| limit(command, "-Sn"));
     assert!(daemon.wait().success());
     assert!(next.end(Signal::TERM).success());
+}
+
+#[test]
+fn a_takeover_that_fails_keeps_nobody_out_of_the_run_directory() {
+    use std::os::unix::fs::MetadataExt as _;
+    let Some(_turn) = turn("a_takeover_that_fails_keeps_nobody_out_of_the_run_directory") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let with = |group: &str| NEIGHBOURS.replace("[daemon]", &format!("[daemon]\nsocket_group = \"{group}\""));
+    let mut daemon = bed.start(&with("54321"));
+    let home = bed.directory.join("run").join(&bed.tag);
+    let seen = || {
+        let of = |path: &std::path::Path| path.metadata().map(|data| (data.gid(), data.mode() & 0o777)).unwrap();
+        (of(&home), of(&home.join("control.sock")))
+    };
+    assert_eq!(seen(), ((54321, 0o710), (54321, 0o660)));
+    // It fails behind its control socket, at the one of takeovers, in whose place something is.
+    let file = bed.configuration(&with("54322"));
+    let (program, file) = (env!("CARGO_BIN_EXE_levada"), file.display());
+    let script = format!("mkdir {}/handover.sock.$$; exec {program} run --takeover -c {file}", home.display());
+    let output = Command::new("sh").args(["-c", &script]).env("LEVADA_RUN_DIR", bed.directory.join("run")).output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.contains("cannot listen on the takeover socket"), "{said}");
+    assert_eq!(seen(), ((54321, 0o710), (54321, 0o660)));
+    soon("the old one goes on", || daemon.log().contains("a takeover failed, and this process goes on"));
+    let mut next = bed.take_over(&with("54322"));
+    assert!(daemon.wait().success());
+    assert_eq!(seen(), ((54322, 0o710), (54322, 0o660)));
+    let mut last = bed.take_over(NEIGHBOURS);
+    assert!(next.wait().success());
+    let (directory, socket) = seen();
+    assert_eq!((directory.1, socket.1), (0o700, 0o600));
+    let left = std::fs::read_dir(&home).unwrap().flatten().map(|entry| entry.path()).find(|path| path.is_dir());
+    std::fs::remove_dir(left.unwrap()).unwrap();
+    assert!(last.end(Signal::TERM).success());
 }
 
 #[test]
