@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -179,6 +180,14 @@ fn only_instance() -> Result<String, Failure> {
     let base = rundir::base();
     let mut names = rundir::instances(&base)
         .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", base.display())))?;
+    // What killed daemons have left does not count beside one that runs.
+    let refuses = |name: &String| {
+        let stream = UnixStream::connect(base.join(name).join(SOCKET));
+        stream.is_err_and(|error| matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound))
+    };
+    if !names.iter().all(refuses) {
+        names.retain(|name| !refuses(name));
+    }
     match names.len() {
         0 => Err(Failure::Failed(format!("no instance runs: {} has none; start one with levada run", base.display()))),
         1 => Ok(names.remove(0)),

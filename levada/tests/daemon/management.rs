@@ -131,6 +131,24 @@ fn a_revision_of_the_process_before_is_no_revision_of_the_next() {
 }
 
 #[test]
+fn what_a_killed_daemon_left_is_no_other_instance() {
+    let Some(_turn) = turn("what_a_killed_daemon_left_is_no_other_instance") else { return };
+    let bed = Bed::new(&[]);
+    let text = "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n";
+    let mut killed = bed.start_as("killed", text);
+    let mut runs = bed.start(text);
+    let several = bed.run(&["show"]);
+    assert!(!several.status.success() && String::from_utf8_lossy(&several.stderr).contains("several instances run"));
+    assert!(!killed.end(Signal::KILL).success());
+    assert!(bed.directory.join("run/killed/control.sock").exists());
+    good(&bed.run(&["show"]));
+    assert!(runs.end(Signal::TERM).success());
+    let left = bed.run(&["show"]);
+    let said = String::from_utf8(left.stderr).unwrap();
+    assert!(!left.status.success() && said.contains("run levada clean --name killed"), "{said}");
+}
+
+#[test]
 fn endpoints_come_change_and_go_and_the_others_lose_nothing() {
     let Some(_turn) = turn("endpoints_come_change_and_go_and_the_others_lose_nothing") else { return };
     let bed = Bed::new(&["a", "b", "c", "d"]);
