@@ -6,13 +6,9 @@
 
 use crate::front_ends::FrontEnds;
 use crate::handler::{Fault, Handler};
-use crate::log::{Level, Log};
 use crate::os::Behind;
-use crate::privileges::{Duty, confine};
 use crate::vde_server::VdeServer;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -23,27 +19,19 @@ const WAITING: usize = 8;
 /// How often VDE directories and sockets of machines are tended.
 const TEND: Duration = Duration::from_secs(1);
 
-type Change = Box<dyn FnOnce(&Handler) + Send>;
+/// What is to be done at the handler.
+pub type Change = Box<dyn FnOnce(&Handler) + Send>;
 
 /// The way to the thread that makes changes.
 #[derive(Clone)]
 pub struct Changes(SyncSender<Change>);
 
 impl Changes {
-    /// Starts the thread, which makes changes at `handler`, and tends `plugs` and `front_ends`.
-    ///
-    /// # Errors
-    /// The system has no thread left.
-    pub fn start(handler: Arc<Handler>, plugs: VdeServer, front_ends: FrontEnds, log: Log) -> io::Result<Changes> {
+    /// The way, and its other end, for [`make_all`].
+    #[must_use]
+    pub fn new() -> (Changes, Receiver<Change>) {
         let (into, changes) = sync_channel(WAITING);
-        let work = move || {
-            if let Err(why) = confine(Duty::Changes) {
-                log.line(Level::Warning, &why);
-            }
-            make(&handler, &plugs, &front_ends, &changes);
-        };
-        std::thread::Builder::new().name("levada-changes".to_owned()).spawn(work)?;
-        Ok(Changes(into))
+        (Changes(into), changes)
     }
 
     /// Has a change made, and waits for what comes of it.
@@ -67,8 +55,9 @@ impl Changes {
     }
 }
 
-/// Makes changes until nobody can bring any more.
-fn make(handler: &Handler, plugs: &VdeServer, front_ends: &FrontEnds, changes: &Receiver<Change>) {
+/// Makes `changes` at `handler` until nobody can bring any more, and tends `plugs` and
+/// `front_ends`.
+pub fn make_all(handler: &Handler, plugs: &VdeServer, front_ends: &FrontEnds, changes: &Receiver<Change>) {
     let mut tend = Instant::now() + TEND;
     loop {
         let change = changes.recv_timeout(tend.saturating_duration_since(Instant::now()));

@@ -24,7 +24,7 @@
 //!
 //! What each may do, `privileges` says.
 
-use crate::changes::Changes;
+use crate::changes::{self, Changes};
 use crate::early::Early;
 use crate::ending::{self, Asked};
 use crate::front_ends::FrontEnds;
@@ -370,6 +370,27 @@ impl Running {
                 .at(rundir.mark().map_err(failed("cannot duplicate the lock of the run directory"))?);
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket pair"))?;
         let from = inheritance.takeover_client.as_ref().map(|takeover_client| takeover_client.from);
+        let complaint = log.clone();
+        let hurry = move || {
+            for refused in os::hurry() {
+                complaint.line(Level::Warning, &format!("the worker runs without {refused}"));
+            }
+            Stalls::of_this_thread()
+        };
+        // All threads are there before the old process gives its work away: if there is none to be
+        // had, it goes on. They begin when they have something to do.
+        let stage = |name, duty| Staged::new(|| {}, name, duty, log);
+        let worker_thread = Staged::new(hurry, "levada-worker", Duty::Passing, log)?;
+        let changes_thread = stage("levada-changes", Duty::Changes)?;
+        let maintenance_thread = stage("levada-maint", Duty::Maintenance)?;
+        let news_thread = stage("levada-news", Duty::Passing)?;
+        let others_thread = stage("levada-others", Duty::Passing)?;
+        let herald_thread = stage("levada-herald", Duty::Passing)?;
+        let reports_thread = stage("levada-reports", Duty::Peers)?;
+        let vde_thread = stage("levada-vde", Duty::VdeServer)?;
+        let machines_thread = stage("levada-vhost", Duty::Machines)?;
+        let http_thread = stage("levada-http", Duty::Serving)?;
+        let door_thread = stage("levada-door", Duty::Serving)?;
         // From here on nobody else reads the devices.
         let take_early = |early| import_early(&mut worker, plan, early);
         let taken = inheritance.takeover_client.map(|client| client.take(plugs.inherited(), take_early)).transpose();
@@ -387,17 +408,10 @@ impl Running {
         if taken.is_none() {
             worker.recover_services();
         }
-        let complaint = log.clone();
-        let hurry = move || {
-            for refused in os::hurry() {
-                complaint.line(Level::Warning, &format!("the worker runs without {refused}"));
-            }
-            Stalls::of_this_thread()
-        };
-        let worker = spawn_after(hurry, "levada-worker", Duty::Passing, log, move |stalls| {
+        let worker = worker_thread.begin(move |stalls| {
             let _alive = alive;
             worker.run(stalls);
-        })?;
+        });
         // Not before: until then it is the old process's, with those whom that lets in.
         if let Err(error) = visitors.announce() {
             log.line(
@@ -413,51 +427,52 @@ impl Running {
         }
         settle_adopted(adopted, &known_as, &sights, log);
         handler.begin_shortcuts();
-        let changes = Changes::start(Arc::clone(&handler), plugs.clone(), front_ends.clone(), log.clone())
-            .map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
-        let maintenance = spawn("levada-maint", Duty::Maintenance, log, move || maintenance.run(&errands))?;
+        let (changes, wanted) = Changes::new();
+        let (maker, tended) = (Arc::clone(&handler), (plugs.clone(), front_ends.clone()));
+        changes_thread.begin(move |()| changes::make_all(&maker, &tended.0, &tended.1, &wanted));
+        let maintenance = maintenance_thread.begin(move |()| maintenance.run(&errands));
         // Ends with maintenance.
         let (bringer, complaint) = (changes.clone(), log.clone());
-        spawn("levada-news", Duty::Passing, log, move || {
+        news_thread.begin(move |()| {
             let mut failing = None;
             gathered(&heard, Pace::new(BETWEEN, LONGEST_BETWEEN), |news| {
                 let again = failing.is_some();
                 let made = bringer.make(move |handler| handler.follow(&news, again));
                 has_worked(made, &mut failing, &complaint)
             });
-        })?;
+        });
         let (bringer, complaint) = (changes.clone(), log.clone());
-        spawn("levada-others", Duty::Passing, log, move || {
+        others_thread.begin(move |()| {
             let mut failing = None;
             gathered(&stirred, Pace::new(BETWEEN, LONGEST_BETWEEN), |_: Vec<()>| {
                 has_worked(bringer.make(Handler::follow_others), &mut failing, &complaint)
             });
-        })?;
+        });
         let herald = Arc::clone(&handler);
-        spawn("levada-herald", Duty::Passing, log, move || herald.herald())?;
+        herald_thread.begin(move |()| herald.herald());
         let (told, complaint) = (Arc::clone(&handler), log.clone());
-        spawn("levada-reports", Duty::Peers, log, move || reports::receive(&told, &complaint))?;
-        let vde = spawn("levada-vde", Duty::VdeServer, log, {
+        reports_thread.begin(move |()| reports::receive(&told, &complaint));
+        let vde = vde_thread.begin({
             let plugs = plugs.clone();
-            move || plugs.run()
-        })?;
+            move |()| plugs.run()
+        });
         for (plug, device) in joins {
             plugs.join(plug, device);
         }
-        let machines = spawn("levada-vhost", Duty::Machines, log, {
+        let machines = machines_thread.begin({
             let front_ends = front_ends.clone();
-            move || front_ends.run()
-        })?;
+            move |()| front_ends.run()
+        });
         if let Some((papers, clients)) = taken {
             plugs.take_over(&papers, clients);
         }
         let (served, complaint, maker) = (Arc::clone(&handler), log.clone(), changes.clone());
-        spawn("levada-http", Duty::Serving, log, move || {
+        http_thread.begin(move |()| {
             if let Err(error) = http::serve(listener, served, maker, visitors) {
                 complaint
                     .line(Level::Warning, &format!("the control socket is not served: {error}; restart the daemon"));
             }
-        })?;
+        });
         let takeover_server = TakeoverServer {
             lock,
             handler: Arc::clone(&handler),
@@ -469,7 +484,7 @@ impl Running {
             log: log.clone(),
             left,
         };
-        spawn("levada-door", Duty::Serving, log, move || takeover_server.serve(&door))?;
+        door_thread.begin(move |()| takeover_server.serve(&door));
         Ok(Running {
             worker,
             maintenance,
@@ -582,31 +597,42 @@ impl Running {
     }
 }
 
-/// Starts a thread that has no more rights than its duty takes.
-fn spawn(name: &str, duty: Duty, log: &Log, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
-    spawn_after(|| {}, name, duty, log, |()| work())
+/// A thread that waits for what it is to do; it ends where that does not come.
+struct Staged<T> {
+    thread: JoinHandle<()>,
+    work: SyncSender<Box<dyn FnOnce(T) + Send>>,
 }
 
-/// The same; `before` is done while it still has those of its parent, and hands on what it made.
-fn spawn_after<T>(
-    before: impl FnOnce() -> T + Send + 'static,
-    name: &str,
-    duty: Duty,
-    log: &Log,
-    work: impl FnOnce(T) + Send + 'static,
-) -> Result<JoinHandle<()>, Failure> {
-    let log = log.clone();
-    let thread = move || {
-        let made = before();
-        if let Err(why) = confine(duty) {
-            log.line(Level::Warning, &why);
-        }
-        work(made);
-    };
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(thread)
-        .map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))
+impl<T: 'static> Staged<T> {
+    /// Starts a thread that has no more rights than its duty takes. `before` is done while it still
+    /// has those of its parent, and what it made is handed on.
+    fn new(
+        before: impl FnOnce() -> T + Send + 'static,
+        name: &str,
+        duty: Duty,
+        log: &Log,
+    ) -> Result<Staged<T>, Failure> {
+        let log = log.clone();
+        let (work, awaited) = sync_channel::<Box<dyn FnOnce(T) + Send>>(1);
+        let thread = move || {
+            let made = before();
+            if let Err(why) = confine(duty) {
+                log.line(Level::Warning, &why);
+            }
+            if let Ok(work) = awaited.recv() {
+                work(made);
+            }
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(thread);
+        let thread = thread.map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
+        Ok(Staged { thread, work })
+    }
+
+    /// Has it do this.
+    fn begin(self, work: impl FnOnce(T) + Send + 'static) -> JoinHandle<()> {
+        let _ = self.work.send(Box::new(work));
+        self.thread
+    }
 }
 
 /// Takes in connections of a switch of another process, which still forwards.

@@ -132,7 +132,7 @@ impl RunDir {
     }
 
     /// From now on this process is the instance: its sockets are in their places, and its pid is in
-    /// the lock.
+    /// the lock, unless the file system is full: the pid is for people only.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -143,7 +143,8 @@ impl RunDir {
         // Without VDE directories there is none.
         let _ = fs::rename(self.ledger().place, self.path.join(LEDGER));
         self.is_ours = true;
-        write_pid(&mut self.lock)
+        let _ = write_pid(&mut self.lock);
+        Ok(())
     }
 
     /// Where VDE directories are written down.

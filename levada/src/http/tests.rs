@@ -3,7 +3,7 @@
 
 use super::routes::ROUTES;
 use super::*;
-use crate::changes::Changes;
+use crate::changes::{Changes, make_all};
 use crate::front_ends::FrontEnds;
 use crate::handler::Handler;
 use crate::log::Log;
@@ -69,7 +69,9 @@ impl Bed {
         ));
         std::thread::spawn(move || {
             let _threads_that_are_away = (orders, errands);
-            let changes = Changes::start(Arc::clone(&handler), plugs, front_ends, log).unwrap();
+            let (changes, wanted) = Changes::new();
+            let maker = Arc::clone(&handler);
+            std::thread::spawn(move || make_all(&maker, &plugs, &front_ends, &wanted));
             serve(listener, handler, changes, door).unwrap();
         });
         Bed(path)
