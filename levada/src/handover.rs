@@ -165,7 +165,7 @@ impl TakeoverServer {
                 refuse(&stream);
                 continue;
             }
-            let (busy, takeover_server) = (Arc::clone(&busy), Arc::clone(&takeover_server));
+            let (is_busy, takeover_server) = (Arc::clone(&busy), Arc::clone(&takeover_server));
             let give = move || match takeover_server.give(&stream) {
                 // It stays busy: nothing is left to be taken.
                 Ok(pid) => {
@@ -174,13 +174,16 @@ impl TakeoverServer {
                 }
                 Err(error) => {
                     takeover_server.handler.give(false);
-                    busy.store(false, Ordering::Release);
+                    is_busy.store(false, Ordering::Release);
                     takeover_server
                         .log
                         .line(Level::Warning, &format!("a takeover failed, and this process goes on: {error}"));
                 }
             };
-            let _ = std::thread::Builder::new().name("levada-handover".into()).spawn(give);
+            // Without a thread the connection is closed, and the next may have one.
+            if std::thread::Builder::new().name("levada-handover".into()).spawn(give).is_err() {
+                busy.store(false, Ordering::Release);
+            }
         }
     }
 

@@ -94,8 +94,10 @@ impl Log {
                         log.write(level, &last, Some(left_out));
                     }
                 };
-                // Without a thread the number is lost, and nothing else.
-                let _ = thread::Builder::new().name("levada-log".to_owned()).spawn(later);
+                // Without a thread the number is lost, and nothing else: the next is said.
+                if thread::Builder::new().name("levada-log".to_owned()).spawn(later).is_err() {
+                    let _ = self.close(&kind(text));
+                }
             }
         }
     }

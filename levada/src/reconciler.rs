@@ -229,14 +229,15 @@ impl Reconciler {
         };
         let facts = self.facts(&plan, &programs, &ready.devices);
         self.take_out_shortcuts(&plan, &ready);
-        self.carry_out(&plan, edits, ready.fresh, ready.altered, ready.returning, &ready.devices)?;
+        let made = self.carry_out(&plan, edits, ready.fresh, ready.altered, ready.returning, &ready.devices);
+        // Also where not all was made: what was opened is, and what comes next is compared with it.
         self.plan = plan;
         self.keys = keys;
         self.programs = programs;
         self.devices = ready.devices;
         self.note_processes(&named);
         self.put_in_shortcuts(log);
-        Ok(facts)
+        made.map(|()| facts)
     }
 
     fn note_processes(&mut self, named: &[PathBuf]) {
