@@ -9,8 +9,8 @@
 //!
 //! What cannot be marked is dropped with the square of half the marking rate (RFC 9332, section
 //! 2.1: loss-based control reacts to the square root of the loss, ECN control to the rate of
-//! marks), so that neither starves the other. The rate is one of what could have left: it falls while
-//! the queue is empty, too. What begins a TCP connection is never dropped: its
+//! marks), so that neither starves the other. The rate is one of what could have left: it falls
+//! while the queue is empty, too. What begins a TCP connection is never dropped: its
 //! sender would wait a second.
 
 use super::codel::TARGET_NS;

@@ -52,9 +52,13 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     if signal && !(is_shared && is_engaged) && is_news(connection, acked, marked) {
         mark(connection, policy, flight);
         is_reduced = true;
-    } else if is_engaged && (is_shared || ahead(connection, connection.una).is_none()) {
+    } else if is_engaged {
         // Natives too wait for what said CWR, the first beyond the reduction, to be acknowledged.
-        grow(connection, policy, acked, flight);
+        if is_shared || before(connection.reduced_to, connection.una) {
+            grow(connection, policy, acked, flight);
+        } else if !is_pending(connection) {
+            connection.reduced_to = connection.una.wrapping_sub(1);
+        }
     }
     if !before(connection.una, connection.round_end) {
         is_reduced |= end_round(connection, policy, signal);
@@ -73,22 +77,20 @@ pub(super) fn is_shared(connection: &Connection, policy: &Policy) -> bool {
 /// Whether a signal is of data sent after the last reduction: what is older was answered by that.
 /// Of an acknowledgement of both, what is marked beyond all segments of the older.
 fn is_news(connection: &Connection, acked: u32, marked: u32) -> bool {
-    let older = ahead(connection, connection.una.wrapping_sub(acked)).unwrap_or(0);
-    if older == 0 {
+    let from = connection.una.wrapping_sub(acked);
+    let older = connection.reduced_to.wrapping_sub(from);
+    if older == 0 || older > connection.nxt.wrapping_sub(from) {
         return true;
     }
     // Marks are told in whole segments, which may be shorter than the largest.
-    let segments = older.checked_next_multiple_of(u32::from(connection.mss).max(1)).unwrap_or(u32::MAX);
-    older < acked && marked > segments
+    older < acked && marked > older.next_multiple_of(u32::from(connection.mss))
 }
 
-/// How far ahead of a number, which is not beyond what was sent, what the last reduction answers
-/// ends. Numbers wrap, and one of 2 GiB ago would count as one to come: none lies beyond what was
-/// sent.
-#[inline(always)]
-fn ahead(connection: &Connection, from: u32) -> Option<u32> {
-    let ahead = connection.reduced_to.wrapping_sub(from);
-    (ahead <= connection.nxt.wrapping_sub(from)).then_some(ahead)
+/// Whether the last reduction may answer what is in flight. Numbers wrap, and one of 2 GiB ago seems
+/// to be one to come; but none answers more than was sent.
+#[cold]
+fn is_pending(connection: &Connection) -> bool {
+    connection.reduced_to.wrapping_sub(connection.una) <= connection.nxt.wrapping_sub(connection.una)
 }
 
 /// Whether a connection that was written down has values that this controller gives.

@@ -30,7 +30,7 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
     let again = has_data && before(segment.seq, connection.nxt) && before(connection.una, end);
     // What takes no number tells of data in fragments. A guest that is policed sends none, and could
     // say any number.
-    let is_new = (has_data || !policy.polices) && before(connection.nxt, end);
+    let is_new = before(connection.nxt, end) && (has_data || !policy.polices);
     // A guest resets what it does not know, or no longer wants.
     if segment.flags & (tcp_flags::FIN | tcp_flags::RST) != 0 {
         connection.set(bit::FIN_OUT, true);

@@ -92,7 +92,8 @@ impl Seen<'_> {
 /// are to have.
 pub(super) fn of(policy: &Policy) -> [bool; 2] {
     let is_ours = matches!(policy.mode, Mode::Echo | Mode::Dctcp);
-    [is_ours && policy.marks_all() && !policy.polices, is_ours && !policy.holds]
+    let is_free = is_ours && !policy.polices;
+    [is_free && policy.marks_all(), is_free && !policy.holds]
 }
 
 /// A guest sends it, and it is within the window that the guest was told. The option that is to be
@@ -181,7 +182,7 @@ pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Pla
     open::sample(connection, now, ack);
     let mode = if place.policy.mode == Mode::Dctcp { Mode::Dctcp } else { Mode::Echo };
     let mut policy = place.policy;
-    (policy.mode, policy.holds) = (mode, false);
+    (policy.mode, policy.holds, policy.polices) = (mode, false, false);
     control::acknowledged(connection, &policy, &Feedback { acked, marked: 0, signal: false, flight });
     let shown = connection.shown(word.window());
     let told = window::tell(connection, &policy, ack, shown, acked);
