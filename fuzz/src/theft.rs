@@ -560,7 +560,8 @@ impl Owners {
             && (is_source, last.who, last.mac) == (true, who, given)
             && now.since(last.seen) < AGE_NS
         {
-            // Who uses what it has keeps it; a packet may be taken note of a quarter of its life late.
+            // Who uses what it has keeps it; a packet may be taken note of a quarter of its life
+            // late.
             last.seen = last.seen.max(Instant(now.0.saturating_sub(AGE_NS / 4)));
         }
         Ok(())

@@ -293,8 +293,9 @@ impl VdeServer {
         board.is_ledger_old = true;
     }
 
-    /// Opens directories that could not be had, makes those again that were removed, and writes down
-    /// which are open. To be called each second or so, by a thread that has the rights to open some.
+    /// Opens directories that could not be had, makes those again that were removed, and writes
+    /// down which are open. To be called each second or so, by a thread that has the rights to open
+    /// some.
     pub fn tend(&self) {
         let mut board = self.board();
         if !board.is_frozen {
@@ -391,8 +392,8 @@ impl Board {
         }
     }
 
-    /// Makes directories again that were removed, or their control sockets. Clients that are plugged
-    /// in need neither.
+    /// Makes directories again that were removed, or their control sockets. Clients that are
+    /// plugged in need neither.
     fn mend_directories(&mut self) {
         for index in 0..self.directories.len() {
             let Place { name, directory, coming, .. } = &self.directories[index];

@@ -30,8 +30,8 @@ const SILENT_NS: u64 = 15_000_000_000;
 const SETUP_NS: u64 = 60_000_000_000;
 /// Between two counts of flows (`hash`).
 const COUNT_NS: u64 = 1_000_000_000;
-/// After so long a switch is asked again which flows it has: who removed some, or a full table, says
-/// nothing that names one. It costs a twentieth of the time at most.
+/// After so long a switch is asked again which flows it has: who removed some, or a full table,
+/// says nothing that names one. It costs a twentieth of the time at most.
 const LIST_NS: u64 = 60_000_000_000;
 const LIST_TIMES: u64 = 20;
 /// The same where it has refused one; twice as long each time that rules are missing still.

@@ -465,9 +465,9 @@ impl Connection {
         matches!(self.treatment, Treatment::Translated)
     }
 
-    /// Whether the guest speaks RFC 3168's ECN, and its peer AccECN. Without the switch between them
-    /// the guest takes its peer's counter for reports of marks, for ever, and its peer knows nothing
-    /// of the marks on what the guest sends as capable.
+    /// Whether the guest speaks RFC 3168's ECN, and its peer AccECN. Without the switch between
+    /// them the guest takes its peer's counter for reports of marks, for ever, and its peer knows
+    /// nothing of the marks on what the guest sends as capable.
     #[must_use]
     pub fn is_between(&self) -> bool {
         self.asked.is_classic() && matches!(self.treatment, Treatment::Translated | Treatment::Plain)

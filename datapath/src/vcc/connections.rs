@@ -6,8 +6,8 @@
 //! that are not open an endpoint has at most [`HALF_OPEN_MOST`] that its guest began, and as many
 //! that strangers began. A new one makes room among the entries of its endpoint, and of another by
 //! turns: those that linger after their end, are half-open for too long, or idle, which is a longer
-//! time where half of the table is free. Never is an open connection that lives forgotten; a new one
-//! that finds no room is left untouched, and counted.
+//! time where half of the table is free. Never is an open connection that lives forgotten; a new
+//! one that finds no room is left untouched, and counted.
 
 use super::Owner;
 use super::connection::{Connection, Treatment, bit};

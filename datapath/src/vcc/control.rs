@@ -86,8 +86,8 @@ fn is_news(connection: &Connection, acked: u32, marked: u32) -> bool {
     older < acked && marked > older.next_multiple_of(u32::from(connection.mss))
 }
 
-/// Whether the last reduction may answer what is in flight. Numbers wrap, and one of 2 GiB ago seems
-/// to be one to come; but none answers more than was sent.
+/// Whether the last reduction may answer what is in flight. Numbers wrap, and one of 2 GiB ago
+/// seems to be one to come; but none answers more than was sent.
 #[cold]
 fn is_pending(connection: &Connection) -> bool {
     connection.reduced_to.wrapping_sub(connection.una) <= connection.nxt.wrapping_sub(connection.una)

@@ -15,8 +15,8 @@ const ACE_STEP_MOST: u16 = 6;
 /// How much longer than a round trip a guest may take to heed its first lowered window, in us:
 /// frames wait in its port's ring.
 const GRACE_US: u32 = 5_000;
-/// The longest round trip for which that is waited (RFC 6298's first time-out). A time further ahead
-/// is one that was: microseconds in 32 bits come again after 71 minutes.
+/// The longest round trip for which that is waited (RFC 6298's first time-out). A time further
+/// ahead is one that was: microseconds in 32 bits come again after 71 minutes.
 const WAIT_MOST_US: u32 = 1_000_000;
 /// Microseconds.
 const US: u64 = 1_000;
@@ -28,8 +28,8 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
     let has_data = end != segment.seq;
     // A probe of what is acknowledged is nobody's retransmission.
     let again = has_data && before(segment.seq, connection.nxt) && before(connection.una, end);
-    // What takes no number tells of data in fragments. A guest that is policed sends none, and could
-    // say any number.
+    // What takes no number tells of data in fragments. A guest that is policed sends none, and
+    // could say any number.
     let is_new = before(connection.nxt, end) && (has_data || !policy.polices);
     // A guest resets what it does not know, or no longer wants.
     if segment.flags & (tcp_flags::FIN | tcp_flags::RST) != 0 {

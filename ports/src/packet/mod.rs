@@ -282,8 +282,8 @@ impl Packet {
         self.is_adopted
     }
 
-    /// Brings a port that is open, of which `socket` is the descriptor, to what the options say. The
-    /// interface may have another name by now.
+    /// Brings a port that is open, of which `socket` is the descriptor, to what the options say.
+    /// The interface may have another name by now.
     ///
     /// # Errors
     /// See [`OpenError`].
