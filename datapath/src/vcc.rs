@@ -608,7 +608,7 @@ impl Vcc {
         let Some(call) = self.call(now, from) else { return Ok(()) };
         let (mut bytes, mut meta) = pool.parts_mut(frame);
         let Some(mut segment) = Segment::of(bytes, &meta.layout, &meta.offload) else {
-            let is_hidden = meta.layout.fragment && is_tcp(bytes, &meta.layout);
+            let is_hidden = meta.layout.fragment && is_tcp(bytes, &meta.layout) && call.policy.mode != Mode::Off;
             return if is_hidden { self.send_fragment(from) } else { Ok(()) };
         };
         let Some(flow) = FlowKey::of(bytes, &meta.layout) else { return Ok(()) };

@@ -305,10 +305,27 @@ impl Connections {
     }
 
     /// Adds a connection of a class.
+    fn insert_as(
+        &mut self,
+        now: Instant,
+        tenant: TenantId,
+        key: Key,
+        connection: Connection,
+        class: Class,
+    ) -> Result<Id, NoRoom> {
+        let pressed = !self.has_room(tenant, key.endpoint, class);
+        self.sweep(now, tenant, key.endpoint, pressed);
+        let id = self.put(now, tenant, key, connection, class);
+        // Another's are no room for this one, which would otherwise depend on whose turn it is.
+        self.sweep_another(now);
+        id
+    }
+
+    /// Adds a connection of a class where there is room: nothing is forgotten for it.
     ///
     /// # Errors
     /// See [`Connections::insert`].
-    pub fn insert_as(
+    pub fn put(
         &mut self,
         now: Instant,
         tenant: TenantId,
@@ -317,10 +334,7 @@ impl Connections {
         class: Class,
     ) -> Result<Id, NoRoom> {
         let endpoint = key.endpoint;
-        let pressed = !self.has_room(tenant, endpoint, class);
-        self.sweep(now, tenant, endpoint, pressed);
-        self.sweep_another(now);
-        if pressed && !self.has_room(tenant, endpoint, class) {
+        if !self.has_room(tenant, endpoint, class) {
             return Err(NoRoom);
         }
         let id = self.table.insert(now, list(endpoint, class), key, connection).map_err(|_| NoRoom)?;

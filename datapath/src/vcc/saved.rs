@@ -12,7 +12,7 @@ use super::connection::{Asked, Connection, Count, Scale, Treatment, Why, Wire, b
 use super::connections::{Class, Key};
 use super::segment::Options;
 use super::{Mode, Vcc, control, early, open, syn};
-use crate::ids::EndpointId;
+use crate::ids::{EndpointId, TenantId};
 use crate::table::Id;
 use crate::units::Instant;
 use crate::wire::{FlowKey, be16, be32};
@@ -185,15 +185,30 @@ impl Vcc {
 
     /// Adds a connection, or puts it in the place of one that is `stale`.
     fn restore(&mut self, now: Instant, key: Key, connection: Connection, stale: &mut early::Stale) -> bool {
-        if let Some(id) = self.connections.find(&key) {
-            let before = self.connections.get_mut(id).filter(|_| stale.remove(id));
-            return before.map(|before| *before = connection).is_some();
+        let Some(id) = self.connections.find(&key) else { return self.add(now, key, connection).is_some() };
+        if !stale.remove(id) {
+            return false;
         }
-        self.add(now, key, connection).is_some()
+        let Some((_, connection)) = self.fitted(&key, connection) else {
+            self.forget(id);
+            return false;
+        };
+        if let Some(before) = self.connections.get_mut(id) {
+            *before = connection;
+        }
+        self.connections.touch(now, id, key.endpoint, Class::of(&connection));
+        true
     }
 
-    /// Adds a connection whose flow has no other.
-    pub(super) fn add(&mut self, now: Instant, key: Key, mut connection: Connection) -> Option<Id> {
+    /// Adds a connection whose flow has no other. Nothing is forgotten for it: the numbers of those
+    /// that came early are known.
+    pub(super) fn add(&mut self, now: Instant, key: Key, connection: Connection) -> Option<Id> {
+        let (tenant, connection) = self.fitted(&key, connection)?;
+        self.connections.put(now, tenant, key, connection, Class::of(&connection)).ok()
+    }
+
+    /// A connection as it goes on here, and whose it is.
+    fn fitted(&mut self, key: &Key, mut connection: Connection) -> Option<(TenantId, Connection)> {
         let place = self.endpoints.get_mut(key.endpoint.0 as usize)?;
         let owner = place.owner;
         let is_off = place.policy.mode == Mode::Off;
@@ -207,8 +222,7 @@ impl Vcc {
             place.counters.get_or_insert_default();
             self.make_room(owner);
         }
-        let class = Class::of(&connection);
-        self.connections.insert_as(now, owner.tenant, key, connection, class).ok()
+        Some((owner.tenant, connection))
     }
 
     fn forget(&mut self, id: Id) {

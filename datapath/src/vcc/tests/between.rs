@@ -1,5 +1,6 @@
 //! Guests that know RFC 3168 only, behind a switch that made AccECN of it and does so no more.
 
+use super::super::early::Part;
 use super::*;
 
 const OWNER: Owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
@@ -53,6 +54,18 @@ fn off_leaves_no_guest_with_a_peer_that_it_does_not_understand() {
     assert!(!next.sides[SERVER].concerns(ENDPOINT));
     assert_eq!(next.sides[SERVER].import(next.now, &records, &[]), (1, 0));
     is_silent(&mut next, &data);
+    // The same where it crossed early, as one that was translated.
+    let (mut busy, data) = opened();
+    let mut part = Part::new(0);
+    busy.sides[SERVER].write_part(busy.now, &mut part);
+    let mut next = Rig::new([Mode::Dctcp, Mode::Off]);
+    next.now = busy.now;
+    next.sides[SERVER].import_early(next.now, 0, part.records());
+    busy.pass(CLIENT, &data, false);
+    let (records, unchanged) = busy.sides[SERVER].export_since(busy.now, &[part]);
+    assert!(!records.is_empty());
+    assert_eq!(next.sides[SERVER].import(next.now, &records, &unchanged), (1, 0));
+    is_silent(&mut next, &Says { seq: 301, ..data });
     // Nothing more is done when it has ended.
     let fin = tcp_flags::FIN | ACK;
     rig.pass(SERVER, &Says { seq: 301, ack: 201, flags: fin, ..DATA }, false);

@@ -232,3 +232,33 @@ proptest! {
         prop_assert_eq!(empty().import(Instant(4), &all, &[]), (taken, 0), "what is exported is read");
     }
 }
+
+#[test]
+fn nothing_takes_the_place_of_an_early_connection_before_it_is_known_which_go_on() {
+    let mut old = with(0..3);
+    let id = id_of(&old, 0).unwrap();
+    old.connections.get_mut(id).unwrap().bits |= bit::FIN_IN | bit::FIN_OUT;
+    let parts = parts(&mut old, Instant(5_000_000), |_, _| {});
+    let mut new = empty();
+    take_early(&mut new, Instant(1), 0, &parts);
+    close(&mut old, 0);
+    open(&mut old, &record(0), 9);
+    let (records, unchanged) = old.export_since(Instant(9_000_000), &parts);
+    // So much later that what had ended is old.
+    assert_eq!(new.import(Instant(10_000_000_000), &records, &unchanged), (3, 0));
+    assert_eq!([0, 1, 2, 9].map(|port| id_of(&new, port).is_some()), [false, true, true, true]);
+}
+
+#[test]
+fn one_that_ended_behind_its_part_is_not_open() {
+    let mut old = with(0..1);
+    let parts = parts(&mut old, Instant(5_000_000), |_, _| {});
+    let id = id_of(&old, 0).unwrap();
+    old.connections.get_mut(id).unwrap().bits |= bit::FIN_IN | bit::FIN_OUT;
+    let (records, unchanged) = old.export_since(Instant(9_000_000), &parts);
+    let mut new = empty();
+    take_early(&mut new, Instant(1), 0, &parts);
+    assert_eq!(new.import(Instant(2), &records, &unchanged), (1, 0));
+    let count = |class| new.connections.count(ENDPOINT, class);
+    assert_eq!((count(Class::Open), count(Class::Lingering)), (0, 1));
+}
