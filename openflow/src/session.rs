@@ -686,9 +686,12 @@ impl Session {
         let took = self.listed.since(Instant(self.round)).saturating_mul(LIST_TIMES);
         let pause = if self.is_doubtful { (DOUBT_NS << self.doubts).min(LIST_NS) } else { LIST_NS };
         let is_due = now.since(self.listed) >= pause.max(took);
+        // What it says of one question is no answer to the other.
+        let is_answered = !self.is_counting || now.since(self.counted) >= SILENT_NS;
         if self.mode == Mode::Hash
             && matches!(self.phase, Phase::Ready)
             && !is_due
+            && is_answered
             && now.since(self.counted) >= COUNT_NS
         {
             self.send(&Message::MultipartRequest(Request::Flows(self.rules.owner, OURS)));
@@ -697,8 +700,6 @@ impl Session {
         if matches!(self.phase, Phase::Ready) {
             self.look_at_backends(now, balancer);
         }
-        // What it says of one question is no answer to the other.
-        let is_answered = !self.is_counting || now.since(self.counted) >= SILENT_NS;
         if matches!(self.phase, Phase::Ready) && is_due && is_answered {
             self.ask_for_flows(now);
         }
