@@ -246,12 +246,13 @@ fn places_without_name(plan: &Plan) -> Vec<Netns> {
 /// Whether what has changed outside was applied; what keeps it from that is said once.
 fn has_worked(made: Result<Result<(), String>, Fault>, failing: &mut Option<String>, log: &Log) -> bool {
     // One that failed by a fault of levada, or at the end, does no better again.
+    let is_made = matches!(made, Ok(Ok(())));
     let why = made.ok().and_then(Result::err);
     match &why {
         Some(why) if failing.as_ref() != Some(why) => {
             log.line(Level::Warning, &format!("{why}; it is tried again"));
         }
-        None if failing.is_some() => log.line(Level::Info, "what had changed outside is applied now"),
+        None if is_made && failing.is_some() => log.line(Level::Info, "what had changed outside is applied now"),
         _ => {}
     }
     *failing = why;

@@ -463,7 +463,7 @@ impl Handler {
         let facts = admit(group)
             .map_err(|error| format!("the control socket cannot get its group: {error}; correct [daemon] socket_group"))
             .and_then(|()| reconciler.change(plan, passed, &self.log));
-        let facts = facts.map_err(|why| {
+        let (facts, but) = facts.map_err(|why| {
             // It was so before.
             let _ = admit(before);
             Fault::Failed(why)
@@ -473,7 +473,7 @@ impl Handler {
         drop(running);
         self.changed.notify_all();
         self.join_others();
-        Ok(())
+        but.map_or(Ok(()), |why| Err(Fault::Failed(why)))
     }
 
     /// The worker runs: frames may go past its switches.

@@ -205,8 +205,9 @@ impl Reconciler {
     /// lost return.
     ///
     /// # Errors
-    /// What could not be had, in words; nothing was changed.
-    pub fn change(&mut self, mut plan: Plan, passed: Survey, log: &Log) -> Result<Facts, String> {
+    /// What could not be had, in words; nothing was changed. Where it is made but for something,
+    /// that comes beside the facts.
+    pub fn change(&mut self, mut plan: Plan, passed: Survey, log: &Log) -> Result<(Facts, Option<String>), String> {
         let named = passed.named();
         let keys = self.read_keys(&plan, log)?;
         let prepared = netns::roaming(|| {
@@ -230,6 +231,7 @@ impl Reconciler {
         let facts = self.facts(&plan, &programs, &ready.devices);
         self.take_out_shortcuts(&plan, &ready);
         let made = self.carry_out(&plan, edits, ready.fresh, ready.altered, ready.returning, &ready.devices);
+        let but = made.inspect_err(|_| self.put_in_shortcuts(log))?;
         // Also where not all was made: what was opened is, and what comes next is compared with it.
         self.plan = plan;
         self.keys = keys;
@@ -237,7 +239,7 @@ impl Reconciler {
         self.devices = ready.devices;
         self.note_processes(&named);
         self.put_in_shortcuts(log);
-        made.map(|()| facts)
+        Ok((facts, but))
     }
 
     fn note_processes(&mut self, named: &[PathBuf]) {
@@ -355,7 +357,11 @@ impl Reconciler {
         self.gone(devices).filter_map(ends).collect()
     }
 
-    /// Tells maintenance, lets the worker do it, and closes what is left over.
+    /// Tells maintenance, lets the worker do it, and closes what is left over. What could not be
+    /// done of it.
+    ///
+    /// # Errors
+    /// The worker was told nothing.
     fn carry_out(
         &self,
         plan: &Plan,
@@ -364,7 +370,7 @@ impl Reconciler {
         altered: Vec<Altered>,
         returning: Vec<(usize, Reopen)>,
         devices: &[Option<Held>],
-    ) -> Result<(), String> {
+    ) -> Result<Option<String>, String> {
         let kept: Vec<Inherited> = self.to_be_kept(&fresh);
         let removed = self.to_be_removed(devices);
         let List { edits, mut new, plugs, machines } = list(edits, fresh, devices);
@@ -395,9 +401,9 @@ impl Reconciler {
         let (reply, edited) = sync_channel(1);
         self.inbox.send(Request::Edit(Edits::new(edits, reply))).map_err(|_| ended(()))?;
         self.waker.ring();
-        let edited = edited
-            .recv_timeout(PATIENCE)
-            .map_err(|_| "the worker did not answer; see the log, then restart the daemon".to_owned())?;
+        let Ok(edited) = edited.recv_timeout(PATIENCE) else {
+            return Ok(Some("the worker did not answer; see the log, then restart the daemon".to_owned()));
+        };
         drop(edited.rest);
         self.manager.forget(removed.iter().filter_map(|(recipe, _)| recipe.known_as()));
         netns::roaming(|| removed.iter().for_each(|(recipe, fd)| recipe.remove(fd.as_ref().map(AsFd::as_fd))));
@@ -408,11 +414,11 @@ impl Reconciler {
         for (machine, number) in machines {
             self.front_ends.join(machine, number);
         }
-        edited.failed.map_or(Ok(()), |why| {
-            Err(format!(
+        Ok(edited.failed.map(|why| {
+            format!(
                 "the change was made, except for this, a fault of levada: {why}; restart the daemon to apply all of it"
-            ))
-        })
+            )
+        }))
     }
 }
 
