@@ -183,6 +183,12 @@ fn missing(plan: &Plan) -> Vec<String> {
                     }
                     continue;
                 }
+                PortKind::VhostUser(machine) => {
+                    if let Some(group) = &machine.group {
+                        groups.entry(group).or_insert(&port.locator);
+                    }
+                    continue;
+                }
                 PortKind::Packet(packet) => (&packet.name, &packet.netns),
                 PortKind::Host(host) => (&host.interface, &host.netns),
                 _ => continue,

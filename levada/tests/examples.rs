@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::process::Command;
 
-/// How a warning of a missing namespace begins.
 /// What begins what this machine lacks.
 const LACKING: &str = "warning: as this machine is now: ";
+/// How a warning of a missing namespace begins.
 const NO_NAMESPACE: &str = "warning: as this machine is now: there is no network namespace ";
 
 #[test]
@@ -136,7 +136,9 @@ fn groups_and_interfaces_that_are_not_there_are_warned_of() {
         port = \"packet://levada-none0\"\nrate = \"1 Gbit/s\"\n[[switch.tenant]]\nname = \"red\"\nvlan = \"untagged\"\n\
         [[switch.tenant.endpoint]]\nname = \"host\"\nport = \"host://levada-none0\"\n\
         [[switch.tenant.endpoint]]\nname = \"lo\"\nport = \"packet://lo\"\n\
-        [[switch.tenant.endpoint]]\nname = \"vm\"\nport = \"vde:///run/levada-none\"\ngroup = \"levada-nobody\"\n";
+        [[switch.tenant.endpoint]]\nname = \"vm\"\nport = \"vde:///run/levada-none\"\ngroup = \"levada-nobody\"\n\
+        [[switch.tenant.endpoint]]\nname = \"vm2\"\nport = \"vhost-user:///run/levada-none.sock\"\nlisten = true\n\
+        group = \"levada-nokvm\"\n";
     std::fs::write(&file, text).unwrap();
     let check = |more: Option<&str>| {
         let output = Command::new(env!("CARGO_BIN_EXE_levada")).arg("check").arg(&file).args(more).output().unwrap();
@@ -151,6 +153,7 @@ fn groups_and_interfaces_that_are_not_there_are_warned_of() {
     for what in [
         "there is no group \"levada-none\"; make it (groupadd levada-none), or correct [daemon] socket_group",
         "there is no group \"levada-nobody\"; make it (groupadd levada-nobody), or correct `group` of vde:///run/levada-none",
+        "there is no group \"levada-nokvm\"; make it (groupadd levada-nokvm), or correct `group` of vhost-user:///run/levada-none.sock",
         "there is no interface levada-none0; s/uplink waits for it (ip link lists those there are)",
     ] {
         assert_eq!(stderr.matches(&format!("{LACKING}{what}\n")).count(), 1, "{what}: {stderr}");

@@ -246,10 +246,9 @@ pub const PLUGS: &[Rule] = &[
 /// without waiting.
 pub const CALLING: &[Rule] = &[Always(libc::SYS_io_submit), Always(libc::SYS_io_getevents)];
 
-/// What sessions of virtual machines take besides: what kind of descriptor it is that was sent,
-/// putting one in another's place, and a socket again that was lost.
+/// What sessions of virtual machines take besides: what kind of descriptor it is that was sent, and
+/// putting one in another's place.
 pub const MACHINES: &[Rule] = &[
-    Always(libc::SYS_listen),
     Always(libc::SYS_readlinkat),
     #[cfg(target_arch = "x86_64")]
     Always(libc::SYS_readlink),
