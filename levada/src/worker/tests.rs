@@ -463,6 +463,22 @@ fn tenants_have_their_parts_of_the_time_whatever_they_make_of_frames() {
     assert!((735..=765).contains(&part), "{part} of 1000: {used:?}");
 }
 
+/// A turn of a worker whose tenants both have more to send than it takes.
+fn overloaded_turn(worker: &mut Worker, far: &mut [PairPort], pool: &mut Pool) {
+    for from in [0, 2] {
+        while let Some(frame) = pool.alloc_from(&frame(from, from + 1)) {
+            if far[from as usize].tx(pool, frame).is_err() {
+                break;
+            }
+        }
+    }
+    worker.do_what_is_due();
+    worker.take_a_turn();
+    worker.pump();
+    empty(&mut far[1], pool);
+    empty(&mut far[3], pool);
+}
+
 #[test]
 fn who_has_the_number_of_a_tenant_that_was_short_was_not() {
     let (mut worker, mut far, _chores) = by_hand();
@@ -471,18 +487,7 @@ fn who_has_the_number_of_a_tenant_that_was_short_was_not() {
     worker.outside.look();
     worker.look_for_shortage();
     for _ in 0..20_000 {
-        for (from, to) in [(0, 1), (2, 3)] {
-            while let Some(frame) = pool.alloc_from(&frame(from, to)) {
-                if far[from as usize].tx(&mut pool, frame).is_err() {
-                    break;
-                }
-            }
-        }
-        worker.do_what_is_due();
-        worker.take_a_turn();
-        worker.pump();
-        empty(&mut far[1], &mut pool);
-        empty(&mut far[3], &mut pool);
+        overloaded_turn(&mut worker, &mut far, &mut pool);
     }
     worker.effort.busy_ns += worker.outside.now.0;
     worker.look_for_shortage();
@@ -639,18 +644,7 @@ fn a_receiver_whose_stack_is_slow_takes_its_own_tenants_time_also_where_few_fram
         worker.outside.devices[1] = Device::new(Box::new(slow), 0, PortId(1));
         // Long enough that one burst of slow frames, which is charged afterwards, is no quarter.
         while worker.seats.tenant_spent(0, 1).used_ns < 200 * SLOW_NS {
-            for from in [0, 2] {
-                while let Some(frame) = pool.alloc_from(&frame(from, from + 1)) {
-                    if far[from as usize].tx(&mut pool, frame).is_err() {
-                        break;
-                    }
-                }
-            }
-            worker.do_what_is_due();
-            worker.take_a_turn();
-            worker.pump();
-            empty(&mut far[1], &mut pool);
-            empty(&mut far[3], &mut pool);
+            overloaded_turn(&mut worker, &mut far, &mut pool);
         }
         // Both have half of the time. That of the other is what it was charged for.
         let slow_ns = slow_ns.load(std::sync::atomic::Ordering::Relaxed);
