@@ -78,7 +78,12 @@ struct Connection(BufReader<TcpStream>, String);
 impl Connection {
     fn open(bed: &Bed, to: IpAddr) -> Connection {
         let to = SocketAddr::from((to, 80));
-        let stream = bed.space("c").run(|| TcpStream::connect_timeout(&to, Duration::from_secs(30)).unwrap()).unwrap();
+        Connection::of(
+            bed.space("c").run(|| TcpStream::connect_timeout(&to, Duration::from_secs(30)).unwrap()).unwrap(),
+        )
+    }
+
+    fn of(stream: TcpStream) -> Connection {
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut connection = Connection(BufReader::new(stream), String::new());
         connection.1 = connection.ask();
@@ -335,6 +340,12 @@ fn with_keys(text: &str, lines: &str) -> String {
     text.replace("policy = \"round-robin\"\n", &format!("policy = \"round-robin\"\n{lines}\n"))
 }
 
+/// The client's connections are from these ports.
+fn use_ports(bed: &Bed, range: &str) {
+    let written = bed.space("c").run(|| std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", range));
+    written.unwrap().unwrap();
+}
+
 #[test]
 fn connections_of_a_dead_backend_end_and_new_ones_are_refused_where_all_are_dead() {
     const NAME: &str = "connections_of_a_dead_backend_end_and_new_ones_are_refused_where_all_are_dead";
@@ -360,8 +371,11 @@ fn connections_of_a_dead_backend_end_and_new_ones_are_refused_where_all_are_dead
             assert_eq!(shares.len(), 2, "both answer: {shares:?}");
             all.extend(more);
         }
+        // From other ports: with connection tracking, one of a port that both have would not open.
+        use_ports(&bed, "20000 29999");
         let (mut kept, shares) = open_to(&bed, IpAddr::from([10, 0, 0, 101]), 32);
         assert_eq!(shares.len(), 2, "both answer: {shares:?}");
+        use_ports(&bed, "32768 60999");
         let (mut first, mut second): (Vec<_>, Vec<_>) = all.into_iter().partition(|connection| connection.1 == "b1");
         let is_of_second = |line: &str| line.contains("src=10.0.0.2,") || line.contains("src=fd00::2,");
         let is_open =
@@ -412,6 +426,39 @@ fn connections_of_a_dead_backend_end_and_new_ones_are_refused_where_all_are_dead
         assert_eq!(switch(&controller)["errors"], 0, "{}", switch(&controller));
         assert!(controller.end(Signal::TERM).success());
     }
+}
+
+/// A connection from a port of the client's, whether or not another has it too.
+fn open_from(bed: &Bed, port: u16, to: [u8; 4]) -> Connection {
+    use rustix::net::sockopt::set_socket_reuseaddr;
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let stream = bed.space("c").run(|| {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        set_socket_reuseaddr(&socket, true).unwrap();
+        bind(&socket, &SocketAddr::from(([10, 0, 0, 9], port))).unwrap();
+        connect(&socket, &SocketAddr::from((to, 80))).unwrap();
+        TcpStream::from(socket)
+    });
+    Connection::of(stream.unwrap())
+}
+
+#[test]
+fn one_port_of_a_client_has_connections_to_two_services_with_the_same_backends() {
+    const NAME: &str = "one_port_of_a_client_has_connections_to_two_services_with_the_same_backends";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = bed();
+    let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
+    ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
+    let text = configuration("reactive", 1);
+    let (head, service) = text.split_once("[[openflow.service]]\n").unwrap();
+    let other = service.replace("\"web\"", "\"other\"").replace("100", "101");
+    let mut controller = control(&bed, &format!("{head}[[openflow.service]]\n{service}[[openflow.service]]\n{other}"));
+    for port in 20_000..20_008 {
+        let [mut first, mut second] = [100, 101].map(|last| open_from(&bed, port, [10, 0, 0, last]));
+        assert_ne!(first.1, second.1, "who sees the client's address and port only takes them for one");
+        assert!(first.holds() && second.holds());
+    }
+    assert!(controller.end(Signal::TERM).success());
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 mod renewal;
 mod stays;
+mod taken;
 
 use crate::rules::{Client, Rules};
 use control::config::openflow::OpenFlow;
@@ -22,6 +23,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher as _;
 use std::net::{IpAddr, Ipv6Addr};
+use taken::{Taken, Targets};
 
 /// How long a connection without flows is remembered, in nanoseconds: as the published
 /// controller's framework does with its own example of a balancer (POX, ip_loadbalancer).
@@ -131,6 +133,7 @@ pub struct Balancer {
     services: Vec<Running>,
     /// By front, its service.
     service_of: Vec<usize>,
+    targets: Targets,
     connections: Table<Key, Connection>,
     stays: Stays,
     /// Of an IPv6 client, by its network of 64 bits.
@@ -162,6 +165,8 @@ pub enum Refused {
     NoBackend,
     /// The table is full of live connections, or the client's part of it.
     Full,
+    /// From the client's port there are live connections, to other services, at all backends.
+    Taken,
     /// It is over: its backend, which is this, is down.
     Cut(usize),
 }
@@ -207,6 +212,7 @@ impl Balancer {
             services: services.collect(),
             stays: Stays::new(times_ns.collect(), seed.rotate_left(51)),
             service_of: rules.fronts.iter().map(|front| front.service).collect(),
+            targets: Targets::of(rules),
             connections: Table::new(Keyed::new(seed), config.connections),
             of_client: HashMap::with_hasher(Keyed::new(seed.rotate_left(17))),
             of_switch: HashMap::with_hasher(Keyed::new(seed.rotate_left(34))),
@@ -332,7 +338,13 @@ impl Balancer {
             self.remove(id);
         }
         let stays = self.stays_at(now, key, is_new);
-        let backend = stays.or_else(|| if is_new { self.policy(now, key) } else { self.candidate(key) });
+        let is_free = |at: &usize| !is_new || self.taken(key, *at) == Taken::Free;
+        let (stays, is_taken) = (stays.filter(is_free), stays.is_some_and(|at| !is_free(&at)));
+        let backend = match stays {
+            Some(at) => Some(at),
+            None if is_new => self.pick(now, key)?,
+            None => self.candidate(key),
+        };
         let is_lost = |at: &usize| !is_new && self.service_of.get(key.front).is_some_and(|&s| self.is_lost(s, *at));
         if let Some(backend) = backend.filter(is_lost) {
             return Err(Refused::Cut(backend));
@@ -355,7 +367,8 @@ impl Balancer {
             report.sent_since += 1;
         }
         self.insert(now, switch, key, backend, 0);
-        if is_new {
+        // A client whose port is taken at its backend goes elsewhere this once.
+        if is_new && !is_taken {
             self.stays.remember(now, self.service_of[key.front], key.client.ip, backend);
         }
         Ok(Place { backend, is_set_up: false })

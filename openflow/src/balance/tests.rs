@@ -276,7 +276,8 @@ fn an_answer_is_of_the_connection_that_is_live_or_was_last() {
         balancer.front_of_answer(&rules, (rules.targets[0][0].at(), key(1).client), protocol::TCP, is_first)
     };
     for front in [0, 1] {
-        assert_eq!(at(&mut balancer, Instant(1 + front as u64), of(front), true), Ok(0));
+        // As a switch reports them that another controller had.
+        assert!(balancer.known(Instant(1 + front as u64), SWITCH, of(front), 0, 9));
         assert_eq!(ask(&balancer, true), Some(front), "the one of both that was last");
     }
     balancer.gone(Instant(3), SWITCH, of(0));
@@ -594,4 +595,62 @@ fn another_configuration_remembers_no_longer_and_no_more_than_there_is_room_for(
             Some(*backend)
         );
     }
+}
+
+/// Two services with the same backends, and a client's connections to both from one port.
+fn of_two_services(protocol: u8) -> (Balancer, [Key; 2]) {
+    let mut config = config("reactive", 2);
+    config.services[0].addresses[0].0.protocol = protocol;
+    let mut other = config.services[0].clone();
+    other.name = "other".to_owned();
+    other.addresses[0].0.port = 81;
+    config.services.push(other);
+    (Balancer::new(&config, &Rules::of(&config), 1), [0, 1].map(|front| Key { front, ..key(1) }))
+}
+
+#[test]
+fn a_client_port_is_used_at_a_backend_by_one_service_at_a_time() {
+    let (mut balancer, [first, second]) = of_two_services(protocol::TCP);
+    let now = Instant(1);
+    assert_eq!(at(&mut balancer, now, first, true), Ok(0));
+    assert_eq!(at(&mut balancer, now, second, true), Ok(1), "though it is the first one's turn");
+    // Another port of it is not concerned.
+    let from = |port| Key { client: Client { port, ..first.client }, ..second };
+    assert!((7..9).any(|port| at(&mut balancer, now, from(port), true) == Ok(0)));
+
+    // Where all are taken, who is there stays: the client's SYN gets no answer till then.
+    let (mut balancer, _) = of_two_services(protocol::TCP);
+    assert_eq!(at(&mut balancer, now, first, true), Ok(0));
+    assert!(balancer.join(now, SWITCH) && balancer.found(SWITCH, (1, 1), false));
+    assert_eq!(at(&mut balancer, now, second, true), Err(Refused::Taken));
+    assert_eq!((at(&mut balancer, now, first, false), balancer.counts(1).0.refused), (Ok(0), 1));
+    // What is idle, and may be over, does not hold anybody up.
+    balancer.gone(now, SWITCH, first);
+    assert_eq!(at(&mut balancer, now, second, true), Ok(0));
+    // And the second backend is one that takes connections, as before.
+    balancer.found(SWITCH, (1, 1), true);
+    assert!((7..9).any(|port| at(&mut balancer, now, from(port), true) == Ok(1)));
+
+    // Datagrams of one port may be for many: they are not held up.
+    let (mut balancer, _) = of_two_services(protocol::UDP);
+    assert!(balancer.join(now, SWITCH) && balancer.found(SWITCH, (1, 1), false));
+    assert_eq!((at(&mut balancer, now, first, true), at(&mut balancer, now, second, true)), (Ok(0), Ok(0)));
+}
+
+#[test]
+fn who_stays_at_a_backend_and_has_its_port_in_use_there_goes_elsewhere_once() {
+    let mut config = config("reactive", 2);
+    (config.services[0].affinity, config.services[0].affinity_ns) = (true, 60_000_000_000);
+    let mut other = config.services[0].clone();
+    other.name = "other".to_owned();
+    other.addresses[0].0.port = 81;
+    config.services.push(other);
+    let mut balancer = Balancer::new(&config, &Rules::of(&config), 1);
+    let now = Instant(1);
+    let from = |front: usize, port: u16| Key { front, client: Client { port, ..key(1).client } };
+    let home = at(&mut balancer, now, from(0, 1), true).unwrap();
+    assert_eq!(at(&mut balancer, now, from(1, 2), true), Ok(home), "its first one in each service");
+    assert_eq!(at(&mut balancer, now, from(0, 20), true), Ok(home));
+    assert_eq!(at(&mut balancer, now, from(1, 20), true), Ok(1 - home));
+    assert_eq!(at(&mut balancer, now, from(1, 21), true), Ok(home), "it stays there still");
 }
