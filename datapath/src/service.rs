@@ -34,6 +34,7 @@ mod running;
 mod shown;
 mod spec;
 mod sweep;
+mod taken;
 pub mod translate;
 mod turn;
 
@@ -339,14 +340,19 @@ impl Services {
     pub fn would_choose(&self, now: Instant, key: &Key, from: Option<EndpointId>, again: Option<Again>) -> Option<u8> {
         let (running, front) = self.running(key.front)?;
         let mut loads = vec![Load::default(); running.servers.len()];
-        running.fill(&mut loads, now, asker(&front, key, from), again.map(|again| again.avoid));
-        let stays = self.stays_at(now, front.service, key.client);
-        let is_well = |at: usize| loads[at].is_eligible() && running.servers[at].is_well(now);
-        if stays.is_some_and(|at| is_well(usize::from(at))) {
-            return stays;
-        }
+        let asker = asker(&front, key, from);
+        running.fill(&mut loads, now, asker, again.map(|again| again.avoid));
+        let stays = self.stays_at(now, front.service, key.client).map(usize::from);
+        let is_well = |at: &usize| loads[*at].is_eligible() && running.servers[*at].is_well(now);
         let candidates = running.candidates(self.candidate_hash(&front, key));
-        running.chooser.clone().choose(running.service.policy, &loads, candidates).map(|at| at as u8)
+        let mut chooser = running.chooser.clone();
+        let mut choose = |loads: &[Load]| chooser.choose(running.service.policy, loads, candidates);
+        let mut chosen = stays.filter(is_well).or_else(|| choose(&loads));
+        if again.is_none() && chosen.is_some_and(|at| self.is_taken(key, &asker, at)) {
+            self.leave_free(key, &asker, &mut loads);
+            chosen = choose(&loads);
+        }
+        chosen.map(|at| at as u8)
     }
 
     /// The same as [`Services::opener`], of a connection that is in the table already.
@@ -393,6 +399,9 @@ impl Services {
             running.loads = loads;
             chosen
         });
+        let is_taken = again.is_none() && chosen.is_some_and(|at| self.is_taken(&key, &asker, at));
+        let chosen = if is_taken { self.choose_free(now, &key, asker, candidates) } else { chosen };
+        let running = self.all.get_mut(front.service.0).ok_or(Reason::ServiceUnknown)?;
         let stays = stays.filter(|&at| running.servers[at].is_well(now));
         running.stats.stayed += u64::from(stays.is_some() && chosen == stays);
         let Some(at) = chosen else {
@@ -418,7 +427,8 @@ impl Services {
                 return Err(Reason::ServiceFull);
             }
         };
-        if running.service.affinity_ns > 0 {
+        // A client whose port is taken at its backend goes elsewhere this once.
+        if running.service.affinity_ns > 0 && !is_taken {
             let at = (at as u8, running.servers[at].generation);
             self.affinity.remember(now, opener.owner, (front.service, key.client), at);
         }

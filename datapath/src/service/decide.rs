@@ -167,7 +167,9 @@ impl Services {
                 }
                 if let Some(by) = by {
                     let client = if to.is_some_and(|role| role.mac.is_some()) { source } else { destination };
-                    if let Some(mut known) = self.answered(by, number, from_port, (client, to_port)) {
+                    let is_answer = || layout.l4 == L4::Tcp && segment(bytes, layout).answers();
+                    let found = self.answered(by, (number, from_port), (client, to_port), is_answer);
+                    if let Some(mut known) = found {
                         known.is_plain = to.is_none() && by.targets(number, from_port).nth(1).is_none();
                         return self.decide_back(now, known, bytes, layout);
                     }
@@ -290,16 +292,6 @@ impl Services {
         }
     }
 
-    /// The connection that a backend answers.
-    fn answered(&self, by: &Role, number: u8, port: u16, (client, client_port): (IpAddr, u16)) -> Option<Known> {
-        by.targets(number, port).find_map(|(front, backend)| {
-            let key = Key { client: octets(client), port: client_port, front };
-            let (id, entry) = self.find(&key)?;
-            let is_its = entry.backend == backend && entry.state != State::Direct;
-            is_its.then_some(Known { id, key, backend, is_plain: false })
-        })
-    }
-
     fn decide_icmp(
         &self,
         (now, network): (Instant, Network),
@@ -352,7 +344,7 @@ impl Services {
         }
         let (ip, port) = quoted.destination;
         let backend = self.fronts.role(network, ip);
-        match backend.and_then(|role| self.answered(role, quoted.protocol, port, quoted.source)) {
+        match backend.and_then(|role| self.answered(role, (quoted.protocol, port), quoted.source, || false)) {
             Some(known) => Decision::Error(known, false),
             None => Decision::Pass,
         }

@@ -208,6 +208,12 @@ impl Segment {
     pub const fn opens(&self) -> bool {
         self.flags & (flags::SYN | flags::ACK | flags::RST | flags::FIN) == flags::SYN
     }
+
+    /// Whether it answers such a one.
+    #[must_use]
+    pub const fn answers(&self) -> bool {
+        self.flags & (flags::SYN | flags::ACK) == flags::SYN | flags::ACK
+    }
 }
 
 impl Entry {

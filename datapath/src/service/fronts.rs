@@ -79,6 +79,8 @@ pub(super) struct Fronts {
     macs: Macs<u32>,
     /// Fronts by network's slot.
     networks: Vec<u32>,
+    /// Fronts that lead where another one leads, counted once for each backend.
+    shared: usize,
 }
 
 impl Fronts {
@@ -90,7 +92,14 @@ impl Fronts {
             roles: Roles::default(),
             macs: Macs::default(),
             networks: Vec::new(),
+            shared: 0,
         }
+    }
+
+    /// Whether any two fronts lead to one port of a backend.
+    #[inline]
+    pub fn share_targets(&self) -> bool {
+        self.shared > 0
     }
 
     /// Whether a network has any: where none has, it is this comparison.
@@ -178,7 +187,7 @@ impl Fronts {
                 remove(&mut role.fronts, &(address.protocol, address.port, number));
             });
             for (ip, target) in targets(running, address, number) {
-                self.change_role(network, ip, |role| remove(&mut role.targets, &target));
+                self.change_target(network, ip, target, |role| remove(&mut role.targets, &target));
             }
         }
     }
@@ -240,7 +249,7 @@ impl Fronts {
                 role.mac = Some((running.service.mac, service));
             });
             for (ip, target) in targets(running, address, number) {
-                self.change_role(network, ip, |role| {
+                self.change_target(network, ip, target, |role| {
                     if role.targets(target.0, target.1).count() < MOST_TARGETS {
                         insert(&mut role.targets, target);
                     }
@@ -257,6 +266,24 @@ impl Fronts {
         let number = u16::try_from(self.all.len()).ok().filter(|&number| usize::from(number) < MOST_FRONTS)?;
         self.all.push(Number::Used(front));
         Some(number)
+    }
+
+    /// Changes which fronts lead to a port of a backend.
+    fn change_target(
+        &mut self,
+        network: Network,
+        ip: IpAddr,
+        (protocol, port, ..): (u8, u16, u16, u8),
+        change: impl FnOnce(&mut Role),
+    ) {
+        let shared = |role: &Role| role.targets(protocol, port).count().saturating_sub(1);
+        let (mut before, mut after) = (0, 0);
+        self.change_role(network, ip, |role| {
+            before = shared(role);
+            change(role);
+            after = shared(role);
+        });
+        self.shared = self.shared + after - before;
     }
 
     /// Changes what an address is. Of several services there, all have one MAC address, and that of

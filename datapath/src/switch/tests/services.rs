@@ -18,6 +18,7 @@ mod recent;
 mod slow;
 mod stays;
 mod swept;
+mod taken;
 mod tunnels;
 mod turned;
 
