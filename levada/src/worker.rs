@@ -451,7 +451,12 @@ impl Worker {
         // it meanwhile.
         let Some(port) = device.port.as_mut().filter(|_| !device.is_paused) else {
             self.seats.charge(way, self.outside.costs.read.of(1, 0));
-            return self.seats.sleep(way);
+            // What came by a bond's other members is copied at the turns of the first, which may be
+            // gone.
+            if !self.switch_slots[device.switch].switch.has_work(device.id) {
+                self.seats.sleep(way);
+            }
+            return;
         };
         let burst = (credit_ns / device.frame_ns.max(1)).clamp(BURST_LEAST, BURST) as usize;
         let read = match port.rx(&mut self.pool, burst, &mut self.burst) {

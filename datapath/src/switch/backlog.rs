@@ -160,6 +160,11 @@ impl Backlogs {
         self.woken.is_empty() && self.stormy.is_empty()
     }
 
+    /// The uplink's first port is to be told of what there is to copy.
+    pub fn wake_uplink(&mut self) {
+        self.uplink_woke |= !self.stormy.is_empty();
+    }
+
     /// The endpoint's backlog, which gets something.
     fn wake(&mut self, endpoint: EndpointId) -> &mut Backlog {
         let backlog = &mut self.endpoints[endpoint.0 as usize];

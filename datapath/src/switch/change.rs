@@ -165,6 +165,8 @@ impl Switch {
             }
             self.attach_untagged();
         }
+        // Another port may be the first now, at whose turns they are worked on.
+        self.backlogs.wake_uplink();
         if !is_there {
             let freed = self.backlogs.clear_storms(pool);
             self.uplink_drops.add(Reason::Removed, u64::from(freed));

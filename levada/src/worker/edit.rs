@@ -157,6 +157,8 @@ impl Worker {
             Edit::Move(index, switch, port) => {
                 let device = &mut self.outside.devices[index];
                 (device.switch, device.id) = (switch, port);
+                // There may be work at that port.
+                self.seats.wake(Backing::Device(index));
             }
             Edit::Claims(claims) => claims.into_iter().for_each(|(way, claim)| self.seats.claim(way, claim)),
             Edit::Bond(index, post) => self.bond(index, post),
@@ -212,6 +214,8 @@ impl Worker {
         self.room_for(index);
         let before = self.clear_device(index);
         self.seats.claim_any(Backing::Device(index), device.switch);
+        // It may have work, though it is yet to come.
+        self.seats.wake(Backing::Device(index));
         let Some(port) = &device.port else {
             self.outside.devices[index] = *device;
             return Ok(None);
@@ -222,7 +226,6 @@ impl Worker {
             })?,
             None => self.polled.push(index),
         }
-        self.seats.wake(Backing::Device(index));
         std::mem::swap(&mut self.outside.devices[index], &mut device);
         self.open_member(index, true);
         Ok(before.map(Rest::Port))

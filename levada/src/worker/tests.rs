@@ -7,7 +7,7 @@ use datapath::frame::PoolLimits;
 use datapath::guard::Identity;
 use datapath::link::LinkConfig;
 use datapath::offload::{Offload, OffloadSupport};
-use datapath::program::{Change, Endpoint, EndpointId, PortFeatures, Program, Tenant, TenantId};
+use datapath::program::{Attachment, Change, Endpoint, EndpointId, PortFeatures, Program, Tenant, TenantId};
 use datapath::service::{Address, Backend, SWEPT_PLACES, Service, ServiceId};
 use datapath::turns::TURN_NS;
 use datapath::verdict::Reason;
@@ -821,7 +821,7 @@ fn a_switch_s_protocols_are_told_of_carriers_and_say_when_they_are_due() {
 struct Bonds {
     worker: Worker,
     tasks: Receiver<Task>,
-    _far: Vec<PairPort>,
+    far: Vec<PairPort>,
     rate: datapath::units::Both<datapath::units::Rate>,
 }
 
@@ -835,7 +835,7 @@ impl Bonds {
             let change = Change::Endpoint(EndpointId(endpoint), None);
             worker.begin(vec![Edit::Change(0, change)]).unwrap();
         }
-        Bonds { worker, tasks, _far: far, rate }
+        Bonds { worker, tasks, far, rate }
     }
 
     /// The bond is so now; members by their ports.
@@ -852,6 +852,20 @@ impl Bonds {
     fn link(&mut self, device: usize, is_up: bool) {
         let link = control::bond::LinkState { is_up, ..Default::default() };
         self.worker.carry_out(Request::Link { device, link });
+    }
+
+    /// Rounds as the worker does them, and how many frames came to ports from `first` on.
+    fn rounds(&mut self, pool: &mut Pool, first: usize) -> Vec<usize> {
+        let mut got = vec![0; self.far.len() - first];
+        for _ in 0..200 {
+            let Worker { wake, seats, .. } = &mut self.worker;
+            wake.wait(Some(0), |device| seats.wake(Backing::Device(device)));
+            self.worker.do_what_is_due();
+            self.worker.take_a_turn();
+            self.worker.pump();
+            got.iter_mut().zip(&mut self.far[first..]).for_each(|(got, far)| *got += empty(far, pool));
+        }
+        got
     }
 
     /// What is told of members, as the place and the state.
@@ -944,4 +958,47 @@ fn members_that_another_process_used_are_used_at_once() {
     assert_eq!(bonds.told(), ["0 distributing", "1 distributing", "2 distributing"]);
     let active = bonds.worker.switch_slots[0].switch.members().position(|member| member.is_active);
     assert_eq!((active, bonds.worker.members_state(0).is_chosen), (Some(1), true));
+}
+
+/// Copies of what comes by one member are made at the turns of the first, whether its device is
+/// there or not.
+#[test]
+fn a_bond_whose_first_member_is_lost_copies_broadcasts_from_the_others() {
+    const FIRST: u32 = 4;
+    const MANY: u32 = 60;
+    let mut bonds = Bonds::new();
+    let tenant = Tenant { attachment: Attachment::Untagged, ..Tenant::default() };
+    let mut edits = vec![Edit::Change(0, Change::Tenant(TenantId(2), Some(tenant)))];
+    for n in FIRST..FIRST + MANY {
+        let (near, far) = pair(FRAMES, OffloadSupport::ALL);
+        bonds.far.push(far);
+        let (id, device) = (PortId(n), Device::new(Box::new(Timed::new(near)), 0, PortId(n)));
+        let endpoint = Endpoint { max_learned: 1, ..Endpoint::new(TenantId(2), id) };
+        edits.extend([
+            Edit::Backing(0, id, Some(Backing::Device(n as usize))),
+            Edit::Change(0, Change::Port(id, Some(PortFeatures::default()))),
+            Edit::Change(0, Change::Endpoint(EndpointId(n), Some(endpoint))),
+            Edit::Device(n as usize, Some(Box::new(device))),
+        ]);
+    }
+    let claim = |n: u32| {
+        let payer = if n < FIRST { Payer::Uplink } else { Payer::Tenant(2) };
+        (Backing::Device(n as usize), Claim { switch: 0, payer, tenant_weight: 1, weight: 1 })
+    };
+    edits.push(Edit::Claims([0, 1].into_iter().chain(FIRST..FIRST + MANY).map(claim).collect()));
+    bonds.worker.begin(edits).unwrap();
+    bonds.post(&control::bond::Settings::default(), &[0, 1]);
+    (0..2).for_each(|member| bonds.link(member, true));
+    bonds.told();
+    bonds.worker.lose(0, "it was deleted".to_owned());
+    bonds.told();
+    let mut pool = Pool::new(PoolLimits::default());
+    bonds.rounds(&mut pool, FIRST as usize);
+    for _ in 0..2 {
+        let ask = build::arp_request(mac(200), [10, 0, 0, 200].into(), [10, 0, 0, 1].into());
+        let frame = ask.frame(&mut pool).unwrap();
+        bonds.far[1].tx(&mut pool, frame).unwrap();
+        assert_eq!(bonds.rounds(&mut pool, FIRST as usize), [1; MANY as usize]);
+    }
+    assert!(!bonds.worker.switch_slots[0].switch.has_work(PortId(0)));
 }

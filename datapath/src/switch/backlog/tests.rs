@@ -4,7 +4,9 @@
 use crate::aqm::Discipline;
 use crate::offload::OffloadSupport;
 use crate::program::{Attachment, Change, EndpointId, PortFeatures, PortId, Program, TenantId};
-use crate::switch::chaos::{OUTSIDE, Rig, endpoint, ip, learning, limited, mac, program, tenant, udp, uplink};
+use crate::switch::chaos::{
+    OUTSIDE, Rig, endpoint, ip, learning, limited, mac, program, tenant, udp, uplink, uplink_at,
+};
 use crate::verdict::Reason;
 use crate::wire::Mac;
 use crate::wire::build::{Build, eth};
@@ -217,4 +219,17 @@ fn unknown_addresses_reach_those_who_may_have_them() {
     rig.change(Change::Endpoint(only, Some(endpoint(3, 0)))).unwrap();
     rig.rx(0, &udp(OUTSIDE, 77, vec![0; 60]).vlan(10));
     assert_eq!(rig.ports(), [2]);
+}
+
+#[test]
+fn another_port_that_is_the_first_of_the_uplink_is_told_of_what_is_to_be_copied() {
+    let mut rig = Rig::new(&program(&[endpoint(0, 0), endpoint(1, 0)]));
+    rig.rx(0, &everybody(OUTSIDE, 0).vlan(10));
+    assert_eq!((rig.switch.poll_work(), rig.switch.poll_work()), (Some(PortId(0)), None));
+    rig.change(Change::Uplink(Some(uplink_at(9, 1000)))).unwrap();
+    assert_eq!((rig.switch.poll_work(), rig.switch.poll_work()), (Some(PortId(9)), None));
+    assert_eq!([turn(&mut rig, 9), turn(&mut rig, 9)].concat(), [1, 2]);
+    // Where nothing is, nobody is told.
+    rig.change(Change::Uplink(Some(uplink_at(0, 1000)))).unwrap();
+    assert_eq!((rig.switch.poll_work(), rig.pool.in_use()), (None, 0));
 }
