@@ -14,7 +14,7 @@ use crate::guard::Identity;
 use crate::network::{Network, network_of};
 use crate::overlay::{Overlay, OverlayChange};
 use crate::service::connections::DEFAULT_CONNECTIONS;
-use crate::service::{Service, ServiceId};
+use crate::service::{Address, Service, ServiceId};
 use crate::units::{Both, Direction, Rate};
 use crate::vcc;
 use crate::wire::Mac;
@@ -359,8 +359,8 @@ impl Program {
     ///
     /// An endpoint is removed and added anew, its queue and counters with it, where it stays but
     /// its tenant is another or attached otherwise, or where somebody else is to have its port or
-    /// one of its addresses. Slots say who is the same: a slot's owner that became another should
-    /// have another slot.
+    /// one of its addresses. A service that stays only yields the addresses that go. Slots say who is
+    /// the same: a slot's owner that became another should have another slot.
     #[must_use]
     pub fn changes_from(&self, from: &Program) -> Option<Vec<Change>> {
         if (self.order, self.ingress) != (from.order, from.ingress) {
@@ -430,7 +430,9 @@ impl Program {
         changes.extend(endpoints.map(|(id, endpoint)| Change::Endpoint(EndpointId(id), Some(endpoint.clone()))));
         let ports = from.ports.iter().filter(|&(id, _)| self.ports.get(id).is_none());
         changes.extend(ports.map(|(id, _)| Change::Port(PortId(id), None)));
-        let kept = |id: u32| from.services.get(id).filter(|old| serves(id, old));
+        let yielding = self.yielding(from, serves);
+        changes.extend(yielding.iter().map(|(&id, service)| Change::Service(ServiceId(id), Some(service.clone()))));
+        let kept = |id: u32| yielding.get(&id).or_else(|| from.services.get(id).filter(|old| serves(id, old)));
         let services = self.services.iter().filter(|&(id, service)| kept(id) != Some(service));
         changes.extend(services.map(|(id, service)| Change::Service(ServiceId(id), Some(service.clone()))));
         if self.connections != from.connections {
@@ -447,6 +449,43 @@ impl Program {
         let come = self.elsewhere.difference(&from.elsewhere).map(|&(tenant, mac)| (tenant, mac, true));
         changes.extend(gone.chain(come).map(|(tenant, mac, is_there)| Change::Elsewhere(tenant, mac, is_there)));
         Some(changes)
+    }
+
+    /// Services that stay and have what one of a lower number, whose step comes before theirs, is
+    /// to have: an address, or an IP address under another MAC address. They yield it first: so
+    /// they are then. The addresses that they keep, and the connections there, are served
+    /// throughout.
+    fn yielding(&self, from: &Program, stays: impl Fn(u32, &Service) -> bool) -> BTreeMap<u32, Service> {
+        let changed = from.services.iter().filter_map(|(id, old)| {
+            let new = self.services.get(id).filter(|new| stays(id, old) && *new != old)?;
+            let is_lost = |address: &Address| !new.addresses.contains(address);
+            (old.mac != new.mac || old.addresses.iter().any(is_lost)).then_some((id, old, new))
+        });
+        let changed: Vec<(u32, &Service, &Service)> = changed.collect();
+        if changed.is_empty() {
+            return BTreeMap::new();
+        }
+        let network = |service: &Service| {
+            self.tenants.get(service.tenant.0).map(|tenant| network_of(service.tenant, tenant.attachment))
+        };
+        // Of several at one IP address, the first one, and the MAC address that all have.
+        let (mut owners, mut firsts) = (BTreeMap::new(), BTreeMap::new());
+        for (id, service) in self.services.iter() {
+            for address in &service.addresses {
+                owners.insert((network(service), *address), id);
+                firsts.entry((network(service), address.ip)).or_insert((id, service.mac));
+            }
+        }
+        let yields = |&(id, old, new): &(u32, &Service, &Service)| {
+            let is_wanted = old.addresses.iter().any(|address| {
+                owners.get(&(network(old), *address)).is_some_and(|&owner| owner < id)
+                    || firsts.get(&(network(old), address.ip)).is_some_and(|&(first, mac)| first < id && mac != old.mac)
+            });
+            let keeps = |address: &&Address| new.addresses.contains(address);
+            let addresses = old.addresses.iter().filter(keeps).copied().collect();
+            is_wanted.then(|| (id, Service { mac: new.mac, addresses, ..old.clone() }))
+        };
+        changed.iter().filter_map(yields).collect()
     }
 }
 

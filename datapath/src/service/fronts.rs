@@ -150,13 +150,14 @@ impl Fronts {
     }
 
     /// Whether an address is no other service's, and its IP address none's with another MAC
-    /// address.
+    /// address. A service that is there already may have another one: those beside it are to
+    /// follow, one after the other.
     pub fn is_free(&self, network: Network, address: &Address, (service, mac): (ServiceId, Mac)) -> bool {
         let Some(role) = self.role(network, address.ip) else { return true };
         let is_own = |front: u16| self.get(front).is_some_and(|front| front.service == service);
         let has_same_mac = role.mac.is_none_or(|(other, _)| other == mac);
         role.front(address.protocol, address.port).is_none_or(is_own)
-            && (has_same_mac || role.fronts.iter().all(|&(.., front)| is_own(front)))
+            && (has_same_mac || role.fronts.iter().any(|&(.., front)| is_own(front)))
     }
 
     /// Fronts of services other than `service` that lead to a port of a backend.

@@ -4,6 +4,7 @@
 use crate::encap::vxlan;
 use crate::frame::{Pool, PoolLimits};
 use crate::guard::Identity;
+use crate::network::network_of;
 use crate::offload::OffloadSupport;
 use crate::overlay::{Overlay, Peer, Vtep};
 use crate::pair::{PairError, Toward};
@@ -11,11 +12,12 @@ use crate::program::{
     Attachment, Change, ChangeError, Endpoint, EndpointId, IngressMode, OrderKind, Outside, PortFeatures, PortId,
     Program, Share, Tenant, TenantId, Uplink,
 };
+use crate::service::{Address, Service, ServiceId};
 use crate::switch::Switch;
 use crate::units::{Both, Instant, Rate};
 use crate::verdict::{Reason, Verdict};
-use crate::wire::Mac;
 use crate::wire::build::{Build, eth};
+use crate::wire::{Mac, protocol};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -323,6 +325,44 @@ impl Chaos {
             }
         }
         self.rig.now = now.plus_ns(self.dice.below(2));
+    }
+
+    /// Changes a service to another of few addresses, so that they pass from one to another.
+    pub fn change_service(&mut self) {
+        let id = self.dice.below(4) as u32;
+        let program = self.rig.switch.program();
+        let service = match program.services.get(id).map(|before| before.tenant) {
+            Some(_) if self.dice.below(6) == 0 => None,
+            tenant => {
+                let tenant = tenant.unwrap_or_else(|| TenantId(self.dice.below(4) as u32));
+                let all = [(1, 80), (1, 81), (2, 80), (2, 81)].map(|(last, port)| Address {
+                    ip: [10, 0, 1, last].into(),
+                    protocol: protocol::TCP,
+                    port,
+                });
+                let chosen = self.dice.below(16);
+                let is_chosen = |at: &usize| chosen >> at & 1 == 1;
+                let addresses = (0..all.len()).filter(is_chosen).map(|at| all[at]).collect();
+                let mac = mac(OUTSIDE + 2 + self.dice.below(3) as u32);
+                Some(Service { tenant, mac, addresses, ..Service::default() })
+            }
+        };
+        if self.has_one_mac_each(id, service.as_ref()) {
+            let _ = self.rig.change(Change::Service(ServiceId(id), service));
+        }
+    }
+
+    /// Whether each IP address has one MAC address, with this service in place of another.
+    fn has_one_mac_each(&self, id: u32, service: Option<&Service>) -> bool {
+        let program = self.rig.switch.program();
+        let others = program.services.iter().filter(|&(other, _)| other != id).map(|(_, other)| other);
+        let mut macs = HashMap::new();
+        others.chain(service).all(|service| {
+            let Some(tenant) = program.tenants.get(service.tenant.0) else { return false };
+            let network = network_of(service.tenant, tenant.attachment);
+            let mut ips = service.addresses.iter().map(|address| address.ip);
+            ips.all(|ip| *macs.entry((network, ip)).or_insert(service.mac) == service.mac)
+        })
     }
 
     /// Limits what an endpoint sends to somebody or to all, or lifts that.

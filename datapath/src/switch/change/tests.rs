@@ -335,10 +335,12 @@ proptest! {
         let mut chaos = Chaos::new(seed);
         for _ in 0..steps {
             chaos.step();
+            chaos.change_service();
         }
         let from = chaos.rig.switch.program().clone();
         for _ in 0..steps {
             chaos.change();
+            chaos.change_service();
         }
         let to = chaos.rig.switch.program().clone();
         for program in [from, to] {

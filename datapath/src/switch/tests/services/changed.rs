@@ -112,3 +112,76 @@ fn what_services_answer_to_outside_takes_from_no_guarantee() {
     // A hundredth of 1 Gbit/s, and what was saved.
     assert!((1_000_000..=1_600_000).contains(&bytes), "{bytes} bytes in a second");
 }
+
+/// TCP at these addresses and ports, with the first backend.
+fn served(mac: Mac, at: &[(u8, u16)]) -> Service {
+    let at = at.iter().map(|&(last, port)| Address { ip: ip(last).into(), protocol: protocol::TCP, port });
+    Service { mac, addresses: at.collect(), ..service(Policy::RoundRobin, vec![backend(2, Some(1))]) }
+}
+
+impl Rig {
+    /// These services instead of those that there are, by the steps of [`Program::changes_from`].
+    fn become_these(&mut self, services: &[Service]) {
+        let there = self.switch.program().clone();
+        let to = Program { services: services.to_vec().into(), ..there.clone() };
+        for change in to.changes_from(&there).expect("the same order") {
+            let step = format!("{change:?}");
+            assert_eq!(self.switch.change(&mut self.pool, self.now, change), Ok(()), "{step}");
+        }
+        assert_eq!(*self.switch.program(), to);
+    }
+
+    /// Opens a connection from a port to an address.
+    fn open_at(&mut self, port: u16, at: (u8, u16)) {
+        assert_eq!(self.one(1, &tcp((1, port), at, SYN, (99, 0))).0, 2);
+        self.one(2, &tcp((2, 8080), (1, port), SYN_ACK, (499, 100)));
+        self.one(1, &tcp((1, port), at, ACK, (100, 500)));
+    }
+
+    /// A connection goes on, of a service that has looked for none since it lost it.
+    fn goes_on(&mut self, port: u16, at: (u8, u16), (id, mac): (u32, Mac)) {
+        assert_eq!(self.one(1, &tcp((1, port), at, ACK, (100, 500))).0, 2);
+        let (_, bytes) = self.one(2, &tcp((2, 8080), (1, port), ACK, (500, 100)).payload(vec![1; 9]));
+        let seen = eth(mac, super::mac(1)).ipv4(ip(at.0), ip(1)).tcp(at.1, port, 500).ack(100, 1000);
+        assert_eq!(bytes, seen.flags(ACK).payload(vec![1; 9]).bytes());
+        assert_eq!(self.switch.service_stats(ServiceId(id)).map(|stats| (stats.new, stats.sought)), Some((1, 0)));
+    }
+}
+
+#[test]
+fn an_address_passes_from_one_service_to_another_whatever_their_numbers() {
+    let mut rig = rig(Policy::RoundRobin);
+    rig.become_these(&[served(MAC, &[(100, 80)]), served(MAC, &[(101, 80), (102, 80)])]);
+    rig.open_at(5, (100, 80));
+    rig.open_at(6, (101, 80));
+    let both = [served(MAC, &[(100, 80), (102, 80)]), served(MAC, &[(101, 80)])];
+    let back = [served(MAC, &[(100, 80)]), served(MAC, &[(102, 80), (101, 80)])];
+    let swapped = [served(MAC, &[(100, 80), (102, 80), (104, 80)]), served(MAC, &[(101, 80), (103, 80)])];
+    let again = [served(MAC, &[(103, 80), (100, 80)]), served(MAC, &[(104, 80), (101, 80), (102, 80)])];
+    for services in [both, back, swapped, again] {
+        rig.become_these(&services);
+        rig.goes_on(5, (100, 80), (0, MAC));
+        rig.goes_on(6, (101, 80), (1, MAC));
+    }
+    assert_eq!(rig.one(1, &tcp((1, 7), (103, 80), SYN, (99, 0))).0, 2);
+    assert_eq!([0, 1].map(|id| rig.switch.service_stats(ServiceId(id)).expect("it is there").new), [2, 1]);
+}
+
+#[test]
+fn services_at_one_ip_address_get_another_mac_address_and_keep_their_connections() {
+    let mut rig = rig(Policy::RoundRobin);
+    let (other, third) = (mac(98), mac(99));
+    let all = |mac: Mac| [80, 81, 82].map(|port| served(mac, &[(100, port)]));
+    rig.become_these(&all(MAC));
+    (0..3).for_each(|n| rig.open_at(5 + n, (100, 80 + n)));
+    rig.become_these(&all(other));
+    (0..3).for_each(|n| rig.goes_on(5 + n, (100, 80 + n), (n.into(), other)));
+    // The first one goes elsewhere, and comes back when the address has a third.
+    let [_, second, last] = all(other);
+    rig.become_these(&[served(MAC, &[(101, 80)]), second, last]);
+    let [_, _, last] = all(third);
+    rig.become_these(&[served(third, &[(101, 80), (100, 80)]), served(MAC, &[(102, 81)]), last]);
+    rig.goes_on(7, (100, 82), (2, third));
+    let (_, bytes) = rig.one(1, &build::arp_request(mac(1), ip(1), ip(100)));
+    assert_eq!(bytes[6..12], third.0);
+}
