@@ -472,6 +472,11 @@ impl Switch {
 
 /// Longest frame in bytes that an endpoint sends to the uplink, with its tag where it gets one.
 fn longest_out(program: &crate::program::Program, endpoint: &Endpoint) -> u32 {
+    // What it turns around has come over the members, which take no more. So it would leave room
+    // for a number nowhere; what is too long with one is dropped.
+    if endpoint.is_director {
+        return 0;
+    }
     let attachment = program.tenants.get(endpoint.tenant.0).map(|tenant| tenant.attachment);
     let has_tag = match attachment {
         // What goes into a tunnel is never longer than the members take.

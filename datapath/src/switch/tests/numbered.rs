@@ -8,6 +8,8 @@ use crate::bond::number::{self, Encoding};
 use crate::bond::{BondSettings, Duplex, MemberState, Mode, Negotiated, Plain, Way};
 use crate::frame_trace::Step;
 use crate::program::{Change, Member};
+use crate::service::{Address, Backend, Service, ServiceId};
+use crate::wire::protocol;
 use std::collections::{BTreeSet, VecDeque};
 
 mod changed;
@@ -643,6 +645,69 @@ fn without_room_for_the_number_frames_are_plain() {
     pair.finish();
     assert_eq!(pair.lost(), 0);
     pair.clear();
+}
+
+/// A director has the members' own MTU: what it turns around has come over them. That takes the
+/// room of no number from others; what is too long with one is its loss.
+#[test]
+fn a_director_leaves_others_their_numbers() {
+    for (encoding, max_frame) in [(Encoding::Tag, 1518), (Encoding::Shim, 1522)] {
+        let programs = [0, 1].map(|side| {
+            let mut program = program(Mode::BalanceRr, true, &[GBIT; 2], max_frame, side + 1);
+            program.uplink.as_mut().and_then(|uplink| uplink.bond.as_mut()).expect("a bond").encoding = encoding;
+            program
+        });
+        let mut pair = Pair::with(programs, &[GBIT; 2], 3).agreed();
+        let (port, far) = (PortId(4), mac(9));
+        let backend = Backend { ipv4: Some(ip(9)), mac: far, port: None, weight: 1, ..no_backend() };
+        let address = Address { ip: ip(100).into(), protocol: protocol::UDP, port: 53 };
+        let director = Endpoint { is_director: true, ..Endpoint::new(TenantId(0), port) };
+        let service = Service {
+            mac: mac(100),
+            addresses: vec![address],
+            backends: vec![backend],
+            director: Some(EndpointId(1)),
+            ..Service::default()
+        };
+        for change in [
+            Change::Port(port, Some(PortFeatures { max_frame, ..PortFeatures::default() })),
+            Change::Endpoint(EndpointId(1), Some(director)),
+            Change::Service(ServiceId(0), Some(service)),
+        ] {
+            pair.switches[0].change(&mut pair.pool, pair.now, change).expect("it fits");
+        }
+        pair.run(50 * MS);
+        assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "{encoding:?}");
+        pair.send(1472, 20_000, 5 * MS);
+        // From a client outside to a backend outside: as much as has room beside a number, and a
+        // byte more.
+        for payload in [1472, 1473] {
+            let asks = eth(mac(8), mac(100)).vlan(10).ipv4(ip(8), ip(100)).udp(1000, 53).payload(vec![0; payload]);
+            let frame = asks.frame(&mut pair.pool).expect("a buffer");
+            pair.switches[0].rx(&mut pair.pool, pair.now, PortId(2), frame);
+            pair.run(MS);
+        }
+        pair.send(1472, 20_000, 5 * MS);
+        assert!(pair.finish().is_sorted());
+        let stats = pair.switches[0].endpoint_stats(EndpointId(1));
+        assert_eq!(stats.drops.nonzero().collect::<Vec<_>>(), [(Reason::TooLong, 1)], "{encoding:?}");
+        assert_eq!((pair.lost(), stats.egress.traffic.frames), (0, 2), "{encoding:?}");
+        pair.clear();
+    }
+}
+
+fn no_backend() -> Backend {
+    Backend {
+        ipv4: None,
+        ipv6: None,
+        mac: Mac::default(),
+        port: None,
+        weight: 0,
+        drain_ns: 0,
+        cores: 1,
+        max_connections: None,
+        endpoint: None,
+    }
 }
 
 /// Until the other end of a member is known, a number is no tenant's tag.
