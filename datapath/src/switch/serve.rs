@@ -5,6 +5,7 @@ use super::parse::{destination, drop_for, parse, source};
 use super::route::{Route, Seen};
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch};
+use crate::encap;
 use crate::forward::Outside;
 use crate::frame::{Frame, Meta, Out, Pool};
 use crate::network::{Network, network_of};
@@ -236,6 +237,8 @@ impl Switch {
         if !self.is_director(network, director) {
             return drop_for(pool, frame, Reason::Unreachable);
         }
+        // A SYN that was held is as it came; of others the tag goes behind the queue.
+        encap::vlan::pop(pool, &frame);
         self.go_out(pool, now, director, frame)
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::program::Change;
+use crate::service::segment;
 use crate::units::Rate;
 
 const VLAN: u16 = 10;
@@ -477,6 +478,13 @@ fn clients_outside_wait_for_a_place_outside() {
     let _ = rig.switch.rx(&mut rig.pool, rig.now, UPLINK, frame);
     assert!(rig.switch.tx(&mut rig.pool, rig.now).is_none());
     assert_eq!(rig.switch.service_stats(FIRST).map(|stats| (stats.held, stats.refused)), Some((1, 0)));
+    // One of them ends: who waits is asked for, as any other is.
+    let (_, out) = rig.send_for_bytes(0, &asks((CLIENT, 2), RST, (100, 0)));
+    let opens = |bytes: &[u8]| parse(bytes).is_ok_and(|layout| segment(bytes, &layout).flags == SYN);
+    let Some((0, bytes)) = out.iter().find(|(_, bytes)| opens(bytes)) else { panic!("{out:02x?}") };
+    let (backend, port) = reached(bytes);
+    let asked = wire((MAC, mac(FAR)), (at(100), port), (at(FAR), 8080), SYN, (99, 0));
+    assert_eq!((backend, bytes), (FAR, &asked.bytes()), "with one tag");
 }
 
 #[test]
