@@ -288,6 +288,7 @@ impl Switch {
         endpoint: Endpoint,
     ) -> Result<(), ChangeError> {
         let network = self.check_endpoint(id, &endpoint)?;
+        let longest = self.longest_of(id);
         // Who may learn nothing gets nothing that is for nobody known.
         let (macs, learning) = (&endpoint.identity.macs, endpoint.identity.macs.is_empty() && endpoint.max_learned > 0);
         if let Some(before) = self.program.endpoints.get(id.0) {
@@ -335,14 +336,14 @@ impl Switch {
         }
         self.program.endpoints.set(id.0, Some(endpoint));
         self.settle_change(pool, id, tenant);
-        self.fit_endpoint(pool, now, id);
+        self.fit_endpoint(pool, now, id, longest);
         Ok(())
     }
 
     fn remove_endpoint(&mut self, pool: &mut Pool, now: Instant, id: EndpointId) -> Result<(), ChangeError> {
         let endpoint = self.program.endpoints.get(id.0).ok_or(ChangeError::Vacant(id.0))?;
         let (port, tenant) = (endpoint.port, endpoint.tenant);
-        let network = self.forward.network(id);
+        let (network, longest) = (self.forward.network(id), self.longest_of(id));
         self.fdb.undeclare(network, &endpoint.identity.macs);
         self.fdb.set(id, tenant, network, &[], 0);
         self.owners.set(id, network, Some(&endpoint.identity), None);
@@ -370,6 +371,7 @@ impl Switch {
         self.close_endpoint(pool, id);
         self.program.endpoints.set(id.0, None);
         self.settle_change(pool, id, tenant);
+        self.fit_endpoint(pool, now, id, longest);
         Ok(())
     }
 

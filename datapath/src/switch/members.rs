@@ -252,13 +252,26 @@ impl Switch {
         }
     }
 
-    /// An endpoint has come, or is another.
-    pub(super) fn fit_endpoint(&mut self, pool: &mut Pool, now: Instant, endpoint: EndpointId) {
-        let (Some(bond), Some(endpoint)) = (&mut self.bond, self.program.endpoints.get(endpoint.0)) else { return };
-        let longest = longest_out(&self.program, endpoint);
-        if longest > bond.longest() {
-            let freed = bond.set_longest(pool, now, longest);
+    /// The longest frame of an endpoint; 0 where there is no endpoint, or no bond that asks.
+    pub(super) fn longest_of(&self, endpoint: EndpointId) -> u32 {
+        let endpoint = self.program.endpoints.get(endpoint.0).filter(|_| self.bond.is_some());
+        endpoint.map_or(0, |endpoint| longest_out(&self.program, endpoint))
+    }
+
+    /// An endpoint has come, is another, or has gone; before, its longest frame was this.
+    pub(super) fn fit_endpoint(&mut self, pool: &mut Pool, now: Instant, endpoint: EndpointId, before: u32) {
+        let after = self.longest_of(endpoint);
+        let Some(bond) = &mut self.bond else { return };
+        let longest = bond.longest();
+        if after > longest {
+            let freed = bond.set_longest(pool, now, after);
             self.uplink_drops.add(Reason::PortDown, freed.into());
+        } else if before == longest && after < before {
+            // Mostly others are as long, and the first one is soon found.
+            let is_as_long = |other: &Endpoint| longest_out(&self.program, other) == longest;
+            if !self.program.endpoints.values().any(is_as_long) {
+                self.fit_members(pool, now);
+            }
         }
     }
 

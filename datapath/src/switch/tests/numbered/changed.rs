@@ -379,3 +379,41 @@ fn plain_frames_leave_out_a_direction_that_the_other_end_hears_nothing_of() {
     assert_eq!(pair.lost(), 0);
     pair.clear();
 }
+
+/// What was too long has gone: frames have numbers again, without a restart.
+#[test]
+fn numbers_come_back_when_the_longest_frames_have_gone() {
+    let mut pair = Pair::of(Mode::BalanceRr, [true; 2], &[GBIT; 2], 1514, 1);
+    let check = |pair: &mut Pair, changes: Vec<Change>, plain: Option<Plain>, what: &str| {
+        for side in 0..2 {
+            for change in &changes {
+                pair.switches[side].change(&mut pair.pool, pair.now, change.clone()).expect("it fits");
+            }
+        }
+        pair.run(50 * MS);
+        assert_eq!((pair.plain(0), pair.plain(1)), (plain, plain), "{what}");
+    };
+    let one = |tenant, port| Endpoint { max_learned: 4, ..Endpoint::new(TenantId(tenant), PortId(port)) };
+    let endpoint = |id, endpoint| Change::Endpoint(EndpointId(id), endpoint);
+    let tenant = |attachment| Change::Tenant(TenantId(0), Some(Tenant { attachment, ..Tenant::default() }));
+    let port = |id, max_frame| Change::Port(PortId(id), Some(PortFeatures { max_frame, ..PortFeatures::default() }));
+    let (long, fits) = (Some(Plain::TooLong), None);
+    check(&mut pair, vec![], long, "a tag and a number");
+    let untagged = || vec![endpoint(0, None), tenant(Attachment::Untagged), endpoint(0, Some(one(0, 1)))];
+    check(&mut pair, untagged(), fits, "its tenant has no tag any more");
+    let trunk = Endpoint { trunk: true, ..one(0, 1) };
+    check(&mut pair, vec![endpoint(0, Some(trunk.clone()))], long, "a trunk has tags");
+    check(&mut pair, vec![endpoint(0, Some(one(0, 1)))], fits, "it is none any more");
+    // Of two that are too long, both are to go.
+    let two = vec![port(4, 1514), port(5, 1514), endpoint(1, Some(Endpoint { port: PortId(4), ..trunk.clone() }))];
+    check(&mut pair, two, long, "another trunk");
+    check(&mut pair, vec![endpoint(2, Some(Endpoint { port: PortId(5), ..trunk }))], long, "and one more");
+    check(&mut pair, vec![endpoint(1, None)], long, "one is still there");
+    check(&mut pair, vec![endpoint(2, None)], fits, "its port stays");
+    // One that moves to a port of shorter frames.
+    check(&mut pair, vec![port(4, 1600), endpoint(1, Some(one(0, 4)))], long, "longer than all members take");
+    check(&mut pair, vec![endpoint(1, Some(one(0, 5)))], fits, "it moves");
+    check(&mut pair, vec![port(5, 1600)], long, "its port takes longer ones");
+    check(&mut pair, vec![port(5, 1500)], fits, "and shorter ones");
+    pair.clear();
+}
