@@ -160,13 +160,14 @@ impl Services {
         self.fronts.are_in(network)
     }
 
-    /// An endpoint behind the service's address that an IP packet is for.
+    /// An endpoint behind the service's address that an IP packet is for; where all backends are
+    /// outside, its director.
     #[must_use]
     pub fn asked(&self, network: Network, bytes: &[u8], layout: &Layout) -> Option<EndpointId> {
         let (_, to) = ends(bytes, layout)?;
         let (_, service) = self.fronts.role(network, to)?.mac?;
-        let backends = self.all.get(service.0)?.service.backends.iter();
-        backends.filter_map(|backend| backend.endpoint).next()
+        let service = &self.all.get(service.0)?.service;
+        service.backends.iter().find_map(|backend| backend.endpoint).or(service.director)
     }
 
     /// The key that candidates are drawn by, which is to be the same after a restart and which

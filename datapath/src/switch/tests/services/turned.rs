@@ -531,3 +531,16 @@ fn a_frame_that_goes_round_ends() {
     assert_eq!(rig.send_for_bytes(0, &last), (FORWARDED, vec![]));
     assert_eq!(rig.drops(DIRECTOR.0), [(Reason::Loop, 1)]);
 }
+
+#[test]
+fn what_is_refused_of_a_service_behind_a_director_is_seen_by_agents_as_the_directors() {
+    let mut rig = plain(vec![backend(FAR, None)]);
+    rig.switch.watch_arrivals(true);
+    let closed = eth(mac(CLIENT), MAC).ipv4(ip(CLIENT), ip(100)).udp(9, 54).payload(vec![4; 64]).vlan(VLAN);
+    let (_, out) = rig.send_for_bytes(0, &closed);
+    assert_eq!(out.len(), 1, "it is refused");
+    let (mut arrivals, mut queues) = (Vec::new(), Vec::new());
+    rig.switch.take_arrivals(&mut arrivals, &mut queues);
+    let seen: Vec<_> = arrivals.iter().map(|arrival| (arrival.to, arrival.from)).collect();
+    assert_eq!(seen, [(DIRECTOR, Some(mac(CLIENT)))]);
+}
