@@ -487,8 +487,10 @@ impl Switch {
             Some(from) => self.send_local(pool, now, from, Out::Endpoint(from), answer),
             None => self.answer_outside(pool, now, network, answer),
         };
-        if let (Err(reason), Some(from)) = (sent, from) {
-            self.count_drop(from, reason);
+        match (sent, from) {
+            (Err(reason), Some(from)) => self.count_drop(from, reason),
+            (Err(reason), None) => self.uplink_drops.add(reason, 1),
+            (Ok(()), _) => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! Backends that may have only so many connections: who comes beyond that waits, or is refused.
 
 use super::*;
+use crate::bond::{BondSettings, MemberState, Mode};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -242,4 +243,27 @@ fn a_backend_that_calls_itself_keeps_nobody_waiting() {
     assert_eq!(now_only(&mut rig, 1, &client(3)), []);
     let freed = end(&mut rig, 1);
     assert!(freed[1..].iter().any(|(to, _)| *to == 2), "{freed:?}");
+}
+
+#[test]
+fn an_answer_to_outside_that_cannot_leave_is_counted() {
+    let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2), (0, 3), (0, 4)], |program| {
+        let settings = BondSettings { mode: Mode::ActiveBackup, ..BondSettings::default() };
+        program.uplink.as_mut().expect("it is there").bond = Some(settings);
+        program.services.push(limited(1, 3 * SECOND));
+    });
+    let member = crate::program::MemberId(0);
+    let set = |rig: &mut Rig, state| {
+        rig.switch.set_member_state(&mut rig.pool, rig.now, member, state);
+        rig.switch.set_active_member(&mut rig.pool, rig.now, Some(member));
+    };
+    set(&mut rig, MemberState::Distributing);
+    rig.open(1);
+    rig.open(2);
+    assert_eq!(now_only(&mut rig, 0, &tcp((77, 5), (100, 80), SYN, (1, 0)).vlan(10)), []);
+    set(&mut rig, MemberState::Down);
+    rig.now = rig.now.plus_ns(3 * SECOND);
+    assert_eq!(out(&mut rig), []);
+    assert_eq!(stats(&rig), (1, 0, 1));
+    assert_eq!(rig.switch.uplink_drops().nonzero().collect::<Vec<_>>(), [(Reason::PortDown, 1)]);
 }
