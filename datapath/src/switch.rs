@@ -29,7 +29,7 @@ use crate::segment;
 use crate::service::Services;
 use crate::stats::Traffic;
 use crate::units::{Both, Direction, Instant, earlier};
-use crate::vcc::Vcc;
+use crate::vcc::{Stop, Vcc};
 use crate::verdict::{DropCounters, Reason, Verdict};
 use crate::wire::{L4, Mac};
 use backlog::Backlogs;
@@ -447,9 +447,12 @@ impl Switch {
             return drop_for(pool, frame, reason);
         }
         if self.vcc.concerns(from)
-            && let Err(reason) = self.vcc.send(pool, now, from, &frame)
+            && let Err(stop) = self.vcc.send(pool, now, from, &frame)
         {
-            return drop_for(pool, frame, reason);
+            match stop {
+                Stop::Drop(reason) => return drop_for(pool, frame, reason),
+                Stop::Unknown => self.leave_unknown(pool, from, &frame),
+            }
         }
         let network = self.forward.network(from);
         let mut is_hairpin = false;

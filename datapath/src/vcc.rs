@@ -526,9 +526,10 @@ impl Vcc {
     ///
     /// # Errors
     /// [`Reason::VccWindow`]: all of it lies beyond the window that the guest was told, or it hides
-    /// its numbers as a fragment, and the endpoint is policed.
+    /// its numbers as a fragment, and the endpoint is policed. [`Stop::Unknown`] of what goes on
+    /// all the same.
     #[inline(always)]
-    pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
+    pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
         if self.is_again(from, Direction::Egress) {
             self.send_as_last(pool, now, from, frame)
         } else {
@@ -544,7 +545,7 @@ impl Vcc {
 
     /// The same of one that is likely of the same connection as the last.
     #[inline(never)]
-    fn send_as_last(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
+    fn send_as_last(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
         if let Some(found) = self.find_last(pool, now, from, frame, Direction::Egress) {
             let Found { place, connection, seen, .. } = found;
             let option = usual::send(connection, now, place, seen);
@@ -556,7 +557,7 @@ impl Vcc {
 
     /// The same of one that may be of another connection than the last.
     #[inline(never)]
-    fn send_other(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
+    fn send_other(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
         if let Some(mut found) = self.find(pool, now, from, frame, Direction::Egress)
             && (!found.place.policy.polices || found.is_within(now))
         {
@@ -604,7 +605,7 @@ impl Vcc {
 
     /// The same of any frame.
     #[inline(never)]
-    fn send_any(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
+    fn send_any(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
         let Some(call) = self.call(now, from) else { return Ok(()) };
         let (mut bytes, mut meta) = pool.parts_mut(frame);
         let Some(mut segment) = Segment::of(bytes, &meta.layout, &meta.offload) else {
@@ -637,8 +638,7 @@ impl Vcc {
         } else if let Some(id) = found {
             self.send_known(&call, id, &segment, || options_of(bytes, &meta.layout))
         } else {
-            self.leave(key.endpoint, Why::Unknown);
-            return Ok(());
+            return Err(Stop::Unknown);
         };
         edit.apply(bytes, &meta.layout, &mut meta.offload);
         option::insert(pool, frame, edit.option);
@@ -647,10 +647,10 @@ impl Vcc {
 
     /// A fragment hides its numbers.
     #[cold]
-    fn send_fragment(&mut self, from: EndpointId) -> Result<(), Reason> {
+    fn send_fragment(&mut self, from: EndpointId) -> Result<(), Stop> {
         self.leave(from, Why::Fragment);
         let polices = self.endpoints.get(from.0 as usize).is_some_and(|place| place.policy.polices);
-        if polices { Err(Reason::VccWindow) } else { Ok(()) }
+        if polices { Err(Stop::Drop(Reason::VccWindow)) } else { Ok(()) }
     }
 
     /// Cuts off what lies beyond the window.
@@ -661,12 +661,12 @@ impl Vcc {
         frame: &Frame,
         (from, beyond): (EndpointId, u32),
         segment: &Segment,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), Stop> {
         if let Some(counters) = self.counters_mut(from) {
             counters.policed += u64::from(beyond);
         }
         let is_cut = beyond < segment.segments && crate::segment::trim(pool, frame, beyond) == beyond;
-        is_cut.then_some(()).ok_or(Reason::VccWindow)
+        is_cut.then_some(()).ok_or(Stop::Drop(Reason::VccWindow))
     }
 
     /// Whether acknowledgements of any endpoint may wait.
@@ -964,6 +964,11 @@ impl Vcc {
         }
     }
 
+    /// Counts a frame of a connection whose handshake was not seen: see [`Stop::Unknown`].
+    pub fn leave_unknown(&mut self, endpoint: EndpointId) {
+        self.leave(endpoint, Why::Unknown);
+    }
+
     fn leave(&mut self, endpoint: EndpointId, why: Why) {
         if let Some(counters) = self.counters_mut(endpoint) {
             counters.untouched[why as usize] += 1;
@@ -1047,6 +1052,16 @@ struct Call {
     now: Instant,
     owner: Owner,
     policy: Policy,
+}
+
+/// Why a frame that a guest sends does not simply go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// It is to be dropped.
+    Drop(Reason),
+    /// It goes on as it is, but the handshake of its connection was not seen. Where it is the
+    /// guest's connection, that is to be counted: [`Vcc::leave_unknown`].
+    Unknown,
 }
 
 /// Whose a connection is.

@@ -7,7 +7,7 @@ use datapath::frame::{Pool, PoolLimits};
 use datapath::offload::Offload;
 use datapath::program::{EndpointId, TenantId};
 use datapath::units::Instant;
-use datapath::vcc::{Mode, Owner, Settings, Vcc};
+use datapath::vcc::{Mode, Owner, Settings, Stop, Vcc};
 use datapath::wire::build::eth;
 use datapath::wire::{L3, Layout, Mac, Tcp, parse};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -102,7 +102,8 @@ fn one(
     let meta = pool.meta_mut(&frame);
     (meta.layout, meta.offload) = (layout, offload);
     if is_out {
-        if vcc.send(pool, now, ENDPOINT, &frame).is_err() || pool.len(&frame) != bytes.len() {
+        let sent = vcc.send(pool, now, ENDPOINT, &frame);
+        if matches!(sent, Err(Stop::Drop(_))) || pool.len(&frame) != bytes.len() {
             // Beyond the window; what is left of a frame is judged by the tests of segmentation.
             return pool.free(frame);
         }

@@ -15,11 +15,12 @@ use super::ask::{Ask, LOOKED_AT};
 use super::entry::Segment;
 use super::running::Running;
 use super::sweep::Sweep;
-use super::{Address, Decision, Role, ServiceId, Services};
+use super::{Address, Decision, Role, ServiceId, Services, ends};
 use crate::ids::EndpointId;
+use crate::network::Network;
 use crate::units::Instant;
 use crate::wire::build::{Build, eth};
-use crate::wire::{Layout, Mac, protocol, tcp_flags};
+use crate::wire::{L4, Layout, Mac, be16, protocol, tcp_flags};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 
@@ -371,14 +372,41 @@ impl Services {
         if layout.fragment || self.checks.is_empty() {
             return None;
         }
-        by.targets(protocol::TCP, port).find_map(|(front, backend)| {
-            let (running, front) = self.running(front)?;
-            let server = running.servers.get(usize::from(backend))?;
-            let prober = server.prober.as_ref().filter(|prober| prober.stage != Stage::Idle)?;
-            let is_its = server.backend.as_ref()?.endpoint == from;
-            let is_asked = front.address.ip == to && prober.address == Some(front.address) && prober.port == to_port;
-            (is_its && is_asked).then_some(Decision::Check(Checked { service: front.service, backend }))
+        by.targets(protocol::TCP, port).find_map(|target| {
+            let (of, prober) = self.prober(target, from, (to, to_port))?;
+            (prober.stage != Stage::Idle).then_some(Decision::Check(of))
         })
+    }
+
+    /// Whether a frame of TCP is what a backend here says to a check of the switch: to the last
+    /// one, be it over or not. It is of no connection of a guest's.
+    #[cold]
+    #[must_use]
+    pub fn is_of_check(&self, network: Network, from: EndpointId, bytes: &[u8], layout: &Layout) -> bool {
+        if layout.fragment || layout.l4 != L4::Tcp || self.checks.is_empty() {
+            return false;
+        }
+        let found = ends(bytes, layout).and_then(|(source, to)| Some((self.fronts.role(network, source)?, to)));
+        let Some((by, to)) = found else { return false };
+        let at = usize::from(layout.l4_offset);
+        let (port, to_port) = (be16(bytes, at), be16(bytes, at + 2));
+        let mut targets = by.targets(protocol::TCP, port);
+        targets.any(|target| self.prober(target, Some(from), (to, to_port)).is_some())
+    }
+
+    /// The check of a backend, where it was asked from this address and port last.
+    fn prober(
+        &self,
+        (front, backend): (u16, u8),
+        from: Option<EndpointId>,
+        (to, to_port): (IpAddr, u16),
+    ) -> Option<(Checked, &Prober)> {
+        let (running, front) = self.running(front)?;
+        let server = running.servers.get(usize::from(backend))?;
+        let prober = server.prober.as_ref()?;
+        let is_its = server.backend.as_ref()?.endpoint == from;
+        let is_asked = front.address.ip == to && prober.address == Some(front.address) && prober.port == to_port;
+        (is_its && is_asked).then_some((Checked { service: front.service, backend }, prober))
     }
 
     /// A backend answers a probe: what the probe says to that.

@@ -506,6 +506,17 @@ impl Switch {
         }
     }
 
+    /// Counts a frame of an endpoint whose connection virtual congestion control does not know.
+    /// What a backend says to a check is of none: the check has gone past that stage.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn leave_unknown(&mut self, pool: &Pool, from: EndpointId, frame: &Frame) {
+        let (network, layout) = (self.forward.network(from), &pool.meta(frame).layout);
+        if !self.services.is_of_check(network, from, pool.bytes(frame), layout) {
+            self.vcc.leave_unknown(from);
+        }
+    }
+
     /// Begins the checks of backends that are due.
     pub(super) fn check_backends(&mut self, pool: &mut Pool, now: Instant) {
         while let Some(probe) = self.services.next_check(now) {

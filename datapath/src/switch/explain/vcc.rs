@@ -6,6 +6,7 @@ use crate::program::EndpointId;
 use crate::segment;
 use crate::switch::Switch;
 use crate::units::Instant;
+use crate::vcc::connection::{Treatment, Why};
 use crate::vcc::{Told, option};
 use crate::verdict::Reason;
 
@@ -22,7 +23,12 @@ impl Switch {
         let Some(told) = self.vcc.explain_send(now, from, (seen.bytes, &seen.layout, &seen.offload)) else {
             return Ok(Traveller { ..*seen });
         };
-        let Told { cut, edit, is_refused, .. } = told;
+        let Told { cut, edit, is_refused, treatment, .. } = told;
+        if treatment == Treatment::Untouched(Why::Unknown)
+            && self.services.is_of_check(self.forward.network(from), from, seen.bytes, &seen.layout)
+        {
+            return Ok(Traveller { ..*seen });
+        }
         steps.push(Step::Vcc(from, Box::new(told)));
         if is_refused {
             return Err(Reason::VccWindow);

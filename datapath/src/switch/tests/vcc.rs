@@ -5,11 +5,12 @@ use super::*;
 use crate::aqm::{At, Discipline, Step};
 use crate::offload::Gso;
 use crate::service::choose::Policy;
-use crate::service::{Address, Backend, Service, WhenDown};
+use crate::service::{Address, Ask, Backend, Check, Http, Service, ServiceId, WhenDown};
+use crate::vcc::connection::Why;
 use crate::vcc::connections::Class;
 use crate::vcc::segment::{Segment, codes, ecn};
 use crate::vcc::{Counters, Mode, Settings};
-use crate::wire::{protocol, tcp_flags};
+use crate::wire::{Tcp, protocol, tcp_flags};
 use core::net::IpAddr;
 
 mod settings;
@@ -205,31 +206,36 @@ fn what_is_policed_is_said_to_be_before_it_is() {
     assert!(said.contains("refused (vcc-window): it is a fragment, which hides its numbers"), "{said}");
 }
 
+/// TCP at port 80 of an address, with the second guest as its backend.
+fn one_backend() -> Service {
+    Service {
+        tenant: TenantId(0),
+        mac: mac(100),
+        addresses: vec![Address { ip: ip(100).into(), protocol: protocol::TCP, port: 80 }],
+        policy: Policy::RoundRobin,
+        backends: vec![Backend {
+            ipv4: Some(ip(2)),
+            ipv6: None,
+            mac: mac(2),
+            port: Some(8080),
+            weight: 1,
+            drain_ns: 0,
+            cores: 1,
+            max_connections: None,
+            endpoint: Some(EndpointId(1)),
+        }],
+        when_down: WhenDown::Reset,
+        ping: true,
+        report_period_ns: 5_000_000_000,
+        ..Service::default()
+    }
+}
+
 #[test]
 fn a_backend_without_ecn_is_known_by_the_addresses_that_it_sees() {
     let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2)], |program| {
         program.tenants[0].vcc = Mode::Echo.into();
-        program.services.push(Service {
-            tenant: TenantId(0),
-            mac: mac(100),
-            addresses: vec![Address { ip: ip(100).into(), protocol: protocol::TCP, port: 80 }],
-            policy: Policy::RoundRobin,
-            backends: vec![Backend {
-                ipv4: Some(ip(2)),
-                ipv6: None,
-                mac: mac(2),
-                port: Some(8080),
-                weight: 1,
-                drain_ns: 0,
-                cores: 1,
-                max_connections: None,
-                endpoint: Some(EndpointId(1)),
-            }],
-            when_down: WhenDown::Reset,
-            ping: true,
-            report_period_ns: 5_000_000_000,
-            ..Service::default()
-        });
+        program.services.push(one_backend());
     });
     // Of a guest of the same tenant, and of one outside, who speaks for itself.
     let ask = |from: u8, flags, numbers| tcp((from, 7), (100, 80), flags, numbers);
@@ -292,4 +298,52 @@ fn a_counter_of_marks_is_the_same_in_each_segment_of_an_offloaded_frame() {
     let frame = data().frame(&mut rig.pool).unwrap();
     rig.pool.meta_mut(&frame).offload.gso_ecn = crate::offload::GsoEcn::None;
     assert_eq!(frames(&mut rig, frame), [(Gso::None, codes::CWR); 4]);
+}
+
+#[test]
+fn what_backends_answer_to_checks_counts_as_no_connection_that_is_unknown() {
+    for ask in [Ask::Port, Ask::Http(Http::default())] {
+        let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2)], |program| {
+            program.tenants[0].vcc = Mode::Echo.into();
+            let mut service = one_backend();
+            service.check = Some(Check { ask, ..Check::default() });
+            program.services.push(service);
+        });
+        let unknown = |rig: &Rig| rig.counted(1).untouched[Why::Unknown as usize];
+        let (mut asked, end) = (0, rig.now.plus_ns(20_000 * MS));
+        while let Some(due) = rig.switch.poll_timeout().filter(|&due| due <= end) {
+            rig.now = rig.now.max(due);
+            while let Some((port, frame)) = rig.switch.tx(&mut rig.pool, rig.now) {
+                let (bytes, layout) = (rig.pool.bytes(&frame), rig.pool.meta(&frame).layout);
+                let tcp = Tcp::of(bytes, &layout).expect("a check");
+                let (from, next) = (tcp.source(), tcp.sequence() + layout.end - u32::from(layout.payload_offset));
+                let (flags, has_request) = (tcp.flags(), layout.end > u32::from(layout.payload_offset));
+                rig.pool.free(frame);
+                assert_eq!(port, PortId(2));
+                let frame = |seq, ack| eth(mac(2), mac(100)).ipv4(ip(2), ip(100)).tcp(8080, from, seq).ack(ack, 9000);
+                let page = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+                // What a server says behind its page, the switch has not waited for.
+                let all = match (flags, has_request) {
+                    (SYN, _) => vec![frame(7000, next + 1).flags(SYN | ACK)],
+                    (_, true) => {
+                        let end = 7001 + page.len() as u32;
+                        vec![frame(7001, next).payload(page), frame(end, next).flags(tcp_flags::FIN | ACK)]
+                    }
+                    _ => Vec::new(),
+                };
+                asked += u32::from(flags == SYN);
+                for said in all {
+                    let frame = said.frame(&mut rig.pool).expect("a buffer");
+                    let _ = rig.switch.rx(&mut rig.pool, rig.now, PortId(2), frame);
+                }
+            }
+        }
+        let (_, _, stats) = rig.switch.service_backends(ServiceId(0)).next().expect("one");
+        assert!(asked >= 18 && stats.checks >= 18 && stats.failed_checks == 0, "{stats:?}");
+        assert_eq!(unknown(&rig), 0);
+        // What it says of a connection that is older than the switch is still counted.
+        let old = tcp((2, 8080), (1, 7), ACK, (500, 100)).payload(vec![1; 9]);
+        let _ = rig.send(2, &old);
+        assert_eq!(unknown(&rig), 1);
+    }
 }

@@ -58,7 +58,8 @@ fn handshake(rig: &mut Rig, port: u16) {
         let frame = rig.pool.alloc_from(&bytes).unwrap();
         rig.pool.meta_mut(&frame).layout = parse(&bytes).unwrap();
         if is_sent {
-            assert_eq!(rig.sides[SERVER].send(&mut rig.pool, rig.now, ENDPOINT, &frame), Ok(()));
+            let sent = rig.sides[SERVER].send(&mut rig.pool, rig.now, ENDPOINT, &frame);
+            assert!(matches!(sent, Ok(()) | Err(Stop::Unknown)), "{sent:?}");
         } else {
             rig.sides[SERVER].receive(&mut rig.pool, rig.now, ENDPOINT, &frame);
         }

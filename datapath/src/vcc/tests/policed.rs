@@ -23,7 +23,7 @@ fn passes(rig: &mut Rig, says: &Says) -> bool {
     let frame = rig.frame(CLIENT, says);
     let sent = rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame);
     rig.pool.free(frame);
-    assert!(matches!(sent, Ok(()) | Err(Reason::VccWindow)), "{sent:?}");
+    assert!(matches!(sent, Ok(()) | Err(Stop::Drop(Reason::VccWindow))), "{sent:?}");
     sent.is_ok()
 }
 
@@ -74,7 +74,7 @@ fn a_policed_super_frame_loses_the_segments_beyond_the_window() {
     // And a fragment of TCP is dropped.
     let build = build.payload(vec![0; 64]).gso(0).fragment(0, true);
     let frame = build.frame(&mut rig.pool).unwrap();
-    assert_eq!(rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame), Err(Reason::VccWindow));
+    assert_eq!(rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame), Err(Stop::Drop(Reason::VccWindow)));
     rig.pool.free(frame);
 }
 

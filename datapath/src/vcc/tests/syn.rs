@@ -35,7 +35,8 @@ impl Rig {
             vcc.explain_receive(self.now, ENDPOINT, shown)
         };
         if is_sent {
-            vcc.send(&mut self.pool, self.now, ENDPOINT, &frame).unwrap();
+            let sent = vcc.send(&mut self.pool, self.now, ENDPOINT, &frame);
+            assert!(matches!(sent, Ok(()) | Err(Stop::Unknown)), "{sent:?}");
         } else {
             vcc.receive(&mut self.pool, self.now, ENDPOINT, &frame);
         }
