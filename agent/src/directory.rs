@@ -5,7 +5,7 @@
 //! tenant and address: numbers are each host's own.
 
 use datapath::program::{Attachment, EndpointId, Program, Share, Slots, TenantId};
-use datapath::units::Rate;
+use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,7 +106,10 @@ impl Link {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Tenant {
     pub name: Arc<str>,
+    /// What it has, its guarantee as far as the link carries what was promised.
     pub ingress: Share,
+    /// The guarantee that it was promised.
+    promised: Rate,
     /// It is in the untagged network, with other tenants.
     shares_network: bool,
 }
@@ -120,7 +123,9 @@ pub(super) struct Endpoint {
     pub addresses: Vec<Mac>,
     /// Addresses of services whose backend it is: senders on other hosts reach it by these too.
     pub services: Vec<Mac>,
+    /// As of a tenant.
     pub ingress: Share,
+    promised: Rate,
 }
 
 impl Endpoint {
@@ -135,6 +140,8 @@ impl Endpoint {
 pub struct Directory {
     cluster: Arc<Cluster>,
     pub(super) link: Option<Link>,
+    /// What is guaranteed together of what the uplink brings.
+    promised: Rate,
     pub(super) tenants: Slots<Tenant>,
     pub(super) endpoints: Slots<Endpoint>,
     /// The addresses of the own endpoints.
@@ -161,7 +168,11 @@ impl Directory {
             let name: Arc<str> = names.get(id).map_or("", String::as_str).into();
             directory.numbers.insert(name.clone(), TenantId(id));
             let shares_network = tenant.attachment == Attachment::Untagged;
-            directory.tenants.set(id, Some(Tenant { name, ingress: tenant.share.ingress, shares_network }));
+            let (ingress, promised) = (tenant.share.ingress, tenant.share.ingress.guarantee);
+            if tenant.attachment != Attachment::Isolated {
+                directory.promised.0 = directory.promised.0.saturating_add(promised.0);
+            }
+            directory.tenants.set(id, Some(Tenant { name, ingress, promised, shares_network }));
         }
         for (id, endpoint) in program.endpoints.iter() {
             let macs = endpoint.identity.macs.iter();
@@ -171,7 +182,8 @@ impl Directory {
             }
             let addresses = endpoint.identity.macs.iter().take(MOST_ADDRESSES).copied().collect();
             let (tenant, ingress) = (endpoint.tenant, endpoint.share.ingress);
-            directory.endpoints.set(id, Some(Endpoint { tenant, addresses, services: Vec::new(), ingress }));
+            let (services, promised) = (Vec::new(), ingress.guarantee);
+            directory.endpoints.set(id, Some(Endpoint { tenant, addresses, services, ingress, promised }));
         }
         for service in program.services.values() {
             let behind = service.backends.iter().filter_map(|backend| backend.endpoint);
@@ -187,7 +199,35 @@ impl Directory {
                 }
             }
         }
+        directory.shrink();
         directory
+    }
+
+    /// The uplink carries so much now, no more than it did when the program was written. False
+    /// where that is known, or it carries nothing: then nobody can be told anything.
+    pub(super) fn set_link(&mut self, carries: Both<Rate>) -> bool {
+        let Some(link) = self.link.as_mut().filter(|_| carries.ingress.0 > 0 && carries.egress.0 > 0) else {
+            return false;
+        };
+        if (link.ingress, link.egress) == (carries.ingress, carries.egress) {
+            return false;
+        }
+        (link.ingress, link.egress) = (carries.ingress, carries.egress);
+        self.shrink();
+        true
+    }
+
+    /// Guarantees that the link cannot carry together shrink alike, as in the fluid model.
+    fn shrink(&mut self) {
+        let carried = self.link.map_or(self.promised, |link| link.contended()).min(self.promised);
+        let (part, whole) = (carried.0, self.promised.0);
+        let kept = |promised: Rate| if part == whole { promised } else { promised.scaled(part, whole) };
+        for tenant in self.tenants.values_mut() {
+            tenant.ingress.guarantee = kept(tenant.promised);
+        }
+        for endpoint in self.endpoints.values_mut() {
+            endpoint.ingress.guarantee = kept(endpoint.promised);
+        }
     }
 
     /// The cluster.

@@ -13,6 +13,7 @@
 //!   after whose host was authenticated; [`Agent::advance`] when `poll_timeout` has come and there
 //!   is nothing to sample;
 //! - mutators: [`Agent::set_directory`] when the program, the configuration or the cluster changed;
+//!   [`Agent::set_link`] before samples, with what the uplink carries then;
 //! - work out, after any of these, until they give nothing: [`Agent::poll_tuning`] for the switch,
 //!   [`Agent::poll_message`] for other hosts.
 //!
@@ -40,7 +41,7 @@ pub use directory::{Cluster, Directory};
 pub use settings::Settings;
 
 use datapath::program::EndpointId;
-use datapath::units::{Instant, Rate};
+use datapath::units::{Both, Instant, Rate};
 use events::{Arrival, QueueSample, Toward, Tuning};
 use leases::{Asked, Leases};
 use message::{Message, MessageError, Say};
@@ -258,6 +259,14 @@ impl Agent {
         let place = |from, to| directory.host_seen_by(from, to).cloned();
         self.leases.revise(now, |endpoint| directory.endpoints.get(endpoint.0).is_some(), place);
         before
+    }
+
+    /// The uplink carries so much now: less than the directory says where members of a bond are
+    /// down, or have negotiated less. What it carries nothing changes nothing.
+    pub fn set_link(&mut self, carries: Both<Rate>) {
+        if self.directory.set_link(carries) {
+            self.rate.remeasure();
+        }
     }
 
     /// The switch has this limit since before this agent was there, at a planned restart. It runs

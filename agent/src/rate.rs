@@ -553,12 +553,20 @@ impl Controller {
         self.state.draining = false;
     }
 
+    /// The link carries another rate, or others have other shares of it: what limits there are is
+    /// looked at anew, at once.
+    pub fn remeasure(&mut self) {
+        self.state.turned = None;
+        for receiver in &mut self.receivers {
+            receiver.settled = None;
+        }
+    }
+
     /// The world has changed: who is no more is forgotten, and where senders are is asked anew.
     pub fn revise(&mut self, directory: &Directory) {
-        self.state.turned = None;
+        self.remeasure();
         for (index, receiver) in self.receivers.iter_mut().enumerate() {
             let tenant = directory.endpoints.get(index as u32).map(|endpoint| endpoint.tenant.0);
-            receiver.settled = None;
             for pair in &mut receiver.pairs {
                 pair.host = None;
             }

@@ -96,6 +96,9 @@ impl Steering {
             self.arrivals.clear();
             self.queues.clear();
             switch.take_arrivals(&mut self.arrivals, &mut self.queues);
+            if let Some(carries) = switch.carried_rate() {
+                self.agent.set_link(carries);
+            }
             self.agent.sample(own, now.since(self.sampled), &self.arrivals, &self.queues);
             self.sampled = now;
         }

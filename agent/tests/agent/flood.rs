@@ -1,6 +1,6 @@
 //! A victim within its guarantee, and others that flood a neighbour's endpoint.
 
-use crate::world::{FABRIC, Load, MBIT, MS, Receiver, World};
+use crate::world::{FABRIC, LINK, Load, MBIT, MS, Receiver, World};
 
 const GUARANTEE: f64 = 735.0;
 
@@ -95,5 +95,38 @@ fn a_flood_alone_leaves_no_queue_in_the_network_and_has_the_link() {
         set_blast(&mut world, 0.0);
         world.run(600 * MS);
         assert!(world.limits.is_empty(), "{:?}", world.limits);
+    }
+}
+
+/// A bond loses a member, and gets it back.
+#[test]
+fn a_link_that_carries_half_leaves_a_victim_half_of_its_guarantee() {
+    for senders in [1, 4, 15] {
+        for (part, is_flooded) in [(0.5, true), (0.5, false), (0.1, true)] {
+            let mut world = before(senders, Load::Open(GUARANTEE * MBIT));
+            set_blast(&mut world, if is_flooded { 1000.0 } else { 0.0 });
+            world.run(300 * MS);
+            world.set_link(part * LINK);
+            set_blast(&mut world, 1000.0);
+            // Of what was promised together, 98 % of the link, there is so much.
+            let kept = part * GUARANTEE * MBIT;
+            let took = world.time_until_restored(0, kept, 100 * MS);
+            assert!(took.is_some_and(|ns| ns <= 10 * MS), "{senders} senders at {part}: {took:?} ns");
+            world.run(100 * MS);
+            let shares = world.shares(200 * MS);
+            assert!(shares[0] >= 0.99 * kept, "{senders} senders at {part}: {shares:?}");
+            assert!(shares[1] >= 0.98 * part * 245.0 * MBIT, "{senders} senders at {part}: {shares:?}");
+            // What the agent is told of the world does not make the link faster, and the switch
+            // says so again.
+            let directory = world.directory(0, &world.cluster());
+            let _ = world.agents[0].set_directory(datapath::units::Instant(world.now), directory);
+            world.set_link(part * LINK);
+            let shares = world.shares(200 * MS);
+            assert!(shares[0] >= 0.99 * kept, "{senders} senders at {part}, told anew: {shares:?}");
+            world.set_link(LINK);
+            world.run(100 * MS);
+            let shares = world.shares(200 * MS);
+            assert!(shares[0] >= 0.99 * GUARANTEE * MBIT, "{senders} senders, whole again: {shares:?}");
+        }
     }
 }

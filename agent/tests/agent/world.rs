@@ -119,6 +119,8 @@ pub struct World {
     /// Datagrams by the host that sent them, and the longest.
     pub datagrams: Vec<u64>,
     pub longest: usize,
+    /// What the receiving host's link carries now.
+    pub link: f64,
     /// Bytes that wait in the network.
     pub standing: f64,
     fabric: VecDeque<(f64, Vec<f64>)>,
@@ -203,6 +205,7 @@ impl World {
             limits: BTreeMap::new(),
             datagrams: vec![0; hosts],
             longest: 0,
+            link: LINK,
             standing: 0.0,
             fabric: VecDeque::new(),
             uncounted: 0.0,
@@ -329,6 +332,12 @@ impl World {
         self.agents[0] = self.agent(0);
     }
 
+    /// The receiving host's link becomes slower or faster, and its switch knows.
+    pub fn set_link(&mut self, link: f64) {
+        self.link = link;
+        self.agents[0].set_link(both(Rate(link as u64)));
+    }
+
     /// What holds a flow back, in bits a second.
     pub fn limit(&self, flow: usize) -> Option<f64> {
         let flow = &self.flows[flow];
@@ -439,7 +448,7 @@ impl World {
     /// The network: one queue, first come first served, which drops what does not fit, of everyone
     /// alike.
     fn forward(&mut self, offered: &[f64]) {
-        let drains = LINK * STEP_NS as f64 / 8e9;
+        let drains = self.link * STEP_NS as f64 / 8e9;
         let total: f64 = offered.iter().sum();
         let room = (FABRIC + drains - self.standing).max(0.0);
         let passes = if total > room { room / total } else { 1.0 };
@@ -497,7 +506,7 @@ impl World {
                 sim::fluid::Tenant { claim, endpoints: vec![claim] }
             })
             .collect();
-        let capacity = LINK * (1.0 - f64::from(HEADROOM_PPM) / 1e6);
+        let capacity = self.link * (1.0 - f64::from(HEADROOM_PPM) / 1e6);
         for (at, shares) in sim::fluid::solve(capacity, &tenants).iter().enumerate() {
             let queue = &mut self.queues[at];
             queue.0 = (queue.0 - shares.rate / as_rate).max(0.0);

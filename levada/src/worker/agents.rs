@@ -85,6 +85,9 @@ impl Protocol for Station {
         let is_due = self.poll_timeout().is_some_and(|due| due <= now);
         let span_ns = now.since(self.sampled);
         if span_ns >= self.interval_ns() {
+            if let Some(carries) = switch.carried_rate() {
+                self.agent.set_link(carries);
+            }
             switch.take_arrivals(&mut self.arrivals, &mut self.queues);
             self.sampled = now;
             if is_due || !self.queues.is_empty() {
