@@ -63,13 +63,23 @@ impl Limit {
     #[must_use]
     pub fn new(share: &Share) -> Self {
         let mut limit = Limit::default();
-        limit.set_share(share);
+        limit.set_share(Instant::ZERO, share);
         limit
     }
 
-    /// Changes the share; what is owed stays.
-    pub fn set_share(&mut self, share: &Share) {
-        self.pace = Pace::of(share.limit);
+    /// Changes the share at `now`. What is owed stays, in bytes: at another rate it takes another
+    /// time, or one frame that was sent at 1 kbit/s would hold its owner back for a minute. Where
+    /// there is no limit any more nothing is owed.
+    pub fn set_share(&mut self, now: Instant, share: &Share) {
+        let pace = Pace::of(share.limit);
+        if pace != self.pace {
+            let owed = self.free_at.saturating_sub(tag(now));
+            let owed = if self.pace.is_limited() { self.pace.at(pace, owed) } else { 0 };
+            self.free_at = self.free_at.min(tag(now)).saturating_add(owed);
+            // Who waits asks again in its turn.
+            (self.lead, self.waits) = (0, [false; 2]);
+        }
+        self.pace = pace;
         self.catch_up = catch_up(self.pace);
         self.wire_parts = wire_parts(share);
     }

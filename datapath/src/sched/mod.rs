@@ -55,7 +55,7 @@ impl Scheduler {
             direction,
         };
         for (id, tenant) in program.tenants.iter() {
-            scheduler.set_tenant(TenantId(id), tenant);
+            scheduler.set_tenant(Instant::ZERO, TenantId(id), tenant);
         }
         for (id, endpoint) in program.endpoints.iter() {
             scheduler.add_endpoint(EndpointId(id), endpoint);
@@ -83,13 +83,13 @@ impl Scheduler {
     }
 
     /// Adds a tenant, or changes its share.
-    pub fn set_tenant(&mut self, id: TenantId, tenant: &Tenant) {
+    pub fn set_tenant(&mut self, now: Instant, id: TenantId, tenant: &Tenant) {
         let share = *tenant.share.get(self.direction);
         let at = id.0 as usize;
         if self.limits.tenants.len() <= at {
             self.limits.tenants.resize(at + 1, Limit::default());
         }
-        self.limits.tenants[at].set_share(&share);
+        self.limits.tenants[at].set_share(now, &share);
         self.wire.set_tenant(id, share);
         self.local.set_tenant(id, between_neighbours(&share));
         for endpoint in self.wire.endpoints_of(id) {
@@ -122,9 +122,9 @@ impl Scheduler {
     }
 
     /// Changes an endpoint's share and the bound of its queues.
-    pub fn set_endpoint(&mut self, pool: &Pool, id: EndpointId, endpoint: &Endpoint) {
+    pub fn set_endpoint(&mut self, pool: &Pool, now: Instant, id: EndpointId, endpoint: &Endpoint) {
         let leaf = self.leaf(endpoint);
-        self.limits.endpoints[id.0 as usize].set_share(&leaf.share);
+        self.limits.endpoints[id.0 as usize].set_share(now, &leaf.share);
         self.wire.set_endpoint(pool, id, &leaf);
         self.local.set_endpoint(pool, id, &leaf.between_neighbours());
         self.wire.set_ahead(id, endpoint.agent_traffic, self.direction);

@@ -66,13 +66,13 @@ impl Rig {
 
     fn set_tenant(&mut self, id: u32, share: Share) {
         let tenant = Tenant { share: Both { egress: share, ingress: share }, ..Tenant::default() };
-        self.scheduler.set_tenant(TenantId(id), &tenant);
+        self.scheduler.set_tenant(self.now, TenantId(id), &tenant);
     }
 
     fn set_endpoint(&mut self, id: u32, share: Share) {
         let endpoint = &mut self.program.endpoints[id as usize];
         endpoint.share = Both { egress: share, ingress: share };
-        self.scheduler.set_endpoint(&self.pool, EndpointId(id), endpoint);
+        self.scheduler.set_endpoint(&self.pool, self.now, EndpointId(id), endpoint);
     }
 
     fn set_rate(&mut self, link: u64) {
@@ -350,6 +350,29 @@ fn live_changes_take_effect_at_once() {
     rig.set_endpoint(0, share(0, 0, 1));
     rig.set_tenant(0, share(0, 0, 4));
     rig.expect(SECOND / 2, &[400.0, 100.0], TWO_FRAMES);
+}
+
+/// What one frame owed at 1 kbit/s would be 12 s.
+#[test]
+fn a_limit_that_is_raised_or_removed_holds_nobody_back_for_what_was_sent_under_it() {
+    let by_mistake = Share { limit: Rate(1000), ..share(0, 0, 1) };
+    for after in [0, 300] {
+        let rest = if after == 0 { 500.0 } else { 700.0 };
+        let own = 1000.0 - rest;
+        let tenants = [(share(0, 0, 1), &[share(0, 0, 1)][..]), (share(0, 0, 1), &[share(0, 0, 1)])];
+        let mut rig = Rig::new(OrderKind::Fair, 1000, &tenants);
+        rig.set_endpoint(0, by_mistake);
+        rig.expect(SECOND / 2, &[0.0, 1000.0], TWO_FRAMES);
+        rig.set_endpoint(0, share(0, after, 1));
+        rig.expect(SECOND / 2, &[own, rest], TWO_FRAMES);
+        rig.set_tenant(0, by_mistake);
+        rig.expect(SECOND / 2, &[0.0, 1000.0], TWO_FRAMES);
+        rig.set_tenant(0, share(0, after, 1));
+        rig.expect(SECOND / 2, &[own, rest], TWO_FRAMES);
+        // The other way, what is owed is owed in bytes too: a frame, or two.
+        rig.set_tenant(0, Share { limit: Rate(100_000), ..share(0, 0, 1) });
+        rig.expect(SECOND / 2, &[0.1, 999.9], TWO_FRAMES);
+    }
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Switch {
         match change {
             Change::Port(id, features) => self.change_port(pool, now, id, features),
             Change::Uplink(uplink) => self.change_uplink(pool, now, uplink),
-            Change::Tenant(id, Some(tenant)) => self.set_tenant(pool, id, tenant),
+            Change::Tenant(id, Some(tenant)) => self.set_tenant(pool, now, id, tenant),
             Change::Tenant(id, None) => self.remove_tenant(pool, id),
             Change::Endpoint(id, Some(endpoint)) => self.set_endpoint(pool, now, id, endpoint),
             Change::Endpoint(id, None) => self.remove_endpoint(pool, now, id),
@@ -193,7 +193,7 @@ impl Switch {
         }
     }
 
-    fn set_tenant(&mut self, pool: &mut Pool, id: TenantId, tenant: Tenant) -> Result<(), ChangeError> {
+    fn set_tenant(&mut self, pool: &mut Pool, now: Instant, id: TenantId, tenant: Tenant) -> Result<(), ChangeError> {
         check_slot(id.0)?;
         let before = self.program.tenants.get(id.0).map(|tenant| tenant.attachment);
         if before != Some(tenant.attachment) {
@@ -203,8 +203,8 @@ impl Switch {
             self.check_vlan(id, tenant.attachment)?;
             self.tunnels.check(id, tenant.attachment)?;
         }
-        self.egress.set_tenant(id, &tenant);
-        self.ingress.set_tenant(id, &tenant);
+        self.egress.set_tenant(now, id, &tenant);
+        self.ingress.set_tenant(now, id, &tenant);
         if let Some(policer) = &mut self.policer {
             policer.set_tenant(id, Some(&tenant));
         }
@@ -294,8 +294,8 @@ impl Switch {
         if let Some(before) = self.program.endpoints.get(id.0) {
             let port = before.port;
             self.pairs.set_queue(id, endpoint.queue_bytes);
-            self.egress.set_endpoint(pool, id, &endpoint);
-            self.ingress.set_endpoint(pool, id, &endpoint);
+            self.egress.set_endpoint(pool, now, id, &endpoint);
+            self.ingress.set_endpoint(pool, now, id, &endpoint);
             self.fdb.undeclare(network, &before.identity.macs);
             self.forward.set_learning(id, learning);
             self.floods[id.0 as usize].set_limits(now, floods(&endpoint));

@@ -35,7 +35,7 @@ fn tcp(rig: &mut Rig, ecn: u8) -> Frame {
 fn second(discipline: Option<Discipline>, ecn: u8) -> ([u64; 2], u64, u64) {
     let mut rig = Rig::new(OrderKind::Fair, 100, &[(share(0, 0, 1), &[share(0, 0, 1), share(0, 0, 1)])]);
     rig.program.endpoints[0].aqm = discipline;
-    rig.scheduler.set_endpoint(&rig.pool, EndpointId(0), &rig.program.endpoints[0]);
+    rig.scheduler.set_endpoint(&rig.pool, rig.now, EndpointId(0), &rig.program.endpoints[0]);
     let (mut sent, mut refused) = ([0, 0], 0);
     let end = rig.now.plus_ns(SECOND);
     while rig.now < end {

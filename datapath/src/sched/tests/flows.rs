@@ -242,7 +242,7 @@ fn more_flows_than_there_are_queues_for_are_served_all_the_same() {
     let mut rig = rig(8);
     for n in 0..8 {
         rig.program.endpoints[n].queue_bytes = 1 << 24;
-        rig.scheduler.set_endpoint(&rig.pool, EndpointId(n as u32), &rig.program.endpoints[n]);
+        rig.scheduler.set_endpoint(&rig.pool, rig.now, EndpointId(n as u32), &rig.program.endpoints[n]);
     }
     let mut put_in = 0;
     for flow in 0..2000 {
@@ -269,10 +269,10 @@ fn changes_and_removal_keep_what_waits() {
         take(&mut rig, 5);
         // Another discipline makes it one queue; the lane's own parts it again.
         rig.program.endpoints[0].aqm = Some(crate::aqm::Discipline::DropTail);
-        rig.scheduler.set_endpoint(&rig.pool, EndpointId(0), &rig.program.endpoints[0]);
+        rig.scheduler.set_endpoint(&rig.pool, rig.now, EndpointId(0), &rig.program.endpoints[0]);
         take(&mut rig, 5);
         rig.program.endpoints[0].aqm = None;
-        rig.scheduler.set_endpoint(&rig.pool, EndpointId(0), &rig.program.endpoints[0]);
+        rig.scheduler.set_endpoint(&rig.pool, rig.now, EndpointId(0), &rig.program.endpoints[0]);
         let owner = rig.pool.open_account(Owner::NOBODY);
         rig.scheduler.set_owner(&mut rig.pool, EndpointId(1), owner);
         put(&mut rig, 0, 77, SHORT).expect("room");

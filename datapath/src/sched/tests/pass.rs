@@ -116,13 +116,13 @@ impl Twins {
         match self.below(4) {
             0 => {
                 let changed = Tenant { share: any_share(&mut self.state), ..Tenant::default() };
-                self.schedulers.iter_mut().for_each(|one| one.set_tenant(TenantId(tenant), &changed));
+                self.schedulers.iter_mut().for_each(|one| one.set_tenant(self.now, TenantId(tenant), &changed));
             }
             1 => {
                 let of = self.program.endpoints[index as usize].tenant;
                 let changed = any_endpoint(&mut self.state, of);
                 for (one, pool) in self.schedulers.iter_mut().zip(&self.pools) {
-                    one.set_endpoint(pool, EndpointId(index), &changed);
+                    one.set_endpoint(pool, self.now, EndpointId(index), &changed);
                 }
             }
             2 => {
