@@ -78,6 +78,16 @@ impl LaneStats {
         self.sojourn_max_ns = self.sojourn_max_ns.max(lane.sojourn_max_ns);
     }
 
+    /// Lets these counters continue from another lane's. What waits there is not here.
+    pub(crate) fn count_on(&mut self, from: &LaneStats) {
+        self.traffic.count_on(&from.traffic);
+        count_on(&mut self.guaranteed_bytes, from.guaranteed_bytes);
+        count_on(&mut self.marks, from.marks);
+        count_on(&mut self.trims, from.trims);
+        count_on(&mut self.unmet_ns, from.unmet_ns);
+        self.sojourn_max_ns = self.sojourn_max_ns.max(from.sojourn_max_ns);
+    }
+
     /// Adds another lane's counters to this one's; of the waits, the longest stays.
     pub fn sum(&mut self, other: &LaneStats) {
         self.traffic.sum(&other.traffic);

@@ -27,7 +27,7 @@ use crate::sched::Scheduler;
 use crate::sched::limits::Plane;
 use crate::segment;
 use crate::service::Services;
-use crate::stats::Traffic;
+use crate::stats::{LaneStats, Traffic};
 use crate::units::{Both, Direction, Instant, earlier};
 use crate::vcc::{Stop, Vcc};
 use crate::verdict::{DropCounters, Reason, Verdict};
@@ -159,6 +159,8 @@ pub struct Switch {
     vlans: Slots<TenantId>,
     untagged: u32,
     uplink_drops: DropCounters,
+    /// What tenants had counted at the uplink that are gone.
+    former: Both<LaneStats>,
     /// Keys the hash tables.
     seed: u64,
     events: VecDeque<Event>,
@@ -213,6 +215,7 @@ impl Switch {
             vlans: Slots::default(),
             untagged: 0,
             uplink_drops: DropCounters::default(),
+            former: Both::default(),
             seed,
             events: VecDeque::with_capacity(Self::MAX_EVENTS),
             program: empty,

@@ -54,6 +54,9 @@ struct Switch {
     /// By path.
     endpoints: BTreeMap<String, Endpoint>,
     drops: Drops,
+    /// What tenants had counted at the uplink that are gone.
+    former_egress: Lane,
+    former_ingress: Lane,
     flood: u64,
     flood_used_ns: u64,
     outside: Vec<Outside>,
@@ -405,6 +408,8 @@ impl State {
                 tenants: tenants.collect(),
                 endpoints: endpoints.collect(),
                 drops: drops_out(&known.uplink_drops),
+                former_egress: (&known.former.egress).into(),
+                former_ingress: (&known.former.ingress).into(),
                 flood: known.uplink_flood.frames,
                 flood_used_ns: known.uplink_flood.used_ns,
                 outside: known.outside.iter().map(|seen| outside_out(switch, seen)).collect(),
@@ -473,6 +478,7 @@ impl State {
                 endpoints: endpoints.collect(),
                 tenants: tenants.collect(),
                 uplink_drops: drops_in(&written.drops),
+                former: former_in(switch, written),
                 uplink_flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
                 outside: outside_in(switch, &written.outside),
                 vcc,
@@ -486,6 +492,17 @@ impl State {
         };
         plan.switches.iter().filter_map(of).collect()
     }
+}
+
+/// What tenants had counted at the uplink that were gone, or are not in this plan.
+fn former_in(switch: &SwitchPlan, written: &Switch) -> Both<LaneStats> {
+    let mut former = Both { egress: (&written.former_egress).into(), ingress: (&written.former_ingress).into() };
+    let is_gone = |(name, _): &(&String, &Tenant)| !switch.tenants.values().any(|known| known == *name);
+    for (_, tenant) in written.tenants.iter().filter(is_gone) {
+        LaneStats::sum(&mut former.egress, &(&tenant.egress).into());
+        LaneStats::sum(&mut former.ingress, &(&tenant.ingress).into());
+    }
+    former
 }
 
 fn member_names(switch: &SwitchPlan) -> &[String] {

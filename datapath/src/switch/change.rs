@@ -242,6 +242,7 @@ impl Switch {
         if self.is_in_use(id) {
             return Err(ChangeError::TenantInUse(id));
         }
+        self.count_former(&self.tenant_stats(id));
         self.egress.remove_tenant(id);
         self.ingress.remove_tenant(id);
         if let Some(policer) = &mut self.policer {

@@ -6,7 +6,7 @@ use crate::program::{EndpointId, TenantId};
 use crate::sched::Scheduler;
 use crate::sched::limits::Plane;
 use crate::stats::{EndpointStats, LaneStats};
-use crate::units::{Both, Instant};
+use crate::units::{Both, Direction, Instant};
 use crate::vcc::Vcc;
 use crate::verdict::{DropCounters, Reason};
 
@@ -86,16 +86,29 @@ impl Switch {
         stats
     }
 
-    /// Counters of the uplink: the sum of all tenants.
+    /// Counters of the uplink: the sum of all tenants, those that are gone included.
     #[must_use]
     pub fn uplink_stats(&self) -> Both<LaneStats> {
-        let mut sum = Both::<LaneStats>::default();
+        let mut sum = self.former;
         for (tenant, _) in self.program.tenants.iter() {
             let stats = self.tenant_stats(TenantId(tenant));
             sum.egress.sum(&stats.egress);
             sum.ingress.sum(&stats.ingress);
         }
         sum
+    }
+
+    /// What tenants that are gone had counted, and what of the uplink's counters is no tenant's.
+    #[must_use]
+    pub fn former_stats(&self) -> &Both<LaneStats> {
+        &self.former
+    }
+
+    /// A tenant that has counted this is gone. Nothing of it waits.
+    pub(super) fn count_former(&mut self, stats: &Both<LaneStats>) {
+        for direction in Direction::ALL {
+            self.former.get_mut(direction).count_on(stats.get(direction));
+        }
     }
 
     /// Drops of frames that belong to no endpoint: from the uplink, for nobody.

@@ -40,6 +40,8 @@ pub struct State {
     pub tenants: Vec<(TenantId, TenantState)>,
     /// Drops of frames that belonged to no endpoint.
     pub uplink_drops: DropCounters,
+    /// What tenants had counted at the uplink that are gone.
+    pub former: Both<LaneStats>,
     /// Saved flood budget of the untagged network from the uplink.
     pub uplink_flood: Saved,
     /// What was seen outside, of each network the newest first.
@@ -227,6 +229,7 @@ impl Switch {
             endpoints: self.program.endpoints.iter().map(|(id, _)| endpoint(id)).collect(),
             tenants: self.program.tenants.iter().map(|(id, _)| tenant(id)).collect(),
             uplink_drops: self.uplink_drops.clone(),
+            former: self.former,
             uplink_flood: self.uplink_floods[slot(Network::UNTAGGED)].saved(now),
             outside: self.seen_outside(now).collect(),
             vcc,
@@ -357,6 +360,7 @@ impl Switch {
         // After the endpoints: what their lanes have counted is part of what their tenant has.
         for (id, tenant) in &state.tenants {
             if self.program.tenants.get(id.0).is_none() {
+                self.count_former(&tenant.stats);
                 imported.ignored += 1;
                 continue;
             }
@@ -373,6 +377,7 @@ impl Switch {
                 policer.tenant_passed_mut(*id).count_on(&tenant.stats.ingress.traffic);
             }
         }
+        self.count_former(&state.former);
         self.uplink_drops.count_on(&state.uplink_drops);
         self.uplink_floods[slot(Network::UNTAGGED)].restore(now, away_ns, state.uplink_flood);
         Ok(imported)

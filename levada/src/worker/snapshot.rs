@@ -226,6 +226,11 @@ impl Worker {
                 let tenants = &switch.program().tenants;
                 let step = count.step(tenants.len(), Stage::Endpoints(index));
                 let numbers = &mut count.into.switches[index];
+                if step.start == 0 {
+                    let former = switch.former_stats();
+                    numbers.uplink.egress.sum(&former.egress);
+                    numbers.uplink.ingress.sum(&former.ingress);
+                }
                 for id in step.map(|id| id as u32) {
                     let stats = switch.tenant_own_stats(TenantId(id));
                     if tenants.get(id).is_some() {

@@ -4,8 +4,8 @@
 use crate::frame::{Pool, PoolLimits};
 use crate::guard::Identity;
 use crate::program::{
-    Attachment, Change, ChangeError, Endpoint, EndpointId, Member, MemberId, OrderKind, PortFeatures, PortId, Program,
-    Share, Tenant, TenantId, Uplink,
+    Attachment, Change, ChangeError, Endpoint, EndpointId, IngressMode, Member, MemberId, OrderKind, PortFeatures,
+    PortId, Program, Share, Tenant, TenantId, Uplink,
 };
 use crate::switch::chaos::{
     Chaos, MBIT, MS, NOW, ORDERS, OUTSIDE, Rig, both, endpoint, ip, learning, limited, mac, program, tenant, udp,
@@ -98,6 +98,34 @@ fn a_replaced_endpoint_keeps_its_queue_and_counters() {
     assert_eq!(rig.switch.learned(), 0);
     rig.rx(2, &udp(1, 50, vec![]));
     assert_eq!(rig.ports(), [0], "nobody here has it any more");
+}
+
+#[test]
+fn what_a_tenant_sent_that_is_gone_stays_in_the_uplinks_counters() {
+    for ingress in [IngressMode::Queue, IngressMode::Police] {
+        let mut rig = Rig::new(&Program { ingress, ..program(&[endpoint(0, 0), endpoint(1, 1)]) });
+        for n in 0..10u8 {
+            rig.rx(1, &udp(0, OUTSIDE, vec![n; 1000]));
+            rig.rx(2, &udp(1, OUTSIDE, vec![n; 1000]));
+            rig.rx(0, &udp(OUTSIDE, 0, vec![n; 1000]).vlan(10));
+        }
+        rig.ports();
+        let before = rig.switch.uplink_stats();
+        assert_eq!((before.egress.traffic.frames, before.ingress.traffic.frames), (20, 10));
+        rig.remove(0);
+        rig.change(Change::Tenant(TenantId(0), None)).unwrap();
+        assert_eq!(rig.switch.uplink_stats(), before);
+        // Nor does the next owner of its number begin with it, or take it along.
+        rig.change(Change::Tenant(TenantId(0), Some(tenant(Attachment::Vlan(12))))).unwrap();
+        assert_eq!(rig.switch.tenant_stats(TenantId(0)).egress, Default::default());
+        rig.change(Change::Tenant(TenantId(0), None)).unwrap();
+        assert_eq!(rig.switch.uplink_stats(), before);
+        // After a restart it is known, and so is what a tenant had that is not in the next program.
+        let state = rig.switch.export(rig.now);
+        let mut next = Rig::new(&program(&[]));
+        next.switch.import(next.now, 0, &state).expect("the same version");
+        assert_eq!(next.switch.uplink_stats(), before);
+    }
 }
 
 #[test]

@@ -232,6 +232,7 @@ prop_compose! {
         endpoints in prop::collection::vec((0..12u32, wild_endpoint()), 0..12),
         tenants in prop::collection::vec((0..6u32, wild_lane(), wild()), 0..8),
         uplink_flood in wild(),
+        former in wild_lane(),
         outside in prop::collection::vec(wild_outside(), 0..20),
     ) -> State {
         let tenant = |(id, lane, owed): (u32, LaneStats, u64)| {
@@ -246,6 +247,7 @@ prop_compose! {
             endpoints: endpoints.into_iter().map(|(id, e)| (EndpointId(id), e)).collect(),
             tenants: tenants.into_iter().map(tenant).collect(),
             uplink_drops,
+            former: Both { egress: former, ingress: former },
             uplink_flood: Saved { frames: uplink_flood, used_ns: uplink_flood },
             outside,
             vcc: Vec::new(),

@@ -102,7 +102,8 @@ fn assert_right(worker: &Worker, shot: &Snapshot) {
     let links: Vec<_> = link_slots.map(|link_slot| Side::ALL.map(|side| link_slot.link.stats(side))).collect();
     assert_eq!(shot.links, links);
     assert_ne!(links[13], links[12]);
-    assert_eq!((numbers.tenants.len(), numbers.uplink), (3, switch.uplink_stats()));
+    let tenants = switch.program().tenants.len();
+    assert_eq!((numbers.tenants.len(), numbers.uplink), (tenants, switch.uplink_stats()));
     assert!(numbers.uplink.egress.traffic.frames > 0 && numbers.uplink.egress.backlog_frames > 0);
 }
 
@@ -153,5 +154,22 @@ fn a_change_begins_a_snapshot_anew_and_a_worker_that_gives_way_finishes_it() {
     worker.count_all();
     let shot = answer.try_recv().unwrap();
     assert_eq!(shot.switches[0].endpoints[0], EndpointStats::default());
+    assert_right(&worker, &shot);
+}
+
+#[test]
+fn what_a_tenant_sent_that_is_gone_stays_in_the_uplinks_numbers() {
+    let (mut worker, plan, _chores) = worker(3);
+    send(&mut worker);
+    let (pool, switch, now) = (&mut worker.pool, &mut worker.switch_slots[0].switch, worker.outside.now);
+    let before = switch.uplink_stats().egress.traffic;
+    let sent = |id: &u32| switch.tenant_stats(TenantId(*id)).egress.traffic.frames > 0;
+    let tenant = (0..3).find(sent).expect("one has sent something");
+    switch.change(pool, now, Change::Endpoint(EndpointId(tenant), None)).unwrap();
+    switch.change(pool, now, Change::Tenant(TenantId(tenant), None)).unwrap();
+    let answer = ask(&mut worker, &plan);
+    worker.count_all();
+    let shot = answer.try_recv().unwrap();
+    assert_eq!(shot.switches[0].uplink.egress.traffic, before);
     assert_right(&worker, &shot);
 }
