@@ -6,7 +6,7 @@
 //! ten idle seconds let 1029 of 2000 packets in 0.2 s pass. The cure refills first and sets t_r = t
 //! whenever the bucket is full; then 29 pass.
 
-use crate::program::{Endpoint, EndpointId, Tenant, TenantId};
+use crate::program::{Attachment, Endpoint, EndpointId, Tenant, TenantId};
 use crate::stats::Traffic;
 use crate::units::{Instant, Rate};
 
@@ -145,14 +145,15 @@ impl Policer {
         self.version += 1;
     }
 
-    /// A tenant's slot has an owner, another weight, or no owner any more. It must have no
-    /// endpoints then.
+    /// A tenant's slot has an owner, another weight or way to the uplink, or no owner any more. It
+    /// must have no endpoints then. Who has no way to the uplink has no part of it.
     pub fn set_tenant(&mut self, id: TenantId, tenant: Option<&Tenant>) {
         let at = id.0 as usize;
         if self.tenants.len() <= at {
             self.tenants.resize(at + 1, Group::default());
         }
-        let weight = tenant.map_or(0, |t| t.share.ingress.weight);
+        let attached = tenant.filter(|tenant| tenant.attachment != Attachment::Isolated);
+        let weight = attached.map_or(0, |tenant| tenant.share.ingress.weight);
         let group = &mut self.tenants[at];
         self.weights = self.weights - u64::from(group.weight) + u64::from(weight);
         *group = if tenant.is_some() { Group { weight, ..*group } } else { Group::default() };
@@ -264,6 +265,7 @@ impl Policer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::PortId;
 
     /// m = 10, r = 100/s, 10 s idle, then 2000 packets in 0.2 s.
     fn passed_after_idle(published: bool) -> u32 {
@@ -279,6 +281,32 @@ mod tests {
     #[test]
     fn the_cured_bucket_does_not() {
         assert_eq!(passed_after_idle(false), 29);
+    }
+
+    /// What each of three tenants' endpoints may get in 10 s, in full frames, where the second has
+    /// this attachment.
+    fn passed(attachment: Attachment) -> [u64; 3] {
+        let mut policer = Policer::new(false);
+        policer.set_link(Rate(90_000_000));
+        for id in 0..3 {
+            let tenant = Tenant { attachment: Attachment::Vlan(10 + id as u16), ..Tenant::default() };
+            policer.set_tenant(TenantId(id), Some(&tenant));
+            policer.set_endpoint(EndpointId(id), Some(&Endpoint::new(TenantId(id), PortId(id))));
+        }
+        policer.set_tenant(TenantId(1), Some(&Tenant { attachment: Attachment::Isolated, ..Tenant::default() }));
+        policer.set_tenant(TenantId(1), Some(&Tenant { attachment, ..Tenant::default() }));
+        [0, 1, 2]
+            .map(|id| (0..100_000u64).map(|i| u64::from(policer.take(Instant(i * 100_000), EndpointId(id), 1))).sum())
+    }
+
+    #[test]
+    fn who_has_no_way_to_the_uplink_takes_no_part_of_it() {
+        let of = |mbit: u64| Rate(mbit * 1_000_000).bytes_in(10_000_000_000) / PACKET;
+        let near = |passed: u64, mbit: u64| passed.abs_diff(of(mbit)) < of(mbit) / 100 + 200;
+        let [first, _, last] = passed(Attachment::Isolated);
+        assert!(near(first, 45) && near(last, 45), "{first} and {last}, of 45 Mbit/s {}", of(45));
+        let all = passed(Attachment::Vlan(20));
+        assert!(all.iter().all(|&one| near(one, 30)), "{all:?}, of 30 Mbit/s {}", of(30));
     }
 
     #[test]

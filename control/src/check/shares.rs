@@ -8,7 +8,7 @@ use crate::names::{Locator, direction as word};
 use crate::place::Place;
 use crate::problem::Problem;
 use crate::units::{show_percent, show_rate};
-use datapath::program::Attachment;
+use datapath::program::{Attachment, IngressMode};
 use datapath::units::{Direction, Rate};
 use std::collections::BTreeMap;
 
@@ -21,6 +21,9 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
             let place = place.key("tenant").item(t);
             if reachable(findings, switch, tenant, &place) {
                 check_tenant(findings, tenant, &place);
+                if switch.ingress != IngressMode::Queue {
+                    check_policed(findings, tenant, &place);
+                }
             }
         }
         check_admission(findings, switch, &place);
@@ -38,16 +41,41 @@ fn reachable(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place: &
         }
         _ => return true,
     };
-    let mut knobs = vec![(&tenant.knobs, place.clone())];
-    let endpoints = tenant.endpoints.iter().enumerate();
-    knobs.extend(endpoints.map(|(e, endpoint)| (&endpoint.knobs, place.key("endpoint").item(e))));
-    for (knobs, place) in knobs {
+    for (knobs, place) in all_knobs(tenant, place) {
         if knobs.guarantee.egress.is_some() || knobs.guarantee.ingress.is_some() {
             findings.error(place.key("guarantee"), format!("nothing can be guaranteed here: {why}"), remedy);
             findings.assumes(way(&place));
         }
     }
     false
+}
+
+/// A tenant's and its endpoints'.
+fn all_knobs<'a>(tenant: &'a Tenant, place: &Place) -> Vec<(&'a Knobs, Place)> {
+    let mut knobs = vec![(&tenant.knobs, place.clone())];
+    let endpoints = tenant.endpoints.iter().enumerate();
+    knobs.extend(endpoints.map(|(e, endpoint)| (&endpoint.knobs, place.key("endpoint").item(e))));
+    knobs
+}
+
+/// What is policed is in no queue that could be served first, or later.
+fn check_policed(findings: &mut Findings, tenant: &Tenant, place: &Place) {
+    for (knobs, place) in all_knobs(tenant, place) {
+        if knobs.guarantee.ingress.is_some() {
+            findings.warning(
+                place.key("guarantee").key(word(Direction::Ingress)),
+                "where ingress is policed nothing is guaranteed: each has its part of the uplink by weight",
+                "guarantee `egress` only and use `weight`, or remove `ingress` of the switch to have queues",
+            );
+        }
+        if knobs.limit.ingress.is_some() {
+            findings.warning(
+                place.key("limit").key(word(Direction::Ingress)),
+                "where ingress is policed what comes over the uplink is not held to this limit",
+                "limit `egress` only, or remove `ingress` of the switch to have queues",
+            );
+        }
+    }
 }
 
 fn check_tenant(findings: &mut Findings, tenant: &Tenant, place: &Place) {
