@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Most addresses of one receiving endpoint that limits are told for; nearly all have one.
-const MOST_ADDRESSES: usize = 4;
+pub const MOST_ADDRESSES: usize = 4;
 
 /// Most services of one endpoint whose addresses limits are told for.
 const MOST_SERVICES: usize = 16;
@@ -144,7 +144,7 @@ pub struct Directory {
     promised: Rate,
     pub(super) tenants: Slots<Tenant>,
     pub(super) endpoints: Slots<Endpoint>,
-    /// The addresses of the own endpoints.
+    /// The addresses of the own endpoints, and by services' the directors that send under them.
     own: BTreeMap<(TenantId, Mac), EndpointId>,
     /// Those of them that are in the untagged network.
     untagged: BTreeMap<Mac, EndpointId>,
@@ -186,6 +186,14 @@ impl Directory {
             directory.endpoints.set(id, Some(Endpoint { tenant, addresses, services, ingress, promised }));
         }
         for service in program.services.values() {
+            // What its director sends leaves under the service's address. One that is declared is
+            // its owner's.
+            if let Some(director) = service.director {
+                directory.own.entry((service.tenant, service.mac)).or_insert(director);
+                if directory.tenants.get(service.tenant.0).is_some_and(|tenant| tenant.shares_network) {
+                    directory.untagged.entry(service.mac).or_insert(director);
+                }
+            }
             let behind = service.backends.iter().filter_map(|backend| backend.endpoint);
             // What goes out again by a director passes it as what a backend gets and sends.
             for id in behind.chain(service.director) {

@@ -300,7 +300,39 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datapath::program::{Program, Slots};
+    use datapath::program::{Attachment, Endpoint, PortId, Program, Slots, Tenant, TenantId};
+    use datapath::service::Service;
+    use datapath::wire::Mac;
+
+    #[test]
+    fn a_limit_for_a_services_address_holds_its_director() {
+        let (service, receiver) = (Mac([2, 0, 0, 3, 0, 0]), Mac([2, 0, 0, 1, 0, 0]));
+        for attachment in [Attachment::Vlan(10), Attachment::Untagged] {
+            // In the untagged network the receiver may be another tenant's.
+            let of = if attachment == Attachment::Untagged { "guests" } else { "a" };
+            let mut program = Program::default();
+            program.tenants.push(Tenant { attachment, ..Tenant::default() });
+            let director = Endpoint { is_director: true, ..Endpoint::new(TenantId(0), PortId(1)) };
+            program.endpoints.push(director);
+            let director = Some(EndpointId(0));
+            program.services.push(Service { tenant: TenantId(0), mac: service, director, ..Service::default() });
+            let mut names: Slots<String> = Slots::default();
+            names.push("a".to_owned());
+            let mut cluster = Cluster::default();
+            cluster.add_host("h1");
+            cluster.place("h1", "a", service);
+            cluster.place("h2", of, receiver);
+            let directory = Directory::new(Arc::new(cluster), &program, &names);
+            let mut agent = Agent::new(Settings::default(), "h1", 1, directory);
+            let mut writer = message::Writer::new(1000, 7, 1);
+            let say = Say::Rate(Rate(51_200_000), 0);
+            assert!(writer.add(&message::Pair { tenant: of, to: receiver, from: service, say }));
+            assert_eq!(agent.hear(Instant(1_000_000), "h2", &writer.finish()), Ok(1));
+            let tuning = agent.poll_tuning().expect("it is limited");
+            assert_eq!((tuning.from, tuning.to), (EndpointId(0), Toward::Address(receiver)));
+            assert_eq!((tuning.rate, agent.counters.foreign), (Some(Rate(51_200_000)), 0));
+        }
+    }
 
     #[test]
     fn what_an_agent_knew_is_given_back_and_not_freed() {
