@@ -44,6 +44,7 @@
 //! then a probe: [`alone`]), and demand is measured for each pair, so that what one does not use is
 //! another's within some samples.
 
+mod addresses;
 mod alone;
 mod cycle;
 mod divide;
@@ -134,6 +135,8 @@ const TURN_NS: u64 = 8_000_000;
 #[derive(Debug, Default)]
 struct Receiver {
     tenant: u32,
+    /// Addresses that limits are told for.
+    addresses: u32,
     /// In this sample.
     bytes: u64,
     /// When something arrived last, and up to when the meter is fed.
@@ -398,6 +401,7 @@ impl Controller {
             self.receivers.resize_with(index + 1, Receiver::default);
         }
         self.receivers[index].tenant = endpoint.tenant.0;
+        self.receivers[index].addresses = endpoint.addresses.len() as u32;
         let tenant = |&other: &u32| self.receivers[other as usize].tenant;
         let at = self.active.partition_point(|other| tenant(other) <= endpoint.tenant.0);
         self.active.insert(at, to.0);
@@ -567,6 +571,7 @@ impl Controller {
         self.remeasure();
         for (index, receiver) in self.receivers.iter_mut().enumerate() {
             let tenant = directory.endpoints.get(index as u32).map(|endpoint| endpoint.tenant.0);
+            receiver.addresses = directory.endpoints.get(index as u32).map_or(0, |e| e.addresses.len() as u32);
             for pair in &mut receiver.pairs {
                 pair.host = None;
             }

@@ -3,6 +3,7 @@
 use super::super::fill::{Child, fill};
 use super::super::meter::Meter;
 use super::super::report::{Ignores, Limited};
+use super::addresses::Each;
 use super::{Controller, Directory, FAST_NS, Instant, Post, Receiver, SAMPLE_NS, SLOW_NS, stretch};
 use crate::leases::SLOWEST;
 use datapath::program::EndpointId;
@@ -37,7 +38,7 @@ pub(super) const FRAME_BITS: u64 = 1538 * 8;
 /// What one frame adds to a rate over [`FAST_NS`].
 pub(super) const FRAME_FAST: u64 = FRAME_BITS * 1_000_000_000 / FAST_NS;
 /// What one frame adds to a rate over [`SLOW_NS`].
-const FRAME_SLOW: u64 = FRAME_BITS * 1_000_000_000 / SLOW_NS;
+pub(super) const FRAME_SLOW: u64 = FRAME_BITS * 1_000_000_000 / SLOW_NS;
 /// What it makes of a sample.
 pub(super) const FRAME_SAMPLE: u64 = FRAME_BITS * 1_000_000_000 / SAMPLE_NS;
 /// Whoever sends so few frames that averages fall between two of them is judged no sooner than so
@@ -96,6 +97,8 @@ pub(super) struct Limit {
     pub taken: u64,
     /// When in the cycle its turn is, of 2^16.
     pub place: u16,
+    /// What of it is told for each of its receiver's addresses.
+    pub each: Each,
 }
 
 /// Memory that is used again.
@@ -172,6 +175,7 @@ impl Limit {
             ignores: false,
             taken: 0,
             place,
+            each: Each::new(now),
         }
     }
 
@@ -200,6 +204,7 @@ impl Limit {
         }
         self.told = Some(self.rate);
         self.said_at = now;
+        self.each.tell(now);
     }
 
     /// Judges by what arrives whether the sender would send more.
@@ -401,6 +406,7 @@ impl Receiver {
         let free = total.saturating_sub(scratch.rates.iter().sum());
         let held = |level: u64| level - ((u128::from(level) * u128::from(held_back)) >> 16) as u64;
         self.stretch.follow(self.meter.estimate(noise), self.meter.slow, self.share, growing_ns);
+        let addresses = self.addresses;
         let level = water.is_bounded().then(|| self.stretch.of(water.level(0, 1), self.share));
         level.into_iter().for_each(|level| self.cycle.turn(now, held(level)));
         let (mut is_unused, mut is_settled) = (false, held_back == 0);
@@ -420,6 +426,10 @@ impl Receiver {
             let level = if limit.ignores { level.min(self.share / u64::from(self.limited)) } else { level };
             let level = if limit.told.is_some() && limit.wants_more { held(level) } else { level };
             limit.rate = level.max(SLOWEST.0);
+            if addresses > 1 {
+                let allowed = limit.allowed(now);
+                is_settled &= !limit.each.follow(now, &pair.meter, allowed, addresses);
+            }
             pair.quiet = limit.quiet(noise);
             is_settled &= limit.is_settled(now, &pair.meter, noise);
             is_unused |= limit.is_unused(now);

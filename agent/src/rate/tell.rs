@@ -158,13 +158,13 @@ impl Limit {
         let is_due = || now.since(spoken_at) >= spoken_at.since(self.raised_at).max(GRACE_NS);
         if silent >= again_ns || unheard() {
             Some(Urgency::Again)
-        } else if self.rate < told - told / 8 {
+        } else if self.each.is_cut() || self.rate < told - told / 8 {
             Some(Urgency::Now)
         } else if is_unused() && is_due() {
             Some(Urgency::Repeat)
         } else if changed > told / 8 || self.rate < told - told / 32 {
             Some(Urgency::Soon)
-        } else if changed > told / 64 {
+        } else if changed > told / 64 || self.each.is_raised() {
             Some(Urgency::Later)
         } else {
             (changed > told / 256 || silent > again_ns / 2).then_some(Urgency::Passing)
@@ -307,7 +307,8 @@ impl Controller {
                 let rate = |limit: &Limit| limit.told.filter(|_| urgency == Urgency::Repeat).unwrap_or(limit.rate);
                 let phase = |limit: &Limit| receiver.cycle.phase(now, limit.place);
                 let limit = pair.limit.as_deref();
-                let say = Say::Rate(Rate(limit.map_or(u64::MAX, rate)), limit.map_or(0, phase));
+                let each = |limit: &Limit| limit.each.of(rate(limit));
+                let say = Say::Rate(Rate(limit.map_or(u64::MAX, each)), limit.map_or(0, phase));
                 words.add(directory, index, pair.from, say, |tenant, service| {
                     of_service(now, receivers, directory, (tenant, service), pair.from)
                 });

@@ -48,6 +48,50 @@ fn a_flood_toward_a_service_is_held_at_its_senders() {
     }
 }
 
+/// Each address of a receiver is held by itself at the sender's switch; together they may have no
+/// more than what the receiver may.
+#[test]
+fn a_receiver_with_several_addresses_gets_no_more_than_with_one() {
+    for senders in [1, 4, 15] {
+        for addresses in [2, 4] {
+            let receivers = [Receiver::of("a", GUARANTEE), Receiver::of("b", 245.0)];
+            let mut flows = vec![(1, 0, Load::Open(GUARANTEE * MBIT))];
+            let flow = |n| (2 + n / usize::from(addresses), 1, Load::Open(0.0));
+            flows.extend((0..senders * usize::from(addresses)).map(flow));
+            let mut world = World::new(&receivers, &flows).with_addresses(1, addresses);
+            world.run(200 * MS);
+            for flow in &mut world.flows[1..] {
+                flow.load = Load::Open(250.0 * MBIT);
+            }
+            world.run(200 * MS);
+            let lost = world.flows[0].lost;
+            for _ in 0..5 {
+                let shares = world.shares(200 * MS);
+                let of = format!("{senders} senders to {addresses} addresses: {shares:?}");
+                assert!(shares[0] >= 0.995 * GUARANTEE * MBIT, "{of}");
+                assert!(shares[1] >= 0.93 * 245.0 * MBIT, "{of}");
+            }
+            assert!(world.flows[0].lost <= lost, "nothing is lost any more");
+            let now = datapath::units::Instant(world.now);
+            let limited = world.agents[0].report(now).limited;
+            assert!(limited.iter().all(|one| one.ignores.is_none()), "{limited:?}");
+            // One address has it all.
+            for flow in world.flows[1..].iter_mut().filter(|flow| flow.wire_to != world_address()) {
+                flow.load = Load::Open(0.0);
+            }
+            world.run(300 * MS);
+            let shares = world.shares(200 * MS);
+            assert!(shares[0] >= 0.995 * GUARANTEE * MBIT, "{senders} senders, one address: {shares:?}");
+            assert!(shares[1] >= 0.93 * 245.0 * MBIT, "{senders} senders, one address: {shares:?}");
+        }
+    }
+}
+
+/// The first address of the receiver that has several.
+fn world_address() -> datapath::wire::Mac {
+    crate::world::receiver_mac(1)
+}
+
 /// A sender that sends a little to each of sixteen backends has no more for the one that it floods,
 /// and what it sent to one before is nothing that it may send to another now.
 #[test]

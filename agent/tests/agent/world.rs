@@ -134,6 +134,8 @@ pub struct World {
     pub lives: u64,
     /// Endpoints that are backends of the receiving host's service, which is of their tenant.
     backends: Vec<u32>,
+    /// How many addresses a receiver has, where it has several.
+    addresses: BTreeMap<u32, u8>,
     /// Whose the senders are, where all share the untagged network; else each is of its receiver's
     /// tenant.
     guests: Option<&'static str>,
@@ -215,6 +217,7 @@ impl World {
             random: Random::new(7),
             lives: 1,
             backends: Vec::new(),
+            addresses: BTreeMap::new(),
             guests: None,
         };
         world.agents = (0..hosts).map(|host| world.agent(host)).collect();
@@ -247,6 +250,32 @@ impl World {
         self
     }
 
+    /// The same where a receiver has so many addresses. A sender's flows to it are one endpoint's,
+    /// each to the next address.
+    pub fn with_addresses(mut self, receiver: u32, addresses: u8) -> World {
+        self.addresses.insert(receiver, addresses);
+        for at in 0..self.flows.len() {
+            let is_beside = |one: &Flow| one.host == self.flows[at].host && one.to == receiver;
+            if self.flows[at].to != receiver {
+                continue;
+            }
+            let nth = self.flows[..at].iter().filter(|one| is_beside(one)).count();
+            let first = self.flows.iter().find(|one| is_beside(one)).expect("itself");
+            let (mac, id) = (first.mac, first.id);
+            self.flows[at].wire_to = self.receiver_macs(receiver)[nth % usize::from(addresses)];
+            (self.flows[at].mac, self.flows[at].id) = (mac, id);
+        }
+        self.agents = (0..self.agents.len()).map(|host| self.agent(host)).collect();
+        self
+    }
+
+    /// The addresses of a receiving endpoint.
+    fn receiver_macs(&self, endpoint: u32) -> Vec<Mac> {
+        let Mac([a, b, c, d, high, low]) = receiver_mac(endpoint);
+        let addresses = self.addresses.get(&endpoint).copied().unwrap_or(1);
+        (0..addresses).map(|n| Mac([a, b, c, d + 16 * n, high, low])).collect()
+    }
+
     fn agent(&self, host: usize) -> Agent {
         Agent::new(self.settings, &host_name(host), self.lives, self.directory(host, &self.cluster()))
     }
@@ -255,7 +284,9 @@ impl World {
     pub fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::default();
         for (index, receiver) in self.receivers.iter().enumerate() {
-            cluster.place(&host_name(0), receiver.tenant, receiver_mac(index as u32));
+            for mac in self.receiver_macs(index as u32) {
+                cluster.place(&host_name(0), receiver.tenant, mac);
+            }
         }
         if let Some(&first) = self.backends.first() {
             cluster.place(&host_name(0), self.receivers[first as usize].tenant, SERVICE);
@@ -285,8 +316,8 @@ impl World {
             program.tenants.push(Tenant { attachment, share: both(share), ..Tenant::default() });
             names.push((*name).to_string());
         }
-        let endpoint = |mac, receiver: &Receiver, share| Endpoint {
-            identity: Identity { macs: vec![mac], ..Identity::default() },
+        let endpoint = |macs, receiver: &Receiver, share| Endpoint {
+            identity: Identity { macs, ..Identity::default() },
             share: both(share),
             max_learned: 64,
             ..Endpoint::new(
@@ -298,13 +329,13 @@ impl World {
             for (index, receiver) in self.receivers.iter().enumerate() {
                 let share =
                     Share { guarantee: rate(receiver.guarantee), limit: rate(receiver.limit), weight: receiver.weight };
-                program.endpoints.push(endpoint(receiver_mac(index as u32), receiver, share));
+                program.endpoints.push(endpoint(self.receiver_macs(index as u32), receiver, share));
             }
         }
         for (flow, id) in self.flows.iter().filter(|flow| flow.host == host).zip(0..) {
             let receiver = &self.receivers[flow.to as usize];
             if flow.id == EndpointId(id) {
-                program.endpoints.push(endpoint(flow.mac, receiver, Share::default()));
+                program.endpoints.push(endpoint(vec![flow.mac], receiver, Share::default()));
             }
         }
         if let (0, Some(&first)) = (host, self.backends.first()) {
@@ -523,11 +554,16 @@ impl World {
     fn sample(&mut self) {
         let span = self.now - self.sampled;
         self.sampled = self.now;
-        let mut arrivals = Vec::new();
+        let mut arrivals: Vec<Arrival> = Vec::new();
         for flow in &mut self.flows {
             let bytes = std::mem::take(&mut flow.counted) as u64;
             if bytes > 0 {
                 let to = EndpointId(flow.to);
+                let known = arrivals.iter_mut().find(|one| one.to == to && one.from == Some(flow.mac));
+                if let Some(known) = known {
+                    known.wire_bytes += bytes;
+                    continue;
+                }
                 arrivals.push(Arrival { to, from: Some(flow.mac), wire_bytes: bytes, dropped_bytes: 0 });
             }
         }

@@ -5,6 +5,7 @@ use super::{Findings, unique};
 use crate::config::{Cluster, Config, Endpoint, Etcd, EtcdUrl, Member, RemoteService, Tenant};
 use crate::names::{Locator, show_mac};
 use crate::place::Place;
+use agent::directory::MOST_ADDRESSES;
 use agent::settings::{ControllerKind, Gatekeeper};
 use datapath::program::Attachment;
 use datapath::wire::Mac;
@@ -34,12 +35,36 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
     if let Some((i, own)) = own {
         check_own(findings, config, own, &members.item(i));
     }
+    check_addresses(findings, config);
     for (s, t, e, endpoint) in nameless(config) {
         findings.warning(
             Place::root().key("switch").item(s).key("tenant").item(t).key("endpoint").item(e),
             format!("endpoint \"{}\" has no `mac`: senders on other hosts cannot be asked to spare it", endpoint.name),
             "give it its `mac`",
         );
+    }
+}
+
+/// Senders are told what they may send to each address of an endpoint; of very many not.
+fn check_addresses(findings: &mut Findings, config: &Config) {
+    for (s, switch) in config.switches.iter().enumerate().filter(|(_, switch)| switch.uplink.is_some()) {
+        for (t, tenant) in switch.tenants.iter().enumerate() {
+            for (e, endpoint) in tenant.endpoints.iter().enumerate() {
+                let addresses = endpoint.identity.macs.len();
+                if addresses > MOST_ADDRESSES {
+                    let place = Place::root().key("switch").item(s).key("tenant").item(t).key("endpoint").item(e);
+                    findings.warning(
+                        place.key("mac"),
+                        format!(
+                            "endpoint \"{}\" has {addresses} addresses: what other hosts send to more than the first \
+                             {MOST_ADDRESSES} cannot be held back there",
+                            endpoint.name
+                        ),
+                        "make it several endpoints, or list first the addresses that receive much",
+                    );
+                }
+            }
+        }
     }
 }
 
