@@ -335,7 +335,8 @@ impl Running {
         let service_key = rundir.service_key(reconciler::random());
         let service_key = service_key.map_err(failed("cannot keep the key of services in the run directory"))?;
         let processes = Processes::read(Some(rundir.place(PROCESSES)));
-        let earlier = Earlier { service_key, processes };
+        let lines = inheritance.takeover_client.as_ref().map(|client| client.lines.clone()).unwrap_or_default();
+        let earlier = Earlier { service_key, processes, lines };
         let reconciler = Reconciler::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone(), earlier);
         let waits = inheritance.takeover_client.is_none();
         let mut reconciler = reconciler.held_by(manager.clone()).waiting(waits);

@@ -31,7 +31,7 @@ use control::problem::{MOST_SHOWN, Problem, more_than_shown};
 use control::write;
 use ports::Survey;
 use ports::netns::Netns;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -479,6 +479,11 @@ impl Handler {
     /// The worker runs: frames may go past its switches.
     pub fn begin_shortcuts(&self) {
         lock(&self.reconciler).put_in_shortcuts(&self.log);
+    }
+
+    /// See [`Reconciler::lines`].
+    pub fn lines(&self) -> BTreeMap<String, u64> {
+        lock(&self.reconciler).lines()
     }
 
     /// No frames go past the switches any more, and those that did are counted.

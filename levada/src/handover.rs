@@ -38,6 +38,7 @@ use datapath::vcc::early::Part;
 use message::{Message, receive, send};
 use ports::Inherited;
 use rustix::net::sockopt::socket_peercred;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::Shutdown;
@@ -226,7 +227,8 @@ impl TakeoverServer {
         let devices = devices.into_iter().map(|(_, lent)| lent.fd).chain(self.plugs.lend());
         let devices: Vec<OwnedFd> = devices.chain(self.handler.lend_socket()).collect();
         let (version, own) = (env!("CARGO_PKG_VERSION").to_owned(), std::process::id());
-        send(stream, &Message::Offer { version, pid: own, descriptors: devices.len() + 1, known_as })?;
+        let lines = self.handler.lines();
+        send(stream, &Message::Offer { version, pid: own, descriptors: devices.len() + 1, known_as, lines })?;
         let all: Vec<_> = std::iter::once(self.lock.as_fd()).chain(devices.iter().map(|fd| fd.as_fd())).collect();
         send_descriptors(stream, &all)?;
         drop(devices);
@@ -350,6 +352,8 @@ pub struct TakeoverClient {
     stream: UnixStream,
     /// Who gives.
     pub from: u32,
+    /// Of which switches' uplinks the line has carried more than now, and how much.
+    pub lines: BTreeMap<String, u64>,
 }
 
 /// What the old process knew when it stopped.
@@ -386,8 +390,8 @@ impl TakeoverClient {
                 takes_early: true,
             },
         )?;
-        let (from, count, known_as) = match receive(&stream)? {
-            Message::Offer { pid, descriptors, known_as, .. } => (pid, descriptors, known_as),
+        let (from, count, known_as, lines) = match receive(&stream)? {
+            Message::Offer { pid, descriptors, known_as, lines, .. } => (pid, descriptors, known_as, lines),
             other => return Err(unexpected(&other)),
         };
         let mut all = receive_descriptors(&stream, count)?.into_iter();
@@ -398,7 +402,7 @@ impl TakeoverClient {
         })?;
         let known_as = known_as.into_iter().chain(std::iter::repeat(None));
         let all = all.zip(known_as).map(|(fd, known_as)| Inherited { fd, known_as });
-        Ok((TakeoverClient { stream, from }, File::from(lock), all.collect()))
+        Ok((TakeoverClient { stream, from, lines }, File::from(lock), all.collect()))
     }
 
     /// Takes the work, and the VDE directories that are inherited. All must be ready: when this
@@ -444,7 +448,8 @@ mod tests {
         let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
         bytes.extend(text);
         (&theirs).write_all(&bytes).unwrap();
-        assert!(matches!(receive(&ours), Ok(Message::Offer { pid: 7, descriptors: 1, .. })));
+        let offer = receive(&ours);
+        assert!(matches!(offer, Ok(Message::Offer { pid: 7, descriptors: 1, ref lines, .. }) if lines.is_empty()));
         (&theirs).write_all(&u32::MAX.to_le_bytes()).unwrap();
         assert!(receive(&ours).unwrap_err().to_string().contains("is above"));
         (&theirs).write_all(&[3, 0, 0, 0, b'{', b'}', b' ']).unwrap();

@@ -9,7 +9,7 @@ use crate::log::{Level, Log};
 use crate::next_hops::NextHops;
 use crate::next_hops::route_monitor::RouteMonitor;
 use crate::notify::Notifier;
-use crate::recipe::{Recipe, Reopen, Unopened};
+use crate::recipe::{Recipe, Reopen, Slower, Unopened};
 use crate::rundir::Mark;
 use crate::whereabouts::Sights;
 use crate::worker::{AnyPort, BondNews, Request, Shortage, Task, Waker};
@@ -21,7 +21,6 @@ use datapath::bond::MemberId;
 use datapath::offload::OffloadSupport;
 use datapath::program::{EndpointId, TenantId};
 use datapath::switch::Event;
-use datapath::units::Rate;
 use ports::neighbours::Subject;
 use ports::{Features, Line, PortError, Survey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,7 +65,7 @@ pub struct Seen {
     pub recipe: Recipe,
     /// What it can do now, and what its line carries where that once was more. `None`: it is gone,
     /// or cannot be used as it was.
-    pub seen: Option<(Features, Option<Rate>)>,
+    pub seen: Option<(Features, Option<Slower>)>,
 }
 
 /// A device that is watched: a second handle on it, the drops already told, and what it was like.
@@ -390,6 +389,10 @@ impl Maintenance {
     /// Has an eye on a device from now on, or has it on one in another way.
     fn attend(&mut self, device: usize, reopen: Reopen, port: Option<AnyPort>) {
         let lost = reopen.lost.clone();
+        if let Some(once) = reopen.once {
+            let fastest = self.fastest.entry(device).or_default();
+            *fastest = once.0.max(*fastest);
+        }
         self.devices.insert(device, reopen);
         match (port, lost) {
             (_, Some(why)) => self.begin(device, "is not there", &why),
@@ -470,7 +473,7 @@ impl Maintenance {
         for device in std::mem::take(&mut self.untold) {
             let Some(Reopen { recipe: Some(recipe), .. }) = self.devices.get(&device) else { continue };
             let fastest = self.fastest.get(&device).copied().unwrap_or_default();
-            let slower = |line: Line| line.bits_per_second.filter(|&bits| bits < fastest).map(Rate);
+            let slower = |line: Line| Slower::of(line.bits_per_second?, fastest);
             let watched = self.watched.iter().find(|watched| watched.device == device);
             let seen = watched.map(|watched| (watched.features, slower(watched.line)));
             if seen.is_none() && matches!(recipe, Recipe::Tap(_) | Recipe::Veth(_)) {

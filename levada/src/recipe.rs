@@ -2,6 +2,7 @@
 
 use control::plan::{HostPlan, PacketPlan, Plan, PortKind, SwitchPlan, TapPlan};
 use datapath::program::{EndpointId, PortId};
+use datapath::units::Rate;
 use ports::netns::Netns;
 use ports::packet::{self, Host, HostOptions, Packet, PacketOptions};
 use ports::tap::{self, Tag, Tap, TapOptions};
@@ -19,6 +20,8 @@ pub struct Reopen {
     pub label: String,
     /// Why it could not be opened, where it is lost from the beginning.
     pub lost: Option<String>,
+    /// The most that its line has carried, where it is known to carry less now.
+    pub once: Option<Rate>,
 }
 
 impl Reopen {
@@ -32,6 +35,22 @@ impl Reopen {
             None => format!("endpoint {owner}"),
         };
         Some(format!("levada set {thing} netns=/proc/PID/ns/net brings it back; PID is a process of the container"))
+    }
+}
+
+/// A line that is slower than it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slower {
+    /// What it carries.
+    pub carries: Rate,
+    /// The most that it has carried.
+    pub once: Rate,
+}
+
+impl Slower {
+    /// A line that carries so many bit/s, where it once carried more.
+    pub fn of(bits: u64, once: u64) -> Option<Slower> {
+        (bits < once).then_some(Slower { carries: Rate(bits), once: Rate(once) })
     }
 }
 

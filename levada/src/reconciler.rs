@@ -16,7 +16,7 @@ use crate::next_hops::NextHops;
 use crate::next_hops::report::tunnels;
 use crate::notify::Notifier;
 use crate::processes::Processes;
-use crate::recipe::{Recipe, Reopen, owner};
+use crate::recipe::{Recipe, Reopen, Slower, owner};
 use crate::report::Facts;
 use crate::shortcut::Shortcuts;
 use crate::vde_server::{Otherwise, PlugId, VdeServer};
@@ -26,7 +26,7 @@ use agent::Cluster;
 use control::plan::{Plan, SwitchPlan};
 use control::scale::scale;
 use control::shortcut::shortcuts;
-use datapath::program::{PortFeatures, Program};
+use datapath::program::{PortFeatures, PortId, Program};
 use datapath::units::Both;
 use device::{Held, Key, Kind, known_as};
 pub use edits::random;
@@ -80,6 +80,8 @@ pub struct Earlier {
     pub service_key: u64,
     /// Whom namespaces are named by.
     pub processes: Processes,
+    /// See [`Reconciler::lines`].
+    pub lines: BTreeMap<String, u64>,
 }
 
 /// What a daemon begins with: for the worker, for maintenance, for the plugs, for the handler, and
@@ -173,7 +175,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// What could not be had, in words; nothing is left open.
-    pub fn begin(&mut self, plan: Plan, survey: Survey, log: &Log) -> Result<Beginning, String> {
+    pub fn begin(&mut self, mut plan: Plan, survey: Survey, log: &Log) -> Result<Beginning, String> {
         let known_as = known_as(&plan);
         let keys = self.read_keys(&plan, log)?;
         survey.expect(&known_as);
@@ -186,6 +188,8 @@ impl Reconciler {
             Ok::<_, String>((ready, adopted, self.look_for_hops(&plan)))
         })?;
         self.hops = hops;
+        self.remember_lines(&plan, &mut ready);
+        slow_down(&mut plan, &ready.devices);
         let programs = programs(&plan, &ready, &self.hops);
         let fresh = std::mem::take(&mut ready.fresh);
         let lost = fresh.iter().filter(|fresh| fresh.lost.is_some()).count();
@@ -320,6 +324,28 @@ impl Reconciler {
         std::mem::replace(features, news).offload != news.offload
     }
 
+    /// By switch, the most that the line of its uplink has carried, in bit/s, where it carries less
+    /// now: who sees only what it carries would take that for what it was configured for.
+    pub fn lines(&self) -> BTreeMap<String, u64> {
+        let line = |Held { place: (switch, port), slower, .. }: &Held| {
+            let switch = self.plan.switches.get(*switch as u32).filter(|switch| is_line_of(switch, *port))?;
+            Some((switch.name.clone(), slower.as_ref()?.once.0))
+        };
+        self.devices.iter().flatten().filter_map(line).collect()
+    }
+
+    /// The lines that an earlier process knew to be slower may be so still.
+    fn remember_lines(&self, plan: &Plan, ready: &mut Ready) {
+        for fresh in &ready.fresh {
+            let Some(Some(held)) = ready.devices.get_mut(fresh.number) else { continue };
+            let (switch, port) = held.place;
+            let switch = plan.switches.get(switch as u32).filter(|switch| is_line_of(switch, port));
+            let once = switch.and_then(|switch| self.earlier.lines.get(&switch.name));
+            let carries = fresh.watched.as_ref().and_then(|port| port.line().bits_per_second);
+            held.slower = once.zip(carries).and_then(|(&once, carries)| Slower::of(carries, once));
+        }
+    }
+
     fn facts(&self, plan: &Plan, programs: &BTreeMap<u32, Program>, devices: &[Option<Held>]) -> Facts {
         let sights = self.sights.clone();
         Facts { tunnels: tunnels(plan, programs, &self.hops), sights, ..facts(plan, devices, &self.shortcuts) }
@@ -378,7 +404,7 @@ impl Reconciler {
         new.extend(altered.into_iter().filter_map(|altered| match altered {
             Altered::Device { number, recipes, label, .. } => {
                 let [_, recipe] = *recipes;
-                Some((number, Reopen { recipe: Some(recipe), label, lost: None }, None))
+                Some((number, Reopen { recipe: Some(recipe), label, lost: None, once: None }, None))
             }
             Altered::Plug(..) | Altered::Machine(..) => None,
         }));
@@ -456,12 +482,15 @@ fn adapt(port: &mut PortFeatures, recipe: &Recipe, opened: &Features) {
 fn slow_down(plan: &mut Plan, devices: &[Option<Held>]) {
     for Held { place: (switch, port), slower, .. } in devices.iter().flatten() {
         let switch = plan.switches.get_mut(*switch as u32);
-        if let Some(switch) =
-            switch.filter(|s| s.program.uplink.as_ref().is_some_and(|u| u.bond.is_none() && u.port() == *port))
-        {
-            switch.line = *slower;
+        if let Some(switch) = switch.filter(|switch| is_line_of(switch, *port)) {
+            switch.line = slower.map(|slower| slower.carries);
         }
     }
+}
+
+/// Whether a port is all of a switch's uplink.
+fn is_line_of(switch: &SwitchPlan, port: PortId) -> bool {
+    switch.program.uplink.as_ref().is_some_and(|uplink| uplink.bond.is_none() && uplink.port() == port)
 }
 
 /// What of the devices' traffic may take shortcuts.

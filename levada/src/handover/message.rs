@@ -2,6 +2,7 @@
 
 use super::{Early, Papers, SessionPaper, State};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
@@ -31,6 +32,10 @@ pub enum Message {
         /// What the devices behind the first of these, after the lock, are known by.
         #[serde(default)]
         known_as: Vec<Option<String>>,
+        /// By switch, the most that the line of its uplink has carried, in bit/s, where it carries
+        /// less now.
+        #[serde(default)]
+        lines: BTreeMap<String, u64>,
     },
     Refusal {
         why: String,

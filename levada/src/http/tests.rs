@@ -45,7 +45,7 @@ impl Bed {
             tasks,
             plugs.clone(),
             front_ends.clone(),
-            Earlier { service_key: 0, processes: Processes::read(None) },
+            Earlier { service_key: 0, processes: Processes::read(None), lines: Default::default() },
         );
         let plan = reconciler.plan().clone();
         let facts = Facts {

@@ -1,11 +1,10 @@
 //! The devices of a reconciler: what is open, what a plan wants, and which of them are the same.
 
 use crate::front_ends::FrontEndId;
-use crate::recipe::{Recipe, owner_of};
+use crate::recipe::{Recipe, Slower, owner_of};
 use crate::vde_server::PlugId;
 use control::plan::{Plan, PortKind, VdePlan, VhostPlan};
 use datapath::program::{EndpointId, PortId};
-use datapath::units::Rate;
 use ports::veth::VethOptions;
 use ports::{Features, netns};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +18,7 @@ pub struct Held {
     pub kind: Kind,
     pub place: Place,
     /// What its line carries, where it once carried more.
-    pub slower: Option<Rate>,
+    pub slower: Option<Slower>,
 }
 
 /// What kind of device it is, and what it was opened with.

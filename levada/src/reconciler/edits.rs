@@ -161,7 +161,7 @@ pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -
     let mut places = Vec::new();
     let (mut plugs, mut machines) = (Vec::new(), Vec::new());
     for Fresh { number, port, watched, label, lost, .. } in fresh {
-        let Some(Some(Held { kind, place: (switch, id), .. })) = devices.get(number) else { continue };
+        let Some(Some(Held { kind, place: (switch, id), slower })) = devices.get(number) else { continue };
         let recipe = match kind {
             Kind::Opened(recipe, _) => Some(recipe.clone()),
             Kind::Absent(_) => None,
@@ -174,7 +174,7 @@ pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -
                 None
             }
         };
-        new.push((number, Reopen { recipe, label, lost }, watched));
+        new.push((number, Reopen { recipe, label, lost, once: slower.map(|slower| slower.once) }, watched));
         let device = port.map_or_else(|| Device::absent(*switch, *id), |port| Device::new(port, *switch, *id));
         places.push(Edit::Device(number, Some(Box::new(device))));
     }

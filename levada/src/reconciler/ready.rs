@@ -173,7 +173,7 @@ impl Reconciler {
             (Kind::Opened(old, features), Want::Opened(recipe)) => {
                 let by_passed = recipe.by_passed(survey);
                 if let Some(recipe) = &by_passed {
-                    let reopen = Reopen { recipe: Some(recipe.clone()), label: label.clone(), lost: None };
+                    let reopen = Reopen { recipe: Some(recipe.clone()), label: label.clone(), lost: None, once: None };
                     ready.returning.push((number, reopen));
                 }
                 if *old != recipe {

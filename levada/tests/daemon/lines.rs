@@ -174,22 +174,30 @@ fn a_slower_line_shrinks_the_guarantees_until_it_is_as_fast_again() {
     };
     speed(1000);
     let (before, rest) = TAKEN.split_once("[[switch.tenant]]\nname = \"ops\"").unwrap();
-    let daemon = bed.start(&format!("{before}[[switch.tenant]]{}", rest.split_once("[[switch.tenant]]").unwrap().1));
+    let configuration = format!("{before}[[switch.tenant]]{}", rest.split_once("[[switch.tenant]]").unwrap().1);
+    let daemon = bed.start(&configuration);
     let stream = Stream::between(&bed, "a", "b", B);
-    let rate = || {
-        let egress = &uplink(&daemon)["egress"];
+    let rate = |daemon: &Daemon| {
+        let egress = &uplink(daemon)["egress"];
         (egress["rate_bps"].as_u64().unwrap(), egress["met"].as_bool().unwrap())
     };
-    assert_eq!(rate(), (40_000_000, true));
+    assert_eq!(rate(&daemon), (40_000_000, true));
     speed(14);
-    soon("the rate is the line's, and 28 Mbit/s are promised", || rate() == (14_000_000, false));
+    soon("the rate is the line's, and 28 Mbit/s are promised", || rate(&daemon) == (14_000_000, false));
     assert!(daemon.log().contains("packet://up0 of s1/uplink has changed: speed 14 Mbit/s instead of 1000 Mbit/s"));
     // Another change keeps to what is so.
     let set = bed.run(&["set", "endpoint", "s1/red/b", "weight=2"]);
     assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
-    assert_eq!(rate(), (14_000_000, false));
+    assert_eq!(rate(&daemon), (14_000_000, false));
+    // So does a process that has never seen the line faster, and it sees when it is.
+    let mut old = daemon;
+    let daemon = bed.take_over(&configuration);
+    assert!(old.wait().success());
+    assert_eq!(rate(&daemon), (14_000_000, false));
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(rate(&daemon), (14_000_000, false), "after it has looked for itself");
     speed(1000);
-    soon("all is as before", || rate() == (40_000_000, true));
+    soon("all is as before", || rate(&daemon) == (40_000_000, true));
     assert!(stream.end() > 100);
 }
 
