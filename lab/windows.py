@@ -3,6 +3,10 @@ them.
 
 What slowly changes on the machine is in both windows of a pair. A window is judged as a cell is
 (`lab.cell`): who had no processor time to spare is `bound`, what others disturbed is `disturbed`.
+
+The quiet window is no measure by itself: harm that stays after an attack is in the next one too. So
+a pair counts only where its quiet window has the rate that it has to have, and its pings. One that
+had both before the first attack, and lacks them after it, shows harm that lasts.
 """
 
 from __future__ import annotations
@@ -17,6 +21,9 @@ from lab.cell import disturbance, worker_use
 from lab.machine import cpu_use, sample_cpu
 from lab.switches import OneHost
 from lab.workload import Ping, Stream, trips_between
+
+#: What a quiet window has at least of the rate that it has to have.
+WHOLE_PERCENT = 98.0
 
 
 @dataclass
@@ -43,6 +50,24 @@ class Window:
         self.pings_lost = sum(math.isinf(t) for t in trips)
         self.rtt_p99_ms = p99(trips)
 
+    @property
+    def told(self) -> bool:
+        """Whether it says anything: undisturbed, with time to spare."""
+        return self.disturbed is None and self.bound is None
+
+    def percent(self, rate_bps: float) -> float:
+        """What it had of a rate."""
+        return 100 * self.goodput_bps / rate_bps
+
+    def lacks(self, rate_bps: float) -> str | None:
+        """What it has not of what a quiet one has to have, or None."""
+        had = self.percent(rate_bps)
+        if had < WHOLE_PERCENT:
+            return f"{had:.1f} % of the rate without an attack"
+        if not math.isfinite(self.rtt_p99_ms):
+            return f"{self.pings_lost} pings lost without an attack"
+        return None
+
 
 @dataclass
 class Pair:
@@ -66,11 +91,36 @@ class Pair:
 
     @property
     def kept_percent(self) -> float:
-        return 100 * self.loaded.goodput_bps / self.quiet.goodput_bps
+        """Of a quiet window without data nobody keeps a part."""
+        quiet_bps = self.quiet.goodput_bps
+        return 100 * self.loaded.goodput_bps / quiet_bps if quiet_bps > 0 else math.nan
 
     @property
     def times_quiet(self) -> float:
-        return self.loaded.rtt_p99_ms / self.quiet.rtt_p99_ms
+        """How many times the quiet round trip; of one that is endless, no number."""
+        quiet_ms = self.quiet.rtt_p99_ms
+        return self.loaded.rtt_p99_ms / quiet_ms if 0 < quiet_ms < math.inf else math.nan
+
+
+def lasting(pairs: Sequence[Pair], rate_bps: float) -> list[Window]:
+    """Quiet windows after an attack that lack what an earlier one had: its harm lasts. Windows that
+    were disturbed say nothing."""
+    told = [pair.quiet for pair in pairs if pair.quiet.told]
+    first = next((n for n, quiet in enumerate(told) if quiet.lacks(rate_bps) is None), len(told))
+    return [quiet for quiet in told[first:] if quiet.lacks(rate_bps) is not None]
+
+
+def with_lasting(
+    kept: float | None, times: float | None, harmed: Sequence[Window], rate_bps: float
+) -> tuple[float | None, float | None]:
+    """What is judged of a rate kept, in percent, and of round trips: the medians over the pairs
+    that count; where harm lasts, what the worst quiet window had."""
+    had = [window.percent(rate_bps) for window in harmed]
+    if had:
+        kept = min(had if kept is None else [kept, *had])
+    if not all(math.isfinite(window.rtt_p99_ms) for window in harmed):
+        times = math.inf
+    return kept, times
 
 
 def measured(switch: OneHost, window_s: float, slack_s: float) -> Window:

@@ -10,7 +10,9 @@ does.
 
 A quiet window counts where it had processors to spare, was undisturbed (`lab.cell`) and had the
 victim's whole rate; an attacked one where it was undisturbed: that the worker has no time to spare
-is what many attacks are for. Others are played again. Where the machine cannot carry the
+is what many attacks are for. Others are played again. A quiet window that lacks the victim's rate
+or pings after an attack, and another had them before, shows harm that lasts (`lab.windows`): that
+is judged, and does not hold. Where the machine cannot carry the
 victim's 400 Mbit/s even alone, link, guarantee and rate are made smaller by a factor, which the
 report names.
 
@@ -49,7 +51,7 @@ from lab.net import Failed, Lab
 from lab.programs import program
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import median, table
-from lab.windows import Pair, Window, measured
+from lab.windows import WHOLE_PERCENT, Pair, Window, lasting, measured, with_lasting
 from lab.workload import FIRST_PORT, Ping, Stream
 
 SUMMARY = "a victim under attacks on the switch's time, memory, copies and addresses"
@@ -103,9 +105,9 @@ class Played:
         """The pairs that count."""
         return [p for p in self.pairs if why_not(p, self.rate_bps) is None]
 
-    def kept_percent(self, window: Window) -> float:
-        """What a window had of the victim's rate."""
-        return 100 * window.goodput_bps / self.rate_bps
+    def lasting(self) -> list[Window]:
+        """Quiet windows that show harm of this attack."""
+        return lasting(self.pairs, self.rate_bps)
 
     def as_rows(self) -> list[dict[str, Any]]:
         """For result.json."""
@@ -115,7 +117,7 @@ class Played:
                 "valid": why_not(pair, self.rate_bps) is None,
                 "bound": pair.loaded.bound,
                 "disturbed": why_not(pair, self.rate_bps),
-                "kept_percent": self.kept_percent(pair.loaded),
+                "kept_percent": pair.loaded.percent(self.rate_bps),
                 "times_quiet": pair.times_quiet,
                 **{k: v for k, v in asdict(pair).items() if k not in ("bound", "disturbed")},
             }
@@ -128,12 +130,7 @@ def why_not(pair: Pair, rate_bps: float) -> str | None:
     ended."""
     if pair.disturbed or pair.quiet.bound:
         return pair.disturbed or pair.quiet.bound
-    quiet = 100 * pair.quiet.goodput_bps / rate_bps
-    if quiet < KEPT_PERCENT:
-        return f"the victim had {quiet:.1f} % of its rate without an attack"
-    if not math.isfinite(pair.quiet.rtt_p99_ms):
-        return f"{pair.quiet.pings_lost} pings were lost without an attack"
-    return None
+    return pair.quiet.lacks(rate_bps)
 
 
 def run(lab: Lab, quick: bool, out: Path) -> Report:
@@ -206,8 +203,7 @@ def _factor(lab: Lab, core: int) -> float:
 
 def is_whole(window: Window, rate_bps: float) -> bool:
     """Whether a victim without attacks had its rate, and all had time to spare."""
-    has_rate = 100 * window.goodput_bps >= KEPT_PERCENT * rate_bps
-    return has_rate and window.bound is None and window.disturbed is None
+    return window.told and window.percent(rate_bps) >= WHOLE_PERCENT
 
 
 def _quiet(switch: Attacked) -> list[Window]:
@@ -309,8 +305,9 @@ def claims(p: Played) -> list[Claim]:
         return median([of(pair) for pair in pairs]) if pairs else None
 
     rate = f"% of {p.rate_bps / MBIT:.0f} Mbit/s"
-    kept = middle(lambda pair: p.kept_percent(pair.loaded))
+    kept = middle(lambda pair: pair.loaded.percent(p.rate_bps))
     times = middle(lambda pair: pair.times_quiet)
+    kept, times = with_lasting(kept, times, p.lasting(), p.rate_bps)
     made = [
         at_least(f"{name}: throughput", kept, rate, KEPT_PERCENT),
         at_most(f"{name}: ping p99", times, "x quiet", MOST_TIMES_QUIET),
@@ -352,6 +349,8 @@ def attacks_table(played: Sequence[Played], factor: float) -> str:
 
 
 def _marked(p: Played) -> str:
+    if p.lasting():
+        return f"{p.attack.name} (harm lasts)"
     return p.attack.name if p.judged() else f"{p.attack.name} (not valid)"
 
 

@@ -8,7 +8,9 @@ network ("outside"), with the bystander's data in the direction of the attack.
 
 Each attack is measured in pairs of windows, quiet and then loaded, one after the other, and judged
 by the medians over the pairs: what slowly changes on the machine is in both windows of a pair. A
-pair counts where both windows had CPU to spare and were undisturbed; others are played again. Every
+pair counts where both windows had CPU to spare and were undisturbed; others are played again. And
+only where the bystander had its rate in the quiet one (`lab.windows`), which is known at the end:
+where it had that before an attack and not after, the harm lasts, and no claim holds of it. Every
 frame that is to be dropped is looked for under its counter in `levada show --json`.
 
 The 64-byte frames, last, are honest and only many: no link is full, the CPU is what they use up. So
@@ -34,7 +36,7 @@ from lab.report import Claim, Report, at_least, at_most
 from lab.stats import median, table
 from lab.switches import OneHost
 from lab.topology import Endpoint, Host, Tenant, Topology
-from lab.windows import Pair, measured
+from lab.windows import Pair, Window, lasting, measured, with_lasting
 from lab.workload import FIRST_PORT, Flow, Hostile, Ping, Stream, Swarm, flood
 
 SUMMARY = "a bystander beside floods, storms, lies and spoofing: unharmed, and all of it counted"
@@ -192,26 +194,37 @@ class Played:
     pairs: list[Pair] = field(default_factory=list)
     drops: dict[str, int] = field(default_factory=dict)
 
-    def valid(self) -> list[Pair]:
-        """The pairs that count."""
-        return [p for p in self.pairs if p.valid]
+    def played(self) -> list[Pair]:
+        """The pairs that need not be played again. Of a step, pairs count although the CPU was used
+        up: that is what it shows."""
+        return [p for p in self.pairs if p.valid or (self.is_step and p.disturbed is None)]
 
     def judged(self) -> list[Pair]:
-        """Of a step, pairs count although the CPU was used up: that is what it shows."""
-        return [p for p in self.pairs if p.disturbed is None] if self.is_step else self.valid()
+        """Those of them that count."""
+        return [p for p in self.pairs if self.why_not(p) is None]
+
+    def why_not(self, pair: Pair) -> str | None:
+        """Why a pair does not count, or None. What the bystander had is known when its programs
+        have ended."""
+        bound = None if self.is_step else pair.bound
+        return pair.disturbed or bound or pair.quiet.lacks(STREAM_BPS)
+
+    def lasting(self) -> list[Window]:
+        """Quiet windows that show harm of this attack."""
+        return lasting(self.pairs, STREAM_BPS)
 
     def as_rows(self) -> list[dict[str, Any]]:
         """For result.json."""
         return [
             {
                 "labels": {"side": self.side, "attack": self.attack, "pair": number},
-                "valid": pair.valid,
-                "bound": pair.bound,
-                "disturbed": pair.disturbed,
+                "valid": self.why_not(pair) is None,
                 "kept_percent": pair.kept_percent,
                 "times_quiet": pair.times_quiet,
                 "drops_of_all_pairs": self.drops,
                 **asdict(pair),
+                "bound": pair.bound,
+                "disturbed": self.why_not(pair),
             }
             for number, pair in enumerate(self.pairs)
         ]
@@ -249,7 +262,7 @@ def _attacks(switch: OneHost, side: str, plan: Plan) -> Iterator[Played]:
         before = drops(switch.sample(), side)
         for _ in range(wanted * ATTEMPTS):
             played.pairs.append(_pair(switch, attack.make(switch, side), plan.window_s))
-            if len(played.judged()) == wanted:
+            if len(played.played()) == wanted:
                 break
         time.sleep(TOLD_S)
         after = drops(switch.sample(), side)
@@ -287,9 +300,8 @@ def drops(shown: dict[str, Any], side: str) -> dict[str, int]:
 
 def claims(played: Played) -> list[Claim]:
     """That the bystander was not harmed, and what was bad is counted as what it was."""
-    name, pairs = f"{played.side}: {played.attack}", played.valid()
-    kept = median([p.kept_percent for p in pairs]) if pairs else None
-    times = median([p.times_quiet for p in pairs]) if pairs else None
+    name = f"{played.side}: {played.attack}"
+    kept, times = judged(played)
     made = [
         at_least(f"{name}: throughput kept", kept, "%", KEPT_PERCENT),
         at_most(f"{name}: ping p99", times, "x quiet", MOST_TIMES_QUIET),
@@ -323,12 +335,22 @@ def counted_percent(played: Played) -> float | None:
     return min(parts, default=None)
 
 
+def judged(played: Played) -> tuple[float | None, float | None]:
+    """What is judged: throughput kept, in percent, and how many times the quiet round trip."""
+    pairs = played.judged()
+    kept = median([p.kept_percent for p in pairs]) if pairs else None
+    times = median([p.times_quiet for p in pairs]) if pairs else None
+    return with_lasting(kept, times, played.lasting(), STREAM_BPS)
+
+
 def holds(played: Played) -> bool:
     """Whether the promise held in a step."""
-    pairs = played.judged()
-    return bool(pairs) and (
-        median([p.kept_percent for p in pairs]) >= KEPT_PERCENT
-        and median([p.times_quiet for p in pairs]) <= MOST_TIMES_QUIET
+    kept, times = judged(played)
+    return (
+        kept is not None
+        and times is not None
+        and kept >= KEPT_PERCENT
+        and times <= MOST_TIMES_QUIET
     )
 
 
@@ -341,7 +363,7 @@ def attacks_table(played: Sequence[Played]) -> str:
     rows = []
     for p in played:
         if not p.is_step:
-            mark = "" if p.valid() else " (not valid)"
+            mark = " (harm lasts)" if p.lasting() else "" if p.judged() else " (not valid)"
             counted = ", ".join(f"{r} {n}" for r, n in sorted(p.drops.items()) if n)
             rows.append([f"{p.side}: {p.attack}{mark}", *_figures(p), counted or "none"])
     head = ["attack", "sent/s", "kept %", "p99 us quiet", "loaded", "x", "worker", "drops"]
@@ -386,7 +408,7 @@ def _sent_per_s(pair: Pair) -> float:
 
 def _progress(p: Played) -> str:
     why = next((pair.bound or pair.disturbed for pair in p.pairs if not pair.valid), None)
-    text = f"{p.attack}: {len(p.valid())} of {len(p.pairs)} pairs valid"
+    text = f"{p.attack}: {sum(pair.valid for pair in p.pairs)} of {len(p.pairs)} pairs valid"
     return f"{text}; {why}" if why else text
 
 

@@ -237,13 +237,24 @@ def test_an_attack_may_use_up_the_worker_but_not_the_quiet_window() -> None:
 
 def test_a_victim_that_had_less_without_an_attack_shows_nothing() -> None:
     weak = pair(window(300), window(300))
-    assert why_not(weak, RATE_BPS) == "the victim had 75.0 % of its rate without an attack"
+    assert why_not(weak, RATE_BPS) == "75.0 % of the rate without an attack"
     assert not any(c.holds for c in claims(played(weak)))
+
+
+def test_what_a_victim_lacks_after_an_attack_is_the_attacks() -> None:
+    weak = pair(window(300), window(300))
+    throughput, ping = claims(played(pair(window()), weak))
+    assert (throughput.value, throughput.holds, ping.holds) == (75, False, True)
+    # Not where others took it, or the machine had no time.
+    for quiet in (window(9, disturbed="others"), window(9, bound="machine idle 0 %")):
+        assert all(c.holds for c in claims(played(pair(window()), pair(window(), quiet))))
+    lost = pair(window(), window(p99_ms=math.inf))
+    assert [c.holds for c in claims(played(pair(window()), lost))] == [True, False]
 
 
 def test_pings_lost_without_an_attack_are_no_measure() -> None:
     quiet = Window(0, 1, (0, 1), 0.5, {"busy": 0.1}, None, None, RATE_BPS, math.inf, 3)
-    assert why_not(pair(window(), quiet), RATE_BPS) == "3 pings were lost without an attack"
+    assert why_not(pair(window(), quiet), RATE_BPS) == "3 pings lost without an attack"
 
 
 def test_a_link_is_made_smaller_where_the_victim_alone_is_not_whole() -> None:

@@ -9,17 +9,19 @@ from lab.experiments.bystander import (
     INSIDE,
     OUTSIDE,
     Played,
+    attacks_table,
     claims,
     counted_percent,
     drops,
+    holds,
     steps_table,
 )
 from lab.windows import Pair, Window, p99
 from lab.workload import Stream, trips_between
 
 
-def window(goodput: float = 100.0, p99_ms: float = 1.0, bound: str | None = None) -> Window:
-    return Window(0, 1, (0, 1), 0.5, {"busy": 0.1}, bound, None, goodput, p99_ms)
+def window(mbit: float = 100.0, p99_ms: float = 1.0, bound: str | None = None) -> Window:
+    return Window(0, 1, (0, 1), 0.5, {"busy": 0.1}, bound, None, mbit * 1e6, p99_ms)
 
 
 def pair(kept: float, times: float, bound: str | None = None, **sent: object) -> Pair:
@@ -39,6 +41,41 @@ def test_without_a_valid_pair_nothing_holds() -> None:
     made = claims(Played("x", INSIDE, False, [pair(100, 1, bound="busy")]))
     assert made
     assert not any(c.holds for c in made)
+
+
+def judged(*pairs: Pair, is_step: bool = False) -> list[bool]:
+    played = Played("x", INSIDE, is_step, list(pairs))
+    if is_step:
+        return [holds(played)]
+    return [claim.holds for claim in claims(played)]
+
+
+def test_harm_that_lasts_is_in_the_quiet_windows_too_and_does_not_hold() -> None:
+    harmed = Pair(window(20), window(20), {"per_s": 1000.0})
+    first = Pair(window(100), window(20), {"per_s": 1000.0})
+    kept = claims(Played("x", INSIDE, False, [first, harmed, harmed]))[0]
+    assert (kept.value, kept.holds) == (20, False)
+    # Where the first attacked window was whole still, and the harm came with its end.
+    assert judged(pair(100, 1), harmed, harmed) == [False, True]
+    assert judged(pair(100, 1), harmed, is_step=True) == [False]
+    assert "harm lasts" in attacks_table([Played("x", INSIDE, False, [first, harmed])])
+    # Who never had it shows nothing.
+    told = claims(Played("x", INSIDE, False, [harmed, harmed]))
+    assert [(claim.value, claim.holds) for claim in told] == [(None, False)] * 2
+
+
+def test_pings_lost_after_an_attack_do_not_make_its_round_trips_short() -> None:
+    lost = Pair(window(100, math.inf), window(100, 50), {"per_s": 1000.0})
+    assert judged(pair(100, 1), lost) == [True, False]
+    assert judged(lost, lost, lost) == [False, False]
+    assert math.isnan(lost.times_quiet)
+
+
+def test_a_quiet_window_without_data_is_no_measure() -> None:
+    dead = Pair(window(0), window(0), {"per_s": 1000.0})
+    assert judged(dead) == [False, False]
+    (row,) = Played("x", INSIDE, False, [dead]).as_rows()
+    assert (row["valid"], row["disturbed"]) == (False, "0.0 % of the rate without an attack")
 
 
 def test_what_is_counted_is_the_worst_counter() -> None:

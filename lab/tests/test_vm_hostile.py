@@ -16,6 +16,22 @@ def test_the_median_of_pairs_that_count_is_judged() -> None:
     assert not claims([pair(1.0, "busy")], 8, True, 0)[0].holds
 
 
+def test_harm_that_lasts_is_in_the_quiet_windows_too_and_does_not_hold() -> None:
+    harmed = Pair({"pair": 2}, 2e6, 2e6, 10_000, 5, 0.5, None)
+    assert [c.holds for c in claims([pair(1.0), harmed, harmed], 8, True, 0)] == [False, True, True]
+    assert claims([pair(1.0), harmed], 8, True, 0)[0].value == 0.25
+    # Who never had its rate shows nothing, and one that others disturbed says nothing.
+    assert claims([harmed, harmed], 8, True, 0)[0].value is None
+    busy = Pair({"pair": 2}, 2e6, 2e6, 10_000, 5, 0.5, "others")
+    assert claims([pair(1.0), busy], 8, True, 0)[0].holds
+
+
+def test_a_quiet_window_without_data_is_no_measure() -> None:
+    dead = Pair({"pair": 1}, 0.0, 0.0, 10_000, 5, 0.5, None)
+    assert not claims([dead], 8, True, 0)[0].holds
+    assert dead.as_row()["disturbed"] == "0.0 % of the rate without an attack"
+
+
 def test_a_switch_that_ends_or_panics_or_was_not_attacked_does_not_hold() -> None:
     good = [pair(1.0)]
     assert not claims(good, 8, False, 0)[2].holds
