@@ -39,7 +39,7 @@ from lab.bars import Bar, Bars
 from lab.cell import worker_use
 from lab.machine import CpuUse, cpu_use, sample_cpu
 from lab.net import Failed, Lab, Received, require_root
-from lab.programs import Missing, program
+from lab.programs import Missing, program, require_fresh
 from lab.report import Claim, Report, at_least, at_most
 from lab.rootless import rootless
 from lab.stats import table
@@ -377,6 +377,7 @@ def main() -> int:
 
 def _show(out: Path) -> int:
     program()
+    require_fresh()
     bars = Bars(LINK_BPS / MBIT, "Mbit/s")
     played = []
     # Root of a user namespace may not touch what is the machine's.

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+#: What builds every program that the lab runs.
+BUILD = "`cargo build --release --locked --workspace --bins --examples`"
 _BUILT = Path(__file__).resolve().parents[1] / "target" / "release" / "levada"
 
 
@@ -18,7 +20,7 @@ def program() -> Path:
     """The levada binary. Raises `Missing` with what to do."""
     path = Path(os.environ.get("LEVADA", _BUILT))
     if not path.is_file():
-        raise Missing(f"no program at {path}: `cargo build --release`, or name one in $LEVADA")
+        raise Missing(f"no program at {path}: {BUILD}, or name one in $LEVADA")
     return path
 
 
@@ -26,12 +28,16 @@ def require_fresh() -> None:
     """The release build is of the sources that lie here: results of others say nothing of them.
     Cargo lists the sources beside each program. One that $LEVADA names is taken as it is. Raises
     `Missing` with what to do."""
+    for built in (_BUILT, _BUILT.with_name("levada-sim")):
+        _require_fresh(built)
+
+
+def _require_fresh(built: Path) -> None:
     if "LEVADA" in os.environ:
         return
-    for built in (_BUILT, _BUILT.with_name("levada-sim")):
-        newer = _newer_source(built)
-        if newer is not None:
-            raise Missing(f"{built} is older than {newer}: `tools/setup build`, then again")
+    newer = _newer_source(built)
+    if newer is not None:
+        raise Missing(f"{built} is older than {newer}: {BUILD}, then again")
 
 
 def _newer_source(built: Path) -> str | None:
@@ -47,16 +53,20 @@ def _newer_source(built: Path) -> str | None:
 
 
 def example(name: str) -> str:
-    """The path of an example program, which lies beside the levada binary. Raises `Missing`."""
-    path = program().parent / "examples" / name
-    if not path.is_file():
-        raise Missing(f"no program at {path}: `cargo build --release --workspace --examples`")
-    return str(path)
+    """The path of an example program, which lies beside the levada binary and is of these sources
+    (`require_fresh`). Raises `Missing`."""
+    return _beside(Path("examples") / name)
 
 
 def simulator() -> str:
-    """The path of levada-sim, which lies beside the levada binary. Raises `Missing`."""
-    path = program().parent / "levada-sim"
+    """The path of levada-sim, which lies beside the levada binary and is of these sources. Raises
+    `Missing`."""
+    return _beside(Path("levada-sim"))
+
+
+def _beside(name: Path) -> str:
+    path = program().parent / name
     if not path.is_file():
-        raise Missing(f"no program at {path}: `cargo build --release --workspace --bins`")
+        raise Missing(f"no program at {path}: {BUILD}")
+    _require_fresh(path)
     return str(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import programs
+from lab import demo, programs
 
 
 def test_a_build_that_is_older_than_its_sources_is_refused(
@@ -26,7 +26,55 @@ def test_a_build_that_is_older_than_its_sources_is_refused(
     programs.require_fresh()
     escaped = str(new).replace(" ", "\\ ")
     listed.write_text(f"{built}: {old} {escaped}\n")
-    with pytest.raises(programs.Missing, match=r"is older than .*a b\.rs: `tools/setup build`"):
+    with pytest.raises(
+        programs.Missing, match=r"is older than .*a b\.rs: `cargo build .*--examples`"
+    ):
         programs.require_fresh()
     monkeypatch.setenv("LEVADA", str(built))
     programs.require_fresh()
+
+
+@pytest.mark.parametrize("name", ["examples/bulk", "levada-sim"])
+def test_what_lies_beside_the_program_is_of_these_sources_too(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LEVADA", raising=False)
+    built, beside, source = tmp_path / "levada", tmp_path / name, tmp_path / "bulk.rs"
+    monkeypatch.setattr(programs, "_BUILT", built)
+    find = programs.simulator if name == "levada-sim" else lambda: programs.example("bulk")
+    built.write_text("")
+    with pytest.raises(programs.Missing, match=r"no program at .*: `cargo build .*--examples`"):
+        find()
+    beside.parent.mkdir(exist_ok=True)
+    for path, when in ((beside, 200), (source, 300)):
+        path.write_text("")
+        os.utime(path, (when, when))
+    beside.with_name(f"{beside.name}.d").write_text(f"{beside}: {source}\n")
+    with pytest.raises(programs.Missing, match=r"is older than .*bulk\.rs: `cargo build"):
+        find()
+    # One that is named is taken as it is, with what lies beside it.
+    monkeypatch.setenv("LEVADA", str(built))
+    assert find() == str(beside)
+
+
+def test_the_demo_shows_no_other_sources_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, source = tmp_path / "levada", tmp_path / "main.rs"
+    for path, when in ((built, 200), (source, 300)):
+        path.write_text("")
+        os.utime(path, (when, when))
+    (tmp_path / "levada.d").write_text(f"{built}: {source}\n")
+    monkeypatch.delenv("LEVADA", raising=False)
+    monkeypatch.setattr(programs, "_BUILT", built)
+    monkeypatch.setattr(demo, "program", lambda: built)
+
+    class Untouched(RuntimeError):
+        pass
+
+    def lab(**_: object) -> None:
+        raise Untouched
+
+    monkeypatch.setattr(demo, "Lab", lab)
+    with pytest.raises(programs.Missing, match="is older than"):
+        demo._show(tmp_path)
