@@ -49,11 +49,14 @@ def mean(values: Sequence[float]) -> Mean:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the two."""
-    ordered = sorted(values)
-    n = len(ordered)
+    """The middle value, or the mean of the two. With a value that is no number there is none, as it
+    has no place among the others."""
+    n = len(values)
     if n == 0:
         raise ValueError("the median of no runs is not defined")
+    if any(math.isnan(value) for value in values):
+        return math.nan
+    ordered = sorted(values)
     return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
 
 

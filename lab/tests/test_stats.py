@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,9 @@ def test_plots_are_written_and_repeat_bit_for_bit(tmp_path: Path) -> None:
     assert draw("one") == draw("two")
     lines(tmp_path / "l", "t", "s", "Mbit/s", {"x": ([0, 1], [2, 3])})
     assert (tmp_path / "l.svg").exists()
+
+
+def test_the_median_with_a_value_that_is_no_number_is_none_in_any_order() -> None:
+    for values in itertools.permutations([1.0, 2.0, math.nan]):
+        assert math.isnan(median(values))
+    assert median([1.0, math.inf, math.inf]) == math.inf
