@@ -25,7 +25,7 @@ from bench.vcc import vcc
 from bench.vhost import vhost
 from lab.machine import describe
 from lab.net import Failed, Lab, remove_leftovers, require_root
-from lab.programs import Missing, require_fresh
+from lab.programs import Builds, Missing, require_fresh
 from lab.report import Report
 from lab.switches import Ovs, Vde
 
@@ -61,6 +61,7 @@ def main() -> int:
     except Missing as error:
         print(f"bench/run: {error}", file=sys.stderr)
         return 2
+    builds = Builds.all()
     report = Report("bench", args.quick, machine=_machine())
     failed = False
     try:
@@ -70,7 +71,12 @@ def main() -> int:
     except KeyboardInterrupt:
         print("bench/run: interrupted; everything was removed", file=sys.stderr)
         return 130
-    path = report.write(args.out)
+    try:
+        builds.require_same()
+        path = report.write(args.out)
+    except (Failed, OSError) as error:
+        print(f"bench/run: {error}", file=sys.stderr)
+        return 2
     # The tables were printed by their sections.
     print(replace(report, tables=[]).text())
     print(f"\nraw rows and claims: {path}")

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lab.cell import ATTEMPTS
+from lab.programs import Builds
 
 #: The sources that measure.
 LAB = Path(__file__).resolve().parent
@@ -57,6 +58,8 @@ class Kept:
     """Results by what they are of, in the file `path`; without one they last as long as this
     object. `made_of` stands for all that they depend on beside their keys (`digest_with_lab`).
 
+    Nothing is kept any more once one of the programs `builds` was built anew.
+
     `read` makes a result of what JSON has of it; where it cannot, the line is left out. One that
     `is_void` is missing again when the run goes on, until it was played `ATTEMPTS` times."""
 
@@ -66,6 +69,7 @@ class Kept:
         made_of: str,
         read: Callable[[Any], Any] = lambda row: row,
         is_void: Callable[[Any], bool] = lambda result: False,
+        builds: Builds | None = None,
     ) -> None:
         self.results: dict[Key, Any] = {}
         self._played: Counter[Key] = Counter()
@@ -73,6 +77,7 @@ class Kept:
         self._taken: dict[Key, str] = {}
         self._asked: set[Key] = set()
         self._path, self._made_of, self._read, self._is_void = path, made_of, read, is_void
+        self._builds = builds
         self._parts: list[Kept] = []
         self._lock = threading.Lock()
         if path is None:
@@ -124,13 +129,16 @@ class Kept:
         self, name: str, parameters: object, read: Callable[[Any], Any] = lambda row: row
     ) -> Kept:
         """Results of a part of the run in the same file, which depend on `parameters` too."""
-        part = Kept(self._path, digest(self._made_of, name, parameters), read)
+        made_of = digest(self._made_of, name, parameters)
+        part = Kept(self._path, made_of, read, builds=self._builds)
         self._parts.append(part)
         return part
 
     def add(self, key: Key, row: object) -> None:
         """Keeps what JSON can have of a result, and writes it at once. In `results` it is as it
-        would be read again."""
+        would be read again. Raises `Failed` where a program is another by now."""
+        if self._builds is not None:
+            self._builds.require_same()
         at, text = _now(), json.dumps(row)
         entry = {"made_of": self._made_of, "at": at, "key": key, "result": row}
         with self._lock:

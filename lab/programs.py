@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+from lab.net import Failed
 
 #: What builds every program that the lab runs.
 BUILD = "`cargo build --release --locked --workspace --bins --examples`"
@@ -70,3 +74,49 @@ def _beside(name: Path) -> str:
         raise Missing(f"no program at {path}: {BUILD}")
     _require_fresh(path)
     return str(path)
+
+
+class Builds:
+    """Programs as they were when this was made: what they measure later is of the same build."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._stamps = {path: _stamp(path) for path in paths}
+        self._digests = {path: _digest(path) for path in paths}
+
+    @classmethod
+    def all(cls) -> Builds:
+        """The levada binary and what lies beside it, as far as it is there."""
+        levada = Path(os.environ.get("LEVADA", _BUILT))
+        # Of each example there is a second name, with a number.
+        examples = (
+            p for p in (levada.parent / "examples").glob("*") if re.fullmatch(r"\w+", p.name)
+        )
+        paths = [levada, levada.with_name("levada-sim"), *sorted(examples)]
+        return cls([path for path in paths if path.is_file()])
+
+    def require_same(self) -> None:
+        """Raises `Failed` where one of them is another by now. One that was built anew of the same
+        sources is the same."""
+        for path, stamp in self._stamps.items():
+            now = _stamp(path)
+            if now == stamp:
+                continue
+            if _digest(path) != self._digests[path]:
+                raise Failed(f"{path} was rebuilt meanwhile: results of two programs are no result")
+            self._stamps[path] = now
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What is another where a program was replaced or written to."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns
+
+
+def _digest(path: Path) -> bytes:
+    try:
+        return hashlib.sha256(path.read_bytes()).digest()
+    except OSError:
+        return b""

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from lab.experiments import EXPERIMENTS
 from lab.net import Failed, Lab, remove_leftovers, require_root
-from lab.programs import Missing, require_fresh
+from lab.programs import Builds, Missing, require_fresh
 from lab.report import Report
 
 
@@ -49,9 +49,11 @@ def main() -> int:
         with alone(out):
             with Lab() as lab:
                 report: Report = module.run(lab, args.quick, out, **only)
+        builds = Builds.all()
             path = report.write(out)
     except (Failed, Missing) as error:
         print(f"lab/run {args.experiment}: {error}", file=sys.stderr)
+            builds.require_same()
         return 2
     except KeyboardInterrupt:
         print(f"lab/run {args.experiment}: interrupted; everything was removed", file=sys.stderr)

@@ -50,7 +50,7 @@ from lab.kept import Kept, Key, digest_with_lab
 from lab.machine import cpu_use, sample_cpu
 from lab.net import Lab, Namespace, missing_tools
 from lab.net import run as run_command
-from lab.programs import Missing, program
+from lab.programs import Builds, Missing, program
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import Mean, mean, quantile, table
 from lab.switches import Levada
@@ -248,9 +248,10 @@ def run(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
         "bytes": figure.bytes,
         "capacity_per_s": figure.capacity,
     }
+    builds = Builds.all()
     made_of = digest_with_lab(program(), report.machine, report.parameters)
     path = None if quick else out / "cells.jsonl"
-    kept = Kept(path, made_of, Cell.of, lambda cell: not cell.valid)
+    kept = Kept(path, made_of, Cell.of, lambda cell: not cell.valid, builds)
     write_files(_files(lab), figure.bytes)
     services = {BESIDE: partial(_over_levada, lab, figure, plan)}
     services |= {(way,): partial(_over_ovs, lab, figure, plan, way) for way in OPENFLOW}

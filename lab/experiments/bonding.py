@@ -44,7 +44,7 @@ from lab.experiments import (
 from lab.kept import Kept, Key, digest_with_lab
 from lab.net import Lab, missing_tools
 from lab.netpipe import Point
-from lab.programs import Missing, program
+from lab.programs import Builds, Missing, program
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
@@ -213,8 +213,9 @@ def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     out.mkdir(parents=True, exist_ok=True)
     report = Report("bonding", quick)
     report.machine = machine.describe([*tools, str(program())])
+    builds = Builds.all()
     made_of = digest_with_lab(program(), report.machine, only)
-    kept = Kept(None if quick else out / "cells.jsonl", made_of)
+    kept = Kept(None if quick else out / "cells.jsonl", made_of, builds=builds)
     for number, part in enumerate(parts):
         if not quick:
             minutes = sum(MINUTES[later] for later in parts[number:])

@@ -36,7 +36,7 @@ from typing import Any
 from lab import machine, plot, vcc_live
 from lab.kept import Kept, digest_with_lab
 from lab.net import Failed, Lab
-from lab.programs import simulator
+from lab.programs import Builds, simulator
 from lab.report import Claim, Report
 from lab.shuffle import mremu
 from lab.shuffle.generate import Shape, generate
@@ -226,7 +226,8 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> tuple[Cells, dict[str, 
         for guests in plan.guests
     ]
     program = simulator()
-    kept = Kept(out / "cells.jsonl", digest_with_lab(Path(program), texts))
+    builds = Builds([Path(program)])
+    kept = Kept(out / "cells.jsonl", digest_with_lab(Path(program), texts), builds=builds)
 
     def play(key: Key) -> None:
         name, queue, guests, pairs, seed = key

@@ -26,7 +26,7 @@ from lab.experiments.bonding_links import Part, Tcp, Udp
 from lab.experiments.bonding_peers import Found, Way
 from lab.guest import Image
 from lab.kept import Kept
-from lab.net import Lab
+from lab.net import Failed, Lab
 from lab.netpipe import Point
 from lab.programs import Missing
 from lab.report import Report
@@ -189,6 +189,22 @@ def test_another_program_measures_all(play: PlayAll, tmp_path: Path) -> None:
 
 def test_results_of_other_fields_are_measured_again(play: PlayAll, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
+def test_a_program_that_is_rebuilt_meanwhile_ends_the_run(play: PlayAll, tmp_path: Path) -> None:
+    class Rebuilt(Machine):
+        def _measures(self, *what: object) -> None:
+            super()._measures(*what)
+            if len(self.measured) == 20:
+                (tmp_path / "levada").write_bytes(b"2")
+
+    machine = Rebuilt()
+    with pytest.raises(Failed, match="levada was rebuilt meanwhile"):
+        play(machine)
+    assert len(machine.measured) == 20
+    # What was measured over the build is not kept.
+    assert len((tmp_path / "out" / "cells.jsonl").read_text().splitlines()) == 19
+    assert not (tmp_path / "out" / "result.json").exists()
+
+
         play(Machine(ALL - 1))
     file = tmp_path / "out" / "cells.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab import demo, programs
+from lab.net import Failed
 
 
 def test_a_build_that_is_older_than_its_sources_is_refused(
@@ -78,3 +79,28 @@ def test_the_demo_shows_no_other_sources_build(
     monkeypatch.setattr(demo, "Lab", lab)
     with pytest.raises(programs.Missing, match="is older than"):
         demo._show(tmp_path)
+
+
+def test_a_program_that_was_rebuilt_is_another_unless_it_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levada, bulk = tmp_path / "levada", tmp_path / "examples" / "bulk"
+    bulk.parent.mkdir()
+    for path in (levada, bulk, bulk.with_name("bulk-0a"), bulk.with_name("bulk.d")):
+        path.write_text("1")
+    monkeypatch.setenv("LEVADA", str(levada))
+    builds = programs.Builds.all()
+    # Anew of the same sources, as cargo does where it is told of other features between.
+    bulk.unlink()
+    bulk.write_text("1")
+    bulk.with_name("bulk-0a").write_text("2")
+    builds.require_same()
+    os.utime(bulk, (100, 100))
+    builds.require_same()
+    bulk.write_text("2")
+    with pytest.raises(Failed, match=r"examples/bulk was rebuilt meanwhile"):
+        builds.require_same()
+    builds = programs.Builds.all()
+    levada.unlink()
+    with pytest.raises(Failed, match=r"levada was rebuilt meanwhile"):
+        builds.require_same()
