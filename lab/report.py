@@ -1,14 +1,18 @@
 """What an experiment hands over: raw rows, claims that hold or do not, tables, plots.
 
 `result.json` holds all of it but the plots; the same form of `claims` is used wherever the
-project states a number, so that one reader judges them all.
+project states a number, so that one reader judges them all. JSON has no endless numbers, such as
+the round trip of a ping that was lost: it has null there, and beside it, under `not_finite`, what
+that stands for.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+import math
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +59,26 @@ class Report:
     claims: list[Claim] = field(default_factory=list)
     #: Printed, and kept beside the claims.
     tables: list[str] = field(default_factory=list)
+    #: What is done once it is on disk; no part of it.
+    on_disk: list[Callable[[], object]] = field(default_factory=list, compare=False)
 
     def holds(self) -> bool:
         """Whether there are claims and all hold."""
         return bool(self.claims) and all(c.holds for c in self.claims)
 
     def write(self, out: Path) -> Path:
-        """Writes `out`/result.json; its path."""
+        """Writes `out`/result.json, whole or not at all; its path."""
         out.mkdir(parents=True, exist_ok=True)
-        path = out / "result.json"
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        path, new = out / "result.json", out / "result.json.new"
+        result = asdict(replace(self, on_disk=[]))
+        del result["on_disk"]
+        with new.open("w") as file:
+            file.write(json.dumps(_finite(result), indent=1, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        for done in self.on_disk:
+            done()
         return path
 
     def text(self) -> str:
@@ -79,6 +93,19 @@ class Report:
                 + "; ".join(f"{_label(c)}: {c['disturbed'] or c['bound']}" for c in invalid)
             )
         return "\n\n".join(parts)
+
+
+def _finite(value: object) -> object:
+    """What JSON can have of a value."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        odd = {k: str(v) for k, v in value.items() if isinstance(v, float) and not math.isfinite(v)}
+        found = {key: _finite(one) for key, one in value.items()}
+        return {**found, "not_finite": odd} if odd else found
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return value
 
 
 def claims_table(claims: Iterable[Claim]) -> str:

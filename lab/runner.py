@@ -51,7 +51,7 @@ def main() -> int:
                 report: Report = module.run(lab, args.quick, out, **only)
         builds = Builds.all()
             path = report.write(out)
-    except (Failed, Missing) as error:
+    except (Failed, Missing, OSError, subprocess.SubprocessError) as error:
         print(f"lab/run {args.experiment}: {error}", file=sys.stderr)
             builds.require_same()
         return 2

@@ -261,7 +261,7 @@ def run(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
     report.tables = [shown(figure, plan, cells)]
     report.claims = claims(figure, quick, cells)
     draw(figure, plan, cells, out)
-    kept.end()
+    report.on_disk.append(kept.end)
     return report
 
 

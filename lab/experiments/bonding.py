@@ -222,7 +222,7 @@ def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
             _say(f"{part}: part {number + 1} of {len(parts)}, about {minutes:.0f} min left")
         _play(part, lab, quick, out, report, kept)
     report.parameters |= kept.resumed()
-    kept.end()
+    report.on_disk.append(kept.end)
     return report
 
 

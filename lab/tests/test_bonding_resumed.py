@@ -130,7 +130,9 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayAll:
             patch.setattr(bonding_netpipe, "_points", machine.points)
             patch.setattr(bonding_peers, "_found", machine.found)
             patch.setattr(bonding_kernel, "_seen", machine.seen)
-            return bonding.run(Lab(), False, tmp_path / out, only)
+            report = bonding.run(Lab(), False, tmp_path / out, only)
+            report.write(tmp_path / out)
+            return report
 
     return all_of_it
 
@@ -187,8 +189,6 @@ def test_another_program_measures_all(play: PlayAll, tmp_path: Path) -> None:
     assert len(again.measured) == ALL
 
 
-def test_results_of_other_fields_are_measured_again(play: PlayAll, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
 def test_a_program_that_is_rebuilt_meanwhile_ends_the_run(play: PlayAll, tmp_path: Path) -> None:
     class Rebuilt(Machine):
         def _measures(self, *what: object) -> None:
@@ -205,6 +205,8 @@ def test_a_program_that_is_rebuilt_meanwhile_ends_the_run(play: PlayAll, tmp_pat
     assert not (tmp_path / "out" / "result.json").exists()
 
 
+def test_results_of_other_fields_are_measured_again(play: PlayAll, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
         play(Machine(ALL - 1))
     file = tmp_path / "out" / "cells.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]

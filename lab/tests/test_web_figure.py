@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,7 +81,9 @@ def play(out: Path, machine: Machine, quick: bool = False) -> Report:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(web_figure, "_over_levada", machine.over_levada)
         patch.setattr(web_figure, "_over_ovs", machine.over_ovs)
-        return web_figure.run(FIGURE, Lab(), quick, out)
+        report = web_figure.run(FIGURE, Lab(), quick, out)
+        report.write(out)
+        return report
 
 
 def rows(report: Report) -> list[tuple[Any, ...]]:
@@ -141,6 +144,23 @@ def test_a_run_that_ended_is_not_shown_again(out: Path) -> None:
     again = Machine()
     play(out, again)
     assert again.keys == KEYS
+
+
+def test_a_run_has_not_ended_until_its_result_is_on_disk(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        full.setattr("os.fsync", no_room)
+        with pytest.raises(OSError, match="No space"):
+            play(out, Machine())
+    rest = Machine()
+    assert rows(play(out, rest)) == KEYS
+    assert rest.keys == []
+
+
+def no_room(_: int) -> None:
+    """In the place of fsync(2)."""
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_quick_run_is_measured_anew_and_leaves_a_full_one_alone(out: Path) -> None:
