@@ -1,5 +1,7 @@
 """`lab/run EXPERIMENT [--quick] [--only PART] [--out DIR]`: plays an experiment and judges its
-claims.
+claims. `DIR/result.json` has them with all raw rows; without --out it is out/EXPERIMENT, and for a
+part or a quick run out/EXPERIMENT-PART, out/EXPERIMENT-quick or out/EXPERIMENT-PART-quick, so that
+none takes the place of a full run's.
 
 Exit status: 0 when all claims hold, 1 when one does not, 2 when the experiment could not be
 played. `lab/run --clean` removes what a killed run has left. A full run of `bonding` or of
@@ -14,6 +16,7 @@ import argparse
 import fcntl
 import importlib
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +39,7 @@ def main() -> int:
     if args.experiment is None:
         print(f"lab/run: name an experiment: {', '.join(EXPERIMENTS)}", file=sys.stderr)
         return 2
-    out = args.out or Path("out") / args.experiment
+    out = args.out or Path("out") / folder_name(args.experiment, args.only, args.quick)
     module = importlib.import_module(EXPERIMENTS[args.experiment])
     parts: Sequence[str] = getattr(module, "PARTS", ())
     if args.only is not None and args.only not in parts:
@@ -46,14 +49,14 @@ def main() -> int:
     only = {} if args.only is None else {"only": args.only}
     try:
         require_fresh()
+        builds = Builds.all()
         with alone(out):
             with Lab() as lab:
                 report: Report = module.run(lab, args.quick, out, **only)
-        builds = Builds.all()
+            builds.require_same()
             path = report.write(out)
     except (Failed, Missing, OSError, subprocess.SubprocessError) as error:
         print(f"lab/run {args.experiment}: {error}", file=sys.stderr)
-            builds.require_same()
         return 2
     except KeyboardInterrupt:
         print(f"lab/run {args.experiment}: interrupted; everything was removed", file=sys.stderr)
@@ -61,6 +64,11 @@ def main() -> int:
     print(report.text())
     print(f"\nraw rows and claims: {path}")
     return 0 if report.holds() else 1
+
+
+def folder_name(experiment: str, part: str | None, quick: bool) -> str:
+    """Of a run's result."""
+    return "-".join([experiment, *([part] if part else []), *(["quick"] if quick else [])])
 
 
 @contextmanager
@@ -94,7 +102,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("experiment", nargs="?", choices=list(EXPERIMENTS), metavar="EXPERIMENT")
     parser.add_argument("--quick", action="store_true", help="one short run a cell")
     parser.add_argument("--only", metavar="PART", help="one part of an experiment that has several")
-    parser.add_argument("--out", type=Path, help="folder of the result; default out/EXPERIMENT")
+    parser.add_argument(
+        "--out", type=Path, help="folder of the result; default out/EXPERIMENT[-PART][-quick]"
+    )
     parser.add_argument("--clean", action="store_true", help="remove what a killed run left")
     return parser.parse_args()
 
