@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +95,10 @@ def _section(name: str, lab: Lab, report: Report, quick: bool) -> bool:
         # What a section made goes with it.
         with lab.stage():
             SECTIONS[name](lab, report, quick)
-    except (Failed, Missing) as error:
+    except Exception as error:
+        # What nobody has thought of costs its section too, and no other.
+        if not isinstance(error, (Failed, Missing)):
+            traceback.print_exc()
         print(f"bench: {name} could not be measured: {error}", file=sys.stderr, flush=True)
         return False
     print(f"bench: {name} took {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)

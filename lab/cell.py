@@ -75,6 +75,8 @@ class Cell:
     valid: bool
     #: What each guest's device received in the window.
     received: dict[str, Received] = field(default_factory=dict)
+    #: When the window began and ended on the wall clock, which ping tells.
+    wall_s: tuple[float, float] = (0.0, 0.0)
 
     def as_row(self) -> dict[str, Any]:
         """The raw row of result.json."""
@@ -118,9 +120,9 @@ def measure(
     time.sleep(lead_s)
     shown_first, cpu_first = switch.sample(), sample_cpu(switch.processes)
     received_first = _received(switch)
-    start = time.monotonic()
+    start, wall_start = time.monotonic(), time.time()
     time.sleep(window_s)
-    end = time.monotonic()
+    end, wall_end = time.monotonic(), time.time()
     received_last = _received(switch)
     shown_last, cpu_last = switch.sample(), sample_cpu(switch.processes)
     overdue_s = end - begun[0] - seconds
@@ -149,6 +151,7 @@ def measure(
         bound=bound,
         disturbed=disturbed,
         received={g: last.since(received_first[g]) for g, last in received_last.items()},
+        wall_s=(wall_start, wall_end),
         valid=disturbed is None and (bound is None or not switch.has_link_rate),
     )
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from bench import runner
 from bench.core import flatness
 from bench.flood import FULL_PAYLOAD_BYTES, SMALL_PAYLOAD_BYTES
-from bench.latency import in_window
+from bench.latency import ratio as times
+from bench.latency import trips_of
 from bench.memory import resident_mib
 from bench.pairs import ATTEMPTS, Measure, Pair, interleaved, ratio, row
 from bench.peers import VccLevada
@@ -19,13 +23,14 @@ from bench.shares import MIXES, MTU_FRAME_WIRE_BYTES, Mix, judge, standing, two_
 from bench.throughput import ns_per_byte
 from bench.vcc import MODES, claims, topology
 from lab.cell import Cell
-from lab.net import Lab
+from lab.net import Failed, Lab
+from lab.report import Report
 from lab.topology import Tenant
 from lab.workload import FlowResult
 
 
-def _cell(valid: bool = True, rtt_ms: list[float] | None = None) -> Cell:
-    flows = {"ping": FlowResult("ping", [], {"rtt_ms": rtt_ms})}
+def _cell(valid: bool = True) -> Cell:
+    flows = {"ping": FlowResult("ping")}
     return Cell({}, 1.0, {}, flows, {}, 0.5, {}, 0.0, None, None, None, valid)
 
 
@@ -113,10 +118,44 @@ def test_standing_queues_are_judged_at_the_emptiest() -> None:
     assert standing([shown(7), shown(3)], "h", "egress") == {"t": 6}
 
 
-def test_pings_outside_the_window_are_left_out() -> None:
-    # One second before and one after; the window is a third of the pings.
-    trips = [9.0] * 100 + [1.0] * 100 + [9.0] * 100
-    assert in_window(_cell(rtt_ms=trips), 1.0) == [1000.0] * 100
+def test_a_lost_ping_is_the_longest() -> None:
+    some = trips_of([1.0] * 98 + [math.inf] * 2, True, False)
+    assert (some.p50_us, some.p99_us, some.lost, some.valid) == (1000, math.inf, 2, True)
+    all_lost = trips_of([math.inf] * 5, True, False)
+    assert (all_lost.p99_us, all_lost.valid) == (math.inf, True)
+    fine = trips_of([1.0] * 100, True, False)
+    assert times([some], [fine]) == math.inf
+    assert times([fine], [some]) == 0
+    # Neither is the longer one.
+    assert times([some], [all_lost]) is None
+
+
+def test_a_quiet_link_that_loses_pings_is_no_measure() -> None:
+    lost = trips_of([1.0] * 98 + [math.inf] * 2, True, True)
+    assert not lost.valid
+    assert times([trips_of([50.0] * 100, True, False)], [lost]) is None
+    assert trips_of([1.0] * 199 + [math.inf], True, True).valid
+
+
+def test_without_a_ping_in_the_window_nothing_is_told() -> None:
+    none = trips_of([], True, False)
+    assert math.isnan(none.p99_us)
+    assert not none.valid
+
+
+@pytest.mark.parametrize("error", [Failed("no"), ValueError("odd"), OSError(28, "full")])
+def test_a_section_that_fails_costs_no_other(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def section(*_: object) -> None:
+        raise error
+
+    class Staged:
+        stage = staticmethod(nullcontext)
+
+    monkeypatch.setitem(runner.SECTIONS, "core", section)
+    assert not runner._section("core", cast(Lab, Staged), Report("bench", True), True)
+    assert f"bench: core could not be measured: {error}" in capsys.readouterr().err
 
 
 def test_small_frames_are_of_64_bytes_and_full_ones_of_1518() -> None:
