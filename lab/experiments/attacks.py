@@ -10,11 +10,11 @@ does.
 
 A quiet window counts where it had processors to spare, was undisturbed (`lab.cell`) and had the
 victim's whole rate; an attacked one where it was undisturbed: that the worker has no time to spare
-is what many attacks are for. Others are played again. A quiet window that lacks the victim's rate
-or pings after an attack, and another had them before, shows harm that lasts (`lab.windows`): that
-is judged, and does not hold. Where the machine cannot carry the
-victim's 400 Mbit/s even alone, link, guarantee and rate are made smaller by a factor, which the
-report names.
+is what many attacks are for; and where there was an attack, as attackers yield and a busy machine
+may let them send next to nothing. Others are played again. A quiet window that lacks the victim's
+rate or pings after an attack, and another had them before, shows harm that lasts (`lab.windows`):
+that is judged, and does not hold. Where the machine cannot carry the victim's 400 Mbit/s even
+alone, link, guarantee and rate are made smaller by a factor, which the report names.
 
 Then single frames, of which each has a verdict that it has to have (`lab.gate`), a daemon that
 starts beside a stray file in a VDE directory, and a flood over a bond of two links
@@ -103,7 +103,15 @@ class Played:
 
     def judged(self) -> list[Pair]:
         """The pairs that count."""
-        return [p for p in self.pairs if why_not(p, self.rate_bps) is None]
+        return [p for p in self.pairs if self.why_not(p) is None]
+
+    def why_not(self, pair: Pair) -> str | None:
+        """Why a pair does not count, or None."""
+        return why_not(pair, self.rate_bps, self.attack.least_per_s)
+
+    def was_made(self) -> bool:
+        """Whether there was an attack in any pair, disturbed ones too."""
+        return any(pair.sent["per_s"] >= self.attack.least_per_s for pair in self.pairs)
 
     def lasting(self) -> list[Window]:
         """Quiet windows that show harm of this attack."""
@@ -114,9 +122,9 @@ class Played:
         return [
             {
                 "labels": {"scene": self.scene, "attack": self.attack.name, "pair": number},
-                "valid": why_not(pair, self.rate_bps) is None,
+                "valid": self.why_not(pair) is None,
                 "bound": pair.loaded.bound,
-                "disturbed": why_not(pair, self.rate_bps),
+                "disturbed": self.why_not(pair),
                 "kept_percent": pair.loaded.percent(self.rate_bps),
                 "times_quiet": pair.times_quiet,
                 **{k: v for k, v in asdict(pair).items() if k not in ("bound", "disturbed")},
@@ -125,11 +133,13 @@ class Played:
         ]
 
 
-def why_not(pair: Pair, rate_bps: float) -> str | None:
+def why_not(pair: Pair, rate_bps: float, least_per_s: float) -> str | None:
     """Why a pair does not count, or None. What the victim had is known when its programs have
     ended."""
     if pair.disturbed or pair.quiet.bound:
         return pair.disturbed or pair.quiet.bound
+    if pair.sent["per_s"] < least_per_s:
+        return f"no attack: {pair.sent['per_s']:.0f} frames/s < {least_per_s:.0f}"
     return pair.quiet.lacks(rate_bps)
 
 
@@ -315,16 +325,21 @@ def claims(p: Played) -> list[Claim]:
     if p.attack.is_theft:
         # One that is stolen in a disturbed window is stolen all the same.
         stolen = sum(pair.sent["stolen"] for pair in p.pairs)
-        made.append(at_most(f"{name}: stolen", stolen, "frames", 0))
+        told = stolen if stolen or p.was_made() else None
+        made.append(at_most(f"{name}: stolen", told, "frames", 0))
     if p.attack.is_asked:
         answered = middle(lambda pair: 100 * pair.sent["answered"] / pair.sent["asked"])
         made.append(at_least(f"{name}: ARP answered", answered, "%", ANSWERED_PERCENT))
     if p.attack.is_served:
         # In disturbed windows too: nobody else's work may cost a connection.
         answered, asked, lost = visited(p.pairs)
-        served = 100 * answered / asked
+        served = 100 * answered / asked if asked else None
+        if not p.was_made():
+            # What fails without an attack fails; what holds shows nothing.
+            served = None if served is None or served >= SERVED_PERCENT else served
         made.append(at_least(f"{name}: new connections answered", served, "%", SERVED_PERCENT))
-        made.append(at_most(f"{name}: open ones lost", lost, "connections", 0))
+        told = lost if lost or p.was_made() else None
+        made.append(at_most(f"{name}: open ones lost", told, "connections", 0))
     return made
 
 
@@ -387,7 +402,7 @@ def _progress(p: Played) -> str:
     trips = [w.rtt_p99_ms for w in (last.quiet, last.loaded)]
     text = "{}: {:.1f} -> {:.1f} Mbit/s".format(p.attack.name, *rates)
     text += ", ping p99 {:.2f} -> {:.2f} ms".format(*trips)
-    why = why_not(last, p.rate_bps)
+    why = p.why_not(last)
     return f"{text}; {why}" if why else text
 
 

@@ -37,6 +37,7 @@ from lab.stats import median, table
 from lab.switches import OneHost
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.windows import Pair, Window, lasting, measured, with_lasting
+from lab.wire import FULL_BYTES
 from lab.workload import FIRST_PORT, Flow, Hostile, Ping, Stream, Swarm, flood
 
 SUMMARY = "a bystander beside floods, storms, lies and spoofing: unharmed, and all of it counted"
@@ -59,6 +60,9 @@ FLOOD = 1.5
 SWARM = 8
 SWARM_BYTES = 4 << 10
 SWARM_PER_S = 300
+#: What an attacker has to send of its rate, or there was no attack. A busy machine lets it send
+#: less than all, and that is an attack still.
+LEAST_PART = 0.1
 #: Rates of 64-byte frames, in turn.
 STEPS_PER_S = (25_000, 50_000, 100_000, 150_000, 200_000, 250_000, 300_000)
 
@@ -90,6 +94,8 @@ class Attack:
     #: Makes it: (switch, where from) -> flow.
     make: Callable[[OneHost, str], Flow]
     sides: tuple[str, ...] = (INSIDE, OUTSIDE)
+    #: Frames a second, connections of a swarm, that it is to make.
+    per_s: float = BAD_PER_S
 
 
 def _hostile(
@@ -123,8 +129,8 @@ def _swarm(switch: OneHost, side: str) -> Flow:
 
 
 ATTACKS = (
-    Attack("TCP swarm", _swarm),
-    Attack("UDP flood", _udp),
+    Attack("TCP swarm", _swarm, per_s=SWARM_PER_S),
+    Attack("UDP flood", _udp, per_s=FLOOD * LINK_BPS / 8 / FULL_BYTES),
     Attack("MAC flood", _hostile("mac-flood")),
     Attack("MAC flood, undeclared", _hostile("mac-flood-learned", src="open0"), (INSIDE,)),
     Attack("storm", _storm),
@@ -134,7 +140,7 @@ ATTACKS = (
     Attack("spoofed", _hostile("spoofed")),
 )
 STEPS = tuple(
-    Attack(f"64 bytes, {per_s // 1000}k/s", _hostile("small", per_s), (INSIDE,))
+    Attack(f"64 bytes, {per_s // 1000}k/s", _hostile("small", per_s), (INSIDE,), per_s)
     for per_s in STEPS_PER_S
 )
 
@@ -193,11 +199,21 @@ class Played:
     is_step: bool
     pairs: list[Pair] = field(default_factory=list)
     drops: dict[str, int] = field(default_factory=dict)
+    #: What the attacker has to send for it to be an attack.
+    least_per_s: float = 0.0
 
     def played(self) -> list[Pair]:
-        """The pairs that need not be played again. Of a step, pairs count although the CPU was used
-        up: that is what it shows."""
-        return [p for p in self.pairs if p.valid or (self.is_step and p.disturbed is None)]
+        """The pairs that need not be played again."""
+        return [p for p in self.pairs if self.why_again(p) is None]
+
+    def why_again(self, pair: Pair) -> str | None:
+        """Why a pair has to be played again, or None. Of a step, pairs count although the CPU was
+        used up: that is what it shows."""
+        bound = None if self.is_step else pair.bound
+        if pair.disturbed or bound:
+            return pair.disturbed or bound
+        per_s = _sent_per_s(pair)
+        return f"no attack: {per_s:.0f} frames/s" if per_s < self.least_per_s else None
 
     def judged(self) -> list[Pair]:
         """Those of them that count."""
@@ -206,8 +222,7 @@ class Played:
     def why_not(self, pair: Pair) -> str | None:
         """Why a pair does not count, or None. What the bystander had is known when its programs
         have ended."""
-        bound = None if self.is_step else pair.bound
-        return pair.disturbed or bound or pair.quiet.lacks(STREAM_BPS)
+        return self.why_again(pair) or pair.quiet.lacks(STREAM_BPS)
 
     def lasting(self) -> list[Window]:
         """Quiet windows that show harm of this attack."""
@@ -257,7 +272,8 @@ def _attacks(switch: OneHost, side: str, plan: Plan) -> Iterator[Played]:
     for attack in (*ATTACKS, *STEPS):
         if side not in attack.sides:
             continue
-        played = Played(attack.name, side, attack in STEPS)
+        least_per_s = LEAST_PART * attack.per_s
+        played = Played(attack.name, side, attack in STEPS, least_per_s=least_per_s)
         wanted = plan.step_pairs if played.is_step else plan.pairs
         before = drops(switch.sample(), side)
         for _ in range(wanted * ATTEMPTS):
@@ -403,12 +419,14 @@ def _sent_per_s(pair: Pair) -> float:
     """Frames of an attack, connections of a swarm."""
     told = pair.sent
     seconds = pair.loaded.end_s - pair.loaded.start_s + 2 * SETTLE_S
-    return float(told.get("per_s") or told.get("sent_per_s") or told["connections"] / seconds)
+    if "connections" in told:
+        return float(told["connections"] / seconds)
+    return float(told["per_s"] if "per_s" in told else told["sent_per_s"])
 
 
 def _progress(p: Played) -> str:
-    why = next((pair.bound or pair.disturbed for pair in p.pairs if not pair.valid), None)
-    text = f"{p.attack}: {sum(pair.valid for pair in p.pairs)} of {len(p.pairs)} pairs valid"
+    why = next(filter(None, map(p.why_again, p.pairs)), None)
+    text = f"{p.attack}: {len(p.played())} of {len(p.pairs)} pairs valid"
     return f"{text}; {why}" if why else text
 
 

@@ -200,6 +200,7 @@ def test_a_smaller_link_has_a_smaller_guarantee() -> None:
 # --- judging ------------------------------------------------------------------------------
 
 RATE_BPS = 400e6
+LEAST_PER_S = 100.0
 
 
 def window(
@@ -216,7 +217,8 @@ def pair(attacked: Window, quiet: Window | None = None, **sent: object) -> Pair:
 
 
 def played(*pairs: Pair, is_theft: bool = False, is_asked: bool = False) -> Played:
-    attack = Attack("x", attacked.SCENES[0].attacks[0].make, is_theft=is_theft, is_asked=is_asked)
+    make = attacked.SCENES[0].attacks[0].make
+    attack = Attack("x", make, LEAST_PER_S, is_theft=is_theft, is_asked=is_asked)
     return Played("scene", attack, RATE_BPS, list(pairs))
 
 
@@ -229,15 +231,15 @@ def test_medians_over_pairs_are_judged_against_the_paced_rate() -> None:
 
 def test_an_attack_may_use_up_the_worker_but_not_the_quiet_window() -> None:
     busy = "switch busy 100 %"
-    assert why_not(pair(window(bound=busy)), RATE_BPS) is None
-    assert why_not(pair(window(), window(bound=busy)), RATE_BPS) == busy
-    assert why_not(pair(window(disturbed="others")), RATE_BPS) == "others"
-    assert why_not(pair(window(), window(disturbed="others")), RATE_BPS) == "others"
+    assert why_not(pair(window(bound=busy)), RATE_BPS, LEAST_PER_S) is None
+    assert why_not(pair(window(), window(bound=busy)), RATE_BPS, LEAST_PER_S) == busy
+    assert why_not(pair(window(disturbed="others")), RATE_BPS, LEAST_PER_S) == "others"
+    assert why_not(pair(window(), window(disturbed="others")), RATE_BPS, LEAST_PER_S) == "others"
 
 
 def test_a_victim_that_had_less_without_an_attack_shows_nothing() -> None:
     weak = pair(window(300), window(300))
-    assert why_not(weak, RATE_BPS) == "75.0 % of the rate without an attack"
+    assert why_not(weak, RATE_BPS, LEAST_PER_S) == "75.0 % of the rate without an attack"
     assert not any(c.holds for c in claims(played(weak)))
 
 
@@ -254,7 +256,37 @@ def test_what_a_victim_lacks_after_an_attack_is_the_attacks() -> None:
 
 def test_pings_lost_without_an_attack_are_no_measure() -> None:
     quiet = Window(0, 1, (0, 1), 0.5, {"busy": 0.1}, None, None, RATE_BPS, math.inf, 3)
-    assert why_not(pair(window(), quiet), RATE_BPS) == "3 pings lost without an attack"
+    assert why_not(pair(window(), quiet), RATE_BPS, LEAST_PER_S) == "3 pings lost without an attack"
+
+
+def test_an_attack_that_was_not_made_shows_nothing() -> None:
+    starved = pair(window(), per_s=99.0, stolen=0, asked=200, answered=200)
+    assert why_not(starved, RATE_BPS, LEAST_PER_S) == "no attack: 99 frames/s < 100"
+    told = claims(played(starved, is_theft=True, is_asked=True))
+    assert [(c.value, c.holds) for c in told] == [(None, False)] * 4
+    visits = {"answered": {"far": 500}, "failed": {}, "kept_failed": 0}
+    make = attacked.SCENES[0].attacks[0].make
+    attack = Attack("x", make, LEAST_PER_S, is_served=True)
+    for kept_failed, value in ((0, None), (1, 1)):
+        starved = pair(window(), per_s=0.0, visits={**visits, "kept_failed": kept_failed})
+        told = claims(Played("scene", attack, RATE_BPS, [starved]))
+        assert [(c.value, c.holds) for c in told[-2:]] == [(None, False), (value, False)]
+    # What is stolen is stolen, however little was sent.
+    stole = pair(window(), per_s=1.0, stolen=1)
+    assert claims(played(stole, is_theft=True))[-1].value == 1
+    # More pairs are played where none counts.
+    plan = attacks.Plan(pairs=1, window_s=1.0, budget_s=1.0)
+    assert attacks.wants(played(pair(window(), per_s=99.0)), plan, math.inf)
+
+
+def test_each_attack_has_a_least_rate_below_what_it_asks_for() -> None:
+    least = {a.name: a.least_per_s for scene in SCENES for a in scene.attacks}
+    assert all(0 < per_s <= 30_000 for per_s in least.values())
+    assert least["64 KiB to a group"] < attacked.FLOODED_PER_S
+    assert least["storm in one VLAN"] < attacked.STORM_PER_S
+    assert least["memory, big frames"] < attacked.WAITING * attacked.BIG_PER_S
+    assert least["memory, small frames"] < attacked.WAITING * attacked.SMALL_PER_S
+    assert least["datagrams turned around"] < attacked.TURNED_PER_S
 
 
 def test_a_link_is_made_smaller_where_the_victim_alone_is_not_whole() -> None:
@@ -290,7 +322,7 @@ def test_a_service_goes_on_for_new_and_open_connections(
     failed: int, lost: int, holds: list[bool]
 ) -> None:
     told = {"answered": {"far": 500}, "failed": {"TimeoutError": failed}, "kept_failed": lost}
-    attack = Attack("x", attacked.SCENES[0].attacks[0].make, is_served=True)
+    attack = Attack("x", attacked.SCENES[0].attacks[0].make, LEAST_PER_S, is_served=True)
     pairs = [pair(window(disturbed="others"), visits=told)]
     judged = claims(Played("scene", attack, RATE_BPS, pairs))[-2:]
     assert [claim.holds for claim in judged] == holds
@@ -332,6 +364,15 @@ def test_a_flooded_bond_keeps_a_victims_rate_and_order_and_what_a_cable_loses() 
     plain = replace(flooded(), numbered=1)
     assert not bond_flood.claims(plain)[0].holds
     assert "1 of 9000" in bond_flood.flood_table(flooded(lost=1))
+
+
+def test_a_bond_that_was_not_flooded_or_lost_quiet_pings_shows_nothing() -> None:
+    calm = bond_flood.claims(replace(flooded(), sent_per_s=9_999.0))
+    assert [(c.value, c.holds) for c in calm[1:]] == [(None, False)] * 4
+    assert bond_flood.claims(replace(flooded(lost=1), sent_per_s=0.0))[-1].value == 1
+    unheard = bond_flood.Window(15e6, math.inf, 9000, 0, 0)
+    ping = bond_flood.claims(replace(flooded(), quiet=unheard))[2]
+    assert (ping.value, ping.holds) == (None, False)
 
 
 def test_the_flood_over_a_bond_is_more_than_its_links_and_the_victims_is_within_its_promise() -> (

@@ -78,6 +78,17 @@ def test_a_quiet_window_without_data_is_no_measure() -> None:
     assert (row["valid"], row["disturbed"]) == (False, "0.0 % of the rate without an attack")
 
 
+def test_an_attack_that_was_not_made_shows_nothing() -> None:
+    starved = [pair(100, 1, per_s=99.0), pair(100, 1, per_s=0.0)]
+    swarm = pair(100, 1)
+    swarm.sent = {"connections": 1}
+    for pairs in (starved, [swarm]):
+        played = Played("x", INSIDE, False, pairs, least_per_s=100)
+        assert [(c.value, c.holds) for c in claims(played)] == [(None, False)] * 2
+        assert played.played() == []
+        assert str(played.as_rows()[0]["disturbed"]).startswith("no attack: ")
+
+
 def test_what_is_counted_is_the_worst_counter() -> None:
     sent = {"malformed": 1000, "reserved": 100, "allowed": 5000}
     pairs = [pair(100, 1, by_reason=sent) for _ in range(2)]

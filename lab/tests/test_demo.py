@@ -198,6 +198,11 @@ def test_two_links_are_judged_by_both_of_them_and_by_plain_disorder(
     assert "numbered" in two_links.text(plain, numbered)
 
 
+def test_without_disorder_in_plain_round_robin_numbers_put_nothing_in_order() -> None:
+    disorder = two_links.claims(links_phase("off", 190, 98, 0), links_phase("auto", 195, 98, 0))[2]
+    assert (disorder.value, disorder.holds) == (None, False)
+
+
 def test_the_kernels_counters_come_in_pairs_of_lines() -> None:
     text = "Tcp: OutSegs RetransSegs\nTcp: 12 3\nTcpExt: TCPOFOQueue\nTcpExt: 7\n"
     assert parse_counters(text) == {"TcpOutSegs": 12, "TcpRetransSegs": 3, "TcpExtTCPOFOQueue": 7}

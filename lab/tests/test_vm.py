@@ -14,9 +14,15 @@ from lab.guest import _cpio, iperf_report
 from lab.net import Failed
 
 
-def cell(sender: str, floods: bool, goodput_bps: float, disturbed: str | None = None) -> Cell:
+def cell(
+    sender: str,
+    floods: bool,
+    goodput_bps: float,
+    disturbed: str | None = None,
+    flood_bps: float = 7.2e6,
+) -> Cell:
     labels = {"from": sender, "flood": "yes" if floods else "no"}
-    return Cell(labels, goodput_bps, 0, 0.0, 0.5, 0.0, disturbed)
+    return Cell(labels, goodput_bps, 0, flood_bps if floods else 0.0, 0.5, 0.0, disturbed)
 
 
 @pytest.mark.skipif(shutil.which("busybox") is None, reason="there is no busybox: apt install it")
@@ -60,3 +66,12 @@ def test_a_disturbed_cell_does_not_count_whatever_it_shows() -> None:
     for goodput in (guarantee, guarantee / 2):
         lost = vm.claims([cell("vm0", True, goodput, "busy")], {})[0]
         assert lost.value is None and not lost.holds
+
+
+def test_beside_a_flood_that_was_not_there_nothing_is_shown() -> None:
+    guarantee = vm.GUARANTEE_BPS * vm.GOODPUT
+    starved = cell("vm0", True, guarantee, flood_bps=0.5e6)
+    claim = vm.claims([starved], {})[0]
+    assert (claim.value, claim.holds) == (None, False)
+    assert starved.why_not == "no flood: 0.50 Mbit/s"
+    assert vm.claims([cell("vm0", False, guarantee)], {})[0].holds
