@@ -126,11 +126,15 @@ class Kept:
                 file.write(line + "\n")
 
     def part(
-        self, name: str, parameters: object, read: Callable[[Any], Any] = lambda row: row
+        self,
+        name: str,
+        parameters: object,
+        read: Callable[[Any], Any] = lambda row: row,
+        is_void: Callable[[Any], bool] = lambda result: False,
     ) -> Kept:
         """Results of a part of the run in the same file, which depend on `parameters` too."""
         made_of = digest(self._made_of, name, parameters)
-        part = Kept(self._path, made_of, read, builds=self._builds)
+        part = Kept(self._path, made_of, read, is_void, self._builds)
         self._parts.append(part)
         return part
 

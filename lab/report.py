@@ -18,6 +18,9 @@ from typing import Any
 
 from lab.stats import table
 
+#: What something has at most of all that there is, measured twice: both a per cent or so off.
+MOST_PERCENT = 103.0
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -34,6 +37,16 @@ class Claim:
 def at_least(claim: str, value: float | None, unit: str, least: float) -> Claim:
     """A claim that `value` is `least` or more."""
     return Claim(claim, value, unit, f">= {least:g}", value is not None and value >= least)
+
+
+def part_of(
+    claim: str, value: float | None, unit: str, least: float, most: float = MOST_PERCENT
+) -> Claim:
+    """A claim that what is measured in two ways is `least` of the other one or more. Of more than
+    `most` the other one was measured too low, which decides nothing."""
+    decided = None if value is None or value > most else value
+    target = f">= {least:g} (over {most:g}: undecided)"
+    return Claim(claim, decided, unit, target, decided is not None and decided >= least)
 
 
 def at_most(claim: str, value: float | None, unit: str, most: float) -> Claim:
@@ -90,7 +103,9 @@ class Report:
         if invalid:
             parts.append(
                 f"{len(invalid)} of {len(self.cells)} cells do not count: "
-                + "; ".join(f"{_label(c)}: {c['disturbed'] or c['bound']}" for c in invalid)
+                + "; ".join(
+                    dict.fromkeys(f"{_label(c)}: {c['disturbed'] or c['bound']}" for c in invalid)
+                )
             )
         return "\n\n".join(parts)
 

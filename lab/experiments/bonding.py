@@ -18,7 +18,8 @@ beside each other) in `lab.experiments.bonding_netpipe`, `peers` (Multipath TCP)
 A full run takes 110 minutes (`MINUTES`). It keeps what it has measured in `cells.jsonl` beside the
 report: one that was interrupted goes on where it was. What is compared, such as two setups here or
 two curves of `netpipe`, may then be of several starts, which the report says; ratios within a round
-are of one. A quick run, one after a run that ended, and one after an edit of the lab (`lab.kept`)
+are of one. What others disturbed (`lab.watched`) is shown, not judged, and played again where the
+run goes on. A quick run, one after a run that ended, and one after an edit of the lab (`lab.kept`)
 begin anew.
 """
 
@@ -33,7 +34,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import container, guest, machine, netpipe
+from lab import container, guest, machine, netpipe, watched
 from lab.experiments import (
     bonding_faults,
     bonding_kernel,
@@ -45,7 +46,7 @@ from lab.kept import Kept, Key, digest_with_lab
 from lab.net import Lab, missing_tools
 from lab.netpipe import Point
 from lab.programs import Builds, Missing, program
-from lab.report import Claim, Report, at_least, at_most
+from lab.report import Claim, Report, at_least, at_most, part_of
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
 from lab.switches.multipath import MPTCPIZE
@@ -251,24 +252,31 @@ def _play_two(lab: Lab, quick: bool, out: Path, report: Report, kept: Kept) -> N
         curves = 0 if quick and setup == PLAIN else times
         return asdict(_seen(lab, setup, curves, out))
 
-    mine = kept.part("two", report.parameters["two"], Seen.of)
-    seen = dict(zip(SETUPS, mine.fill(SETUPS, nullcontext, play), strict=True))
+    mine = watched.part(kept, "two", report.parameters["two"], Seen.of)
+    played = dict(zip(SETUPS, watched.fill(mine, SETUPS, nullcontext, play), strict=True))
+    seen = {setup: one.found for setup, one in played.items()}
     curves = [curve for one in seen.values() for curve in one.curves]
     carried = {setup: one.carried for setup, one in seen.items()}
     connections = [connection for one in seen.values() for connection in one.connections]
     pulled = {setup: one.pulled for setup, one in seen.items() if one.pulled}
-    report.cells += [
-        *_rows(curves),
-        *_carried_rows(carried),
-        *({"labels": {"tcp": name_of(c.setup)}, "valid": True, **asdict(c)} for c in connections),
-        *(_pulled_row(setup, found) for setup, found in pulled.items()),
+    rows = [
+        *((c.setup, row) for c in curves for row in _rows(c)),
+        *((setup, _carried_row(setup, bps)) for setup, bps in carried.items()),
+        *((c.setup, {"labels": {"tcp": name_of(c.setup)}, **asdict(c)}) for c in connections),
+        *((setup, _pulled_row(setup, found)) for setup, found in pulled.items()),
     ]
+    report.cells += [row | played[setup].marks for setup, row in rows]
     report.tables += [
         curves_table(curves),
         connections_table(connections),
         summary_table(curves, carried, pulled),
     ]
-    report.claims += claims(curves, connections, pulled[NUMBERED])
+    counts = {setup for setup, one in played.items() if one.disturbed is None}
+    report.claims += claims(
+        [curve for curve in curves if curve.setup in counts],
+        [connection for connection in connections if connection.setup in counts],
+        pulled[NUMBERED] if NUMBERED in counts else None,
+    )
 
 
 def _seen(lab: Lab, setup: Setup, times: int, out: Path) -> Seen:
@@ -404,15 +412,20 @@ def _bonds(switch: LevadaBond) -> list[dict[str, Any]]:
 
 
 def claims(
-    curves: Sequence[Curve], connections: Sequence[Connection], pulled: Pulled
+    curves: Sequence[Curve], connections: Sequence[Connection], pulled: Pulled | None
 ) -> list[Claim]:
-    """What round robin with numbers promises."""
+    """What round robin with numbers promises. None: what was pulled does not count."""
     plain, numbered = (
-        sum(c.out_of_order for c in connections if c.setup == setup and c.is_paced)
+        [c.out_of_order for c in connections if c.setup == setup and c.is_paced]
         for setup in (PLAIN, NUMBERED)
     )
+    disorder = 100 * sum(numbered) / sum(plain) if sum(plain) and numbered else None
+
+    def of(field: str) -> float | None:
+        return None if pulled is None else float(getattr(pulled, field))
+
     return [
-        at_least(
+        part_of(
             f"NetPIPE over {LINKS} links, of {LINKS} x one link",
             percent_of_links(curves, NUMBERED),
             "%",
@@ -420,16 +433,16 @@ def claims(
         ),
         at_most(
             "paced connection with numbers: segments out of order, of those in plain round robin",
-            100 * numbered / plain if plain else None,
+            disorder,
             "%",
             DISORDER_PERCENT,
         ),
-        at_least("hosts whose frames have numbers", float(pulled.numbered), "", 2),
-        at_most("frames that came late", float(pulled.late), "", 0),
-        at_most("cable pulled: datagrams lost", float(pulled.lost), "", 0),
-        at_most("cable pulled: connections lost", float(pulled.broken), "", 0),
-        at_most("cable pulled: longest gap of the connection", pulled.gap_ms, "ms", MOST_GAP_MS),
-        at_least("cable pulled: members that the hosts gave up", float(pulled.failures), "", 2),
+        at_least("hosts whose frames have numbers", of("numbered"), "", 2),
+        at_most("frames that came late", of("late"), "", 0),
+        at_most("cable pulled: datagrams lost", of("lost"), "", 0),
+        at_most("cable pulled: connections lost", of("broken"), "", 0),
+        at_most("cable pulled: longest gap of the connection", of("gap_ms"), "ms", MOST_GAP_MS),
+        at_least("cable pulled: members that the hosts gave up", of("failures"), "", 2),
     ]
 
 
@@ -439,7 +452,7 @@ def percent_of_links(curves: Sequence[Curve], setup: Setup) -> float | None:
         _middle([netpipe.plateau(c.points) for c in curves if c.setup == wanted])
         for wanted in (ONE, setup)
     )
-    return 100 * all_links / (setup[0] * one) if one else None
+    return 100 * all_links / (setup[0] * one) if one and all_links else None
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -497,20 +510,16 @@ def summary_table(
     return table(["what", "measured"], rows)
 
 
-def _rows(curves: Sequence[Curve]) -> list[dict[str, Any]]:
+def _rows(curve: Curve) -> list[dict[str, Any]]:
     return [
-        {"labels": {"netpipe": name_of(c.setup), "bytes": p.nbytes}, "valid": True, **asdict(p)}
-        for c in curves
-        for p in c.points
+        {"labels": {"netpipe": name_of(curve.setup), "bytes": p.nbytes}, **asdict(p)}
+        for p in curve.points
     ]
 
 
-def _carried_rows(carried: dict[Setup, float]) -> list[dict[str, Any]]:
-    return [
-        {"labels": {"udp over": name_of(setup)}, "valid": True, "wire_bps": bps}
-        for setup, bps in carried.items()
-    ]
+def _carried_row(setup: Setup, bps: float) -> dict[str, Any]:
+    return {"labels": {"udp over": name_of(setup)}, "wire_bps": bps}
 
 
 def _pulled_row(setup: Setup, pulled: Pulled) -> dict[str, Any]:
-    return {"labels": {"cable pulled": name_of(setup)}, "valid": True, **asdict(pulled)}
+    return {"labels": {"cable pulled": name_of(setup)}, **asdict(pulled)}

@@ -13,10 +13,11 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lab import watched
 from lab.experiments.bonding_links import FAST_BPS, topology
 from lab.kept import Kept, Key
 from lab.net import Failed, Lab
@@ -24,6 +25,7 @@ from lab.pulse import longest_wait_ns
 from lab.report import Claim, Report, at_most
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
+from lab.watched import Watched
 from lab.workload import FIRST_PORT, Pulse
 
 LINKS = 2
@@ -72,24 +74,27 @@ def play(lab: Lab, quick: bool, report: Report, kept: Kept) -> None:
     """Plays the faults in all modes that are not kept, and adds what was found to a report."""
     rounds = ROUNDS[0 if quick else 1]
     report.parameters["faults"] = {"rounds": rounds, "datagrams_per_s": 1 / INTERVAL_S}
-    mine = kept.part("faults", report.parameters["faults"], lambda row: Fault(**row))
-    faults: list[Fault] = []
+    parameters = report.parameters["faults"]
+    mine = watched.part(kept, "faults", parameters, lambda row: Fault(**row))
+    found: list[Watched[Fault]] = []
     for mode, kinds in PLAYED:
         keys = [(mode, kind, turn) for turn in range(rounds) for kind in kinds]
-        faults += _faults(LevadaBond(lab, topology(), [FAST_BPS] * LINKS, mode), keys, mine)
+        found += _faults(LevadaBond(lab, topology(), [FAST_BPS] * LINKS, mode), keys, mine)
     report.cells += [
-        {"labels": {"fault": f"{f.mode}, {f.kind}"}, "valid": True, **asdict(f)} for f in faults
+        {"labels": {"fault": f"{f.mode}, {f.kind}"}, **asdict(f), **one.marks}
+        for one in found
+        for f in (one.found,)
     ]
-    report.tables.append(faults_table(faults))
-    report.claims += claims(faults)
+    report.tables.append(faults_table([one.found for one in found]))
+    report.claims += claims(watched.valid(found))
 
 
-def _faults(switch: LevadaBond, keys: Sequence[Key], kept: Kept) -> list[Fault]:
+def _faults(switch: LevadaBond, keys: Sequence[Key], kept: Kept) -> list[Watched[Fault]]:
     def play(_: None, key: Key) -> dict[str, Any]:
         _mode, kind, turn = key
         return asdict(_fault(switch, kind, turn))
 
-    return kept.fill(keys, switch.running, play)
+    return watched.fill(kept, keys, switch.running, play)
 
 
 def _fault(switch: LevadaBond, kind: str, turn: int) -> Fault:
@@ -170,13 +175,19 @@ def claims(faults: Sequence[Fault]) -> list[Claim]:
             these = [f for f in faults if (f.mode, f.kind) == (mode, kind)]
             name = f"{mode}, a link {kind}"
             if mode in NUMBERED:
-                found.append(at_most(f"{name}: lost", float(sum(f.lost for f in these)), "", 0))
-            found.append(at_most(f"{name}: came twice", float(sum(f.twice for f in these)), "", 0))
+                found.append(at_most(f"{name}: lost", _sum(f.lost for f in these), "", 0))
+            found.append(at_most(f"{name}: came twice", _sum(f.twice for f in these), "", 0))
             bound = MOST_WAIT_MS.get((mode, kind), OTHERS_WAIT_MS if kind == PULLED else None)
             if bound is not None:
                 wait = statistics.median(f.wait_ms for f in these) if these else None
                 found.append(at_most(f"{name}: longest wait, median", wait, "ms", bound))
     return found
+
+
+def _sum(counts: Iterable[int]) -> float | None:
+    """None where there is nothing that counts."""
+    found = list(counts)
+    return float(sum(found)) if found else None
 
 
 def faults_table(faults: Sequence[Fault]) -> str:

@@ -19,13 +19,13 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lab import guest, netpipe
+from lab import guest, netpipe, watched
 from lab.experiments.bonding_links import orders
 from lab.experiments.bonding_peers import Found, Way, name_of, percent
 from lab.guest import Image, Machine
 from lab.kept import Kept
 from lab.net import Lab, parse_counters
-from lab.report import Claim, Report, at_least, at_most
+from lab.report import Claim, Report, at_most, part_of
 from lab.stats import table
 from lab.switches import guest_bond
 from lab.switches.levada_places import GUEST, LevadaPlaces, topology
@@ -80,17 +80,17 @@ def play(lab: Lab, quick: bool, report: Report, kept: Kept) -> None:
         "guest_kernel": image.version,
         "accelerator": guest.ACCELERATOR,
     }
-    rounds = kept.part("kernel", report.parameters["kernel"], _read).fill(
+    rounds = watched.fill(
+        watched.part(kept, "kernel", report.parameters["kernel"], _read),
         [(turn,) for turn in range(ROUNDS[quick])],
         nullcontext,
         lambda _, key: [_seen(lab, way, key[0], image, SIZES[quick]) for way in WAYS],
     )
-    found = [one for some in rounds for one, _ in some]
-    disorder = [one for some in rounds for _, one in some]
+    found, disorder = _all([one.found for one in rounds])
     report.cells += [
         {
             "labels": {"by": name_of(f.way), "round": f.round},
-            "valid": True,
+            **one.marks,
             "bps": f.bps,
             "shortest_s": f.shortest_s,
             "segments": d.segments,
@@ -98,10 +98,19 @@ def play(lab: Lab, quick: bool, report: Report, kept: Kept) -> None:
             "again": d.again,
             "late": d.late,
         }
-        for f, d in zip(found, disorder, strict=True)
+        for one in rounds
+        for f, d in one.found
     ]
     report.tables.append(_table(found, disorder))
-    report.claims += claims(found, disorder)
+    report.claims += claims(*_all(watched.valid(rounds)))
+
+
+def _all(
+    rounds: Sequence[list[tuple[Found, Disorder]]],
+) -> tuple[list[Found], list[Disorder]]:
+    """What was found in some rounds."""
+    found = [one for some in rounds for one, _ in some]
+    return found, [one for some in rounds for _, one in some]
 
 
 def _read(rows: list[dict[str, Any]]) -> list[tuple[Found, Disorder]]:
@@ -168,8 +177,8 @@ def claims(found: Sequence[Found], disorder: Sequence[Disorder]) -> list[Claim]:
     again = {way: sum(d.again for d in disorder if d.way == way) for way in (BOND, DRIVER)}
     part = 100 * again[BOND] / again[DRIVER] if again[DRIVER] else None
     return [
-        at_least(f"{name_of(BOND)}, of {LINKS} x one", ours, "%", CARRIED_PERCENT),
-        at_least(f"{name_of(DRIVER)}, of {LINKS} x one card", theirs, "%", BOTH_PERCENT),
+        part_of(f"{name_of(BOND)}, of {LINKS} x one", ours, "%", CARRIED_PERCENT),
+        part_of(f"{name_of(DRIVER)}, of {LINKS} x one card", theirs, "%", BOTH_PERCENT),
         at_most("sent again with Levada, of what is with the driver", part, "%", AGAIN_PERCENT),
     ]
 

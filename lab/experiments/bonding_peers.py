@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import netpipe
+from lab import netpipe, watched
 from lab.kept import Kept
 from lab.net import Lab
-from lab.report import Claim, Report, at_least
+from lab.report import Claim, Report, part_of
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
 from lab.switches.multipath import MPTCPIZE, hosts
@@ -73,26 +73,26 @@ def play(lab: Lab, quick: bool, out: Path, report: Report, kept: Kept) -> None:
         "sizes": SIZES,
         "published_percent": PUBLISHED_PERCENT,
     }
-    mine = kept.part(
-        "peers", report.parameters["peers"], lambda rows: [Found.of(row) for row in rows]
-    )
-    rounds = mine.fill(
+    parameters = report.parameters["peers"]
+    rounds = watched.fill(
+        watched.part(kept, "peers", parameters, lambda rows: [Found.of(row) for row in rows]),
         [(turn,) for turn in range(ROUNDS[quick])],
         nullcontext,
         lambda _, key: [asdict(_found(lab, way, key[0], out)) for way in WAYS],
     )
-    found = [one for some in rounds for one in some]
+    found = [one for some in rounds for one in some.found]
     report.cells += [
         {
             "labels": {"by": name_of(f.way), "round": f.round},
-            "valid": True,
+            **some.marks,
             "bps": f.bps,
             "shortest_s": f.shortest_s,
         }
-        for f in found
+        for some in rounds
+        for f in some.found
     ]
     report.tables.append(_table(found))
-    report.claims += claims(found)
+    report.claims += claims([one for some in watched.valid(rounds) for one in some])
 
 
 def name_of(way: Way) -> str:
@@ -136,8 +136,8 @@ def claims(found: Sequence[Found]) -> list[Claim]:
     it would be no peer."""
     ours, theirs = percent(found, BOND, ALONE), percent(found, MULTIPATH, PLAIN)
     return [
-        at_least(f"{name_of(BOND)}, of {LINKS} x one", ours, "%", CARRIED_PERCENT),
-        at_least(f"{name_of(MULTIPATH)}, of {LINKS} x one", theirs, "%", BOTH_PERCENT),
+        part_of(f"{name_of(BOND)}, of {LINKS} x one", ours, "%", CARRIED_PERCENT),
+        part_of(f"{name_of(MULTIPATH)}, of {LINKS} x one", theirs, "%", BOTH_PERCENT),
     ]
 
 

@@ -55,3 +55,14 @@ def test_tables_say_what_was_lost() -> None:
     text = bonding.summary_table(curves, {ONE: 96e6, NUMBERED: 190e6}, {NUMBERED: PULLED})
     assert "0 of 6000" in text and "98.9 % of both" in text
     assert "3000" in bonding.connections_table([paced(PLAIN, 70, 3000)])
+
+
+def test_what_does_not_count_shows_nothing() -> None:
+    good = [curve(ONE, 90), curve(PLAIN, 150), curve(NUMBERED, 178)]
+    assert not any(c.holds for c in bonding.claims([], [], None))
+    # Without the connection with numbers none of it is out of order.
+    assert not bonding.claims(good, [paced(PLAIN, 70, 3000)], PULLED)[1].holds
+    # One link alone was slow: more than two of it is no result.
+    slow = [curve(ONE, 85), curve(NUMBERED, 178)]
+    (claim, *_) = bonding.claims(slow, [], PULLED)
+    assert (claim.value, claim.holds) == (None, False)

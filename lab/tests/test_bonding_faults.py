@@ -26,6 +26,11 @@ def test_with_numbers_nothing_is_lost_and_nowhere_anything_twice() -> None:
     assert "balance-xor" in faults_table(faults(0, 0, 4.0))
 
 
+def test_without_a_fault_that_counts_nothing_holds() -> None:
+    assert len(claims([])) == 21
+    assert not any(claim.holds for claim in claims([]))
+
+
 def test_a_wait_is_until_it_or_a_later_one_came() -> None:
     sent = [0, 10, 20, 30, 40]
     assert longest_wait_ns(sent, [(n, 10 * n + 2) for n in range(5)], 0, 40) == 2

@@ -52,6 +52,21 @@ def test_under_loss_two_links_are_judged_by_one_that_loses_as_much() -> None:
     assert not parts._loss_claims([tcp(one, 90), tcp(two, 90, again=0)], [])[1].holds
 
 
+def test_more_than_there_is_says_that_what_it_is_measured_by_was_slow() -> None:
+    one, two = LINKS.links[:2]
+    for mbit, holds in ((92, False), (93.5, True), (96.5, True), (97.8, False)):
+        claim = parts._links_claims([tcp(one, 47), tcp(two, mbit)], [])[0]
+        assert claim.holds == holds
+    assert claim.value is None
+    lossy, both = LOSS.links
+    assert not parts._loss_claims([tcp(lossy, 80), tcp(both, 86)], [])[0].holds
+
+
+def test_without_a_round_that_counts_nothing_holds() -> None:
+    for claims in parts.CLAIMS.values():
+        assert not any(claim.holds for claim in claims([], []))
+
+
 def test_a_link_loses_by_a_program_that_throws_dice() -> None:
     space = mock.Mock()
     levada_bond.lose(space, "p0", 1000)

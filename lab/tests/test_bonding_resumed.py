@@ -26,6 +26,7 @@ from lab.experiments.bonding_links import Part, Tcp, Udp
 from lab.experiments.bonding_peers import Found, Way
 from lab.guest import Image
 from lab.kept import Kept
+from lab.machine import CpuUse
 from lab.net import Failed, Lab
 from lab.netpipe import Point
 from lab.programs import Missing
@@ -118,6 +119,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayAll:
     image = Image(Path("kernel"), Path("initrd"), "6.1")
     monkeypatch.setattr("lab.guest.image", lambda lab, **more: image)
     monkeypatch.setattr("lab.machine.describe", lambda tools: {"cores": 2})
+    monkeypatch.setattr("lab.watched.cpu_use", lambda *_: CpuUse(0.5, {}, strangers=0.0))
     # Drawing takes seconds.
     monkeypatch.setattr(bonding_netpipe, "_draw", lambda curves, out: None)
 
@@ -160,6 +162,24 @@ def test_each_part_goes_on_where_it_was(play: PlayAll) -> None:
     assert len(rest.measured) == ALL - stops[-1]
     # Only rounds of machines are left, which start their own.
     assert (whole.switches, rest.switches) == (len(bonding_faults.PLAYED) + 3, 0)
+
+
+def test_what_others_disturb_is_shown_and_not_judged_and_played_again(
+    play: PlayAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as busy:
+        busy.setattr("lab.watched.cpu_use", lambda *_: CpuUse(0.5, {}, strangers=1.4))
+        report = play(Machine(), "busy")
+        with pytest.raises(KeyboardInterrupt):
+            play(Machine(COUNTS[0] + 5))
+    why = "other programs used 1.40 cores > 0.25"
+    assert {(cell["valid"], cell["disturbed"]) for cell in report.cells} == {(False, why)}
+    assert len(report.claims) > 50
+    assert not any(claim.holds for claim in report.claims)
+    calm = Machine()
+    report = play(calm)
+    assert len(calm.measured) == ALL
+    assert all(cell["valid"] for cell in report.cells)
 
 
 def test_a_run_that_ended_is_not_shown_again(play: PlayAll) -> None:
@@ -212,7 +232,8 @@ def test_results_of_other_fields_are_measured_again(play: PlayAll, tmp_path: Pat
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     file.unlink()
     for line in lines:
-        Kept(file, line["made_of"]).add(tuple(line["key"]), [{"other": 1}])
+        other = {"found": [{"other": 1}], "disturbed": None}
+        Kept(file, line["made_of"]).add(tuple(line["key"]), other)
     again = Machine()
     report = play(again)
     assert len(again.measured) == ALL
