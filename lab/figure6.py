@@ -21,6 +21,7 @@ guarantee: over best effort on links of that rate.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -381,18 +382,35 @@ def claims(figure: Figure, cells: Sequence[Cell], guarantees: Sequence[int]) -> 
     made = []
     for percent in guarantees:
         name = f"guarantee {percent} %: the job"
-        ours, rigid = (_job_s(cells, peer, percent) for peer in (JUDGED, "rigid"))
-        made.append(at_most(f"{name} over rigid limits", _ratio(ours, rigid), "x", OVER_RIGID))
+        over = _times(cells, (JUDGED, percent), ("rigid", percent))
+        made.append(at_most(f"{name} over rigid limits", over, "x", OVER_RIGID))
         if percent == figure.alone_percent:
-            over = _ratio(ours, _job_s(cells, AT_RATE, percent))
+            over = _times(cells, (JUDGED, percent), (AT_RATE, percent))
             made.append(at_most(f"{name} over itself alone at that rate", over, "x", OVER_ALONE))
         got = _ratio(_net_bps(cells, JUDGED, percent), _net_bps(cells, "rigid", percent))
         made.append(
             at_least(f"guarantee {percent} %: its neighbour over rigid limits", got, "x", 1.0)
         )
-    harm = _ratio(_job_s(cells, "bridge", None), _job_s(cells, ALONE, None))
+    # Of one that was given up over best effort it is that at least.
+    alone = _job_s(cells, ALONE, None) if _all_finished(cells, ALONE, None) else None
+    harm = _ratio(_job_s(cells, "bridge", None), alone)
     made.append(at_least("best effort makes the job longer", harm, "x", HARM))
     return made
+
+
+def _times(
+    cells: Sequence[Cell], one: tuple[str, int | None], other: tuple[str, int | None]
+) -> float | None:
+    """How many times as long as over the other the job took. One that was given up took no time
+    that is known: its own is endless, and the other's is no measure."""
+    ratio = _ratio(_job_s(cells, *one), _job_s(cells, *other))
+    if ratio is not None and not _all_finished(cells, *one):
+        return math.inf
+    return ratio if _all_finished(cells, *other) else None
+
+
+def _all_finished(cells: Sequence[Cell], peer: str, guarantee: int | None) -> bool:
+    return all(cell.finished for cell in _valid(cells, peer, guarantee))
 
 
 def _job_s(cells: Sequence[Cell], peer: str, guarantee: int | None) -> Mean | None:
@@ -454,7 +472,7 @@ def _seconds(cells: Sequence[Cell], peer: str, guarantee: int | None) -> str:
     took = _job_s(cells, peer, guarantee)
     if took is None:
         return "no valid cell"
-    given_up = not all(c.finished for c in _valid(cells, peer, guarantee))
+    given_up = not _all_finished(cells, peer, guarantee)
     return f"{'> ' if given_up else ''}{took:.1f}"
 
 

@@ -112,6 +112,27 @@ def test_a_job_that_was_given_up_counts_as_long_as_it_was_played() -> None:
     assert "> 72.0" in figure6.jobs_table(SEVEN, cells, GUARANTEES_PERCENT)
 
 
+def given_up(*keys: Key) -> list[Cell]:
+    """All cells, of which some were given up after the same time."""
+    return [
+        dataclasses.replace(c, job_s=72.0, finished=False)
+        if (c.labels["peer"], c.labels["guarantee"]) in keys
+        else c
+        for c in all_cells()
+    ]
+
+
+def test_two_jobs_that_were_given_up_are_not_as_fast_as_each_other() -> None:
+    both = given_up(("rate", 75), ("rigid", 75), (AT_RATE, 75))
+    over = ["over rigid limits", "over itself alone at that rate"]
+    assert broken(both) == [f"guarantee 75 %: the job {what}" for what in over]
+    # Where only the other one was, it is no measure.
+    found = figure6.claims(SEVEN, given_up(("rigid", 75), (AT_RATE, 75)), GUARANTEES_PERCENT)
+    assert [c.value for c in found if not c.holds] == [None, None]
+    assert broken(given_up(("bridge", None))) == []
+    assert broken(given_up(("bridge", None), (ALONE, None))) == ["best effort makes the job longer"]
+
+
 def test_a_cell_that_does_not_count_voids_its_claims() -> None:
     cells = [
         dataclasses.replace(c, valid=False) if c.labels["peer"] == "rate" else c
