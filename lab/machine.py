@@ -7,7 +7,6 @@ lab did not start. Interrupt work done for others shows only in the machine's fi
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -40,49 +39,6 @@ class _Stat(NamedTuple):
     own_ticks: int
     #: Of children that have ended and been waited for.
     ended_ticks: int
-
-
-@dataclass(frozen=True)
-class Moved:
-    """Threads of the kernel that were moved off a processor, and where they were before."""
-
-    affinities: dict[int, set[int]]
-    #: The same of its work queues' threads (workqueue.rst), as the kernel writes it.
-    workqueues: str | None
-
-
-_WORKQUEUES = Path("/sys/devices/virtual/workqueue/cpumask")
-
-
-def move_kernel_threads(core: int) -> Moved:
-    """Moves the kernel's threads off a processor, as far as they may be moved: DAMON, compaction
-    and work queues keep one for 4 to 8 ms (EEVDF). Nothing is moved where that is not allowed, as
-    in a user namespace."""
-    affinities = dict[int, set[int]]()
-    for thread in (pid for pid, stat in _all_stats().items() if stat.parent == _KTHREADD):
-        # Some have ended, are bound to a processor, or are not ours to move.
-        with contextlib.suppress(OSError):
-            before = os.sched_getaffinity(thread)
-            if core in before and len(before) > 1:
-                os.sched_setaffinity(thread, before - {core})
-                affinities[thread] = before
-    try:
-        before_text = _WORKQUEUES.read_text().strip()
-        others = set(range(os.cpu_count() or 1)) - {core}
-        _WORKQUEUES.write_text(f"{sum(1 << other for other in others):x}")
-    except OSError:
-        return Moved(affinities, None)
-    return Moved(affinities, before_text)
-
-
-def restore_affinities(moved: Moved) -> None:
-    """Undoes `move_kernel_threads`."""
-    for thread, before in moved.affinities.items():
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(thread, before)
-    if moved.workqueues is not None:
-        with contextlib.suppress(OSError):
-            _WORKQUEUES.write_text(moved.workqueues)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ Teardown runs in reverse order of making: on leaving the `with` block, on an exc
 Ctrl-C, SIGTERM and SIGHUP (turned into exceptions), and from atexit as a last resort. Processes
 also carry a parent-death signal, so not even SIGKILL of the lab leaves one running. What
 SIGKILL does leave, empty namespaces, the directory and changed settings, `remove_leftovers`
-finds by name: `lv-<pid>-<host>`, where <pid> is no longer a lab.
+finds by name: `lv-<pid>-<host>` and `levada-lab-<pid>`, where <pid> is no longer a lab.
 
 Needs root and iproute2. Kernel documents: ip-netns(8), network_namespaces(7).
 """
@@ -20,6 +20,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, NamedTuple
+
+from lab import kernel_threads
 
 #: What every namespace of a lab begins with; the process id of its lab follows.
 PREFIX = "lv"
@@ -233,6 +236,12 @@ class Lab:
         """`undo` will be called at teardown."""
         self._undo.callback(undo)
 
+    def move_kernel_threads(self, core: int) -> None:
+        """Moves the kernel's threads off a processor until teardown (`lab.kernel_threads`)."""
+        own = self.dir / kernel_threads.SAVED
+        self.defer(lambda: kernel_threads.put_back(own, _saved_beside(own)))
+        kernel_threads.move(core, own, _saved_beside(own))
+
     def namespace(self, host: str) -> Namespace:
         """A new host. Names are short: `host` is part of `ip netns list` only."""
         name = f"{self.tag}-{host}"
@@ -347,19 +356,28 @@ def find_tool(name: str) -> str | None:
 def remove_leftovers() -> list[str]:
     """Removes what labs that were killed have left; the names of what was removed."""
     removed = []
-    for space in sorted(NETNS_DIR.glob(f"{PREFIX}-*-*")) if NETNS_DIR.exists() else []:
-        owner = space.name.split("-")[1]
-        if not _is_lab(owner):
-            _kill_inside(space.name)
-            run("ip", "netns", "delete", space.name)
-            removed.append(space.name)
+    for name in sorted(space.name for space in NETNS_DIR.glob(f"{PREFIX}-*")):
+        # Others may call theirs lv-web-1.
+        owner = re.fullmatch(rf"{PREFIX}-(\d+)-.+", name)
+        if owner and not _is_lab(owner.group(1)):
+            _kill_inside(name)
+            run("ip", "netns", "delete", name)
+            removed.append(name)
     for folder in sorted(RUN_DIR.glob("levada-lab-*")):
-        if not _is_lab(folder.name.rsplit("-", 1)[1]):
-            with contextlib.suppress(FileNotFoundError):
-                _ALLOWED_CC.write_text((folder / _SAVED_CC).read_text())
+        owner = re.fullmatch(r"levada-lab-(\d+)", folder.name)
+        if owner and not _is_lab(owner.group(1)):
+            _put_back(folder)
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(str(folder))
     return removed
+
+
+def _put_back(folder: Path) -> None:
+    """What a dead lab has changed of the machine. Labs that run put it back when they end."""
+    allowed, threads = folder / _SAVED_CC, folder / kernel_threads.SAVED
+    if allowed.is_file() and not _saved_beside(allowed):
+        _ALLOWED_CC.write_text(allowed.read_text())
+    kernel_threads.put_back(threads, _saved_beside(threads))
 
 
 def _kill_inside(namespace: str) -> None:

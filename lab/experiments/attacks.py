@@ -180,8 +180,7 @@ def _share_processors(lab: Lab) -> int:
         raise Failed("attacks needs two processors: one for the worker, one for all else")
     lab.defer(lambda: os.sched_setaffinity(0, mine))
     os.sched_setaffinity(0, mine[1:])
-    moved = machine.move_kernel_threads(mine[0])
-    lab.defer(lambda: machine.restore_affinities(moved))
+    lab.move_kernel_threads(mine[0])
     return mine[0]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lab import net
 from lab.machine import cpu_use, sample_cpu
 from lab.net import NETNS_DIR, RUN_DIR, Failed, Lab, bridge, remove_leftovers, veth
 
@@ -144,6 +145,29 @@ def test_what_a_killed_lab_leaves_is_cleaned_up() -> None:
     assert left_of(child.pid) == []
     if not list(RUN_DIR.glob("levada-lab-*")):  # another lab may need cubic
         assert ALLOWED.read_text() == before
+
+
+def test_cleaning_up_spares_what_is_no_labs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spaces, folders = tmp_path / "netns", tmp_path / "tmp"
+    monkeypatch.setattr(net, "NETNS_DIR", spaces)
+    monkeypatch.setattr(net, "RUN_DIR", folders)
+    monkeypatch.setattr(net, "_is_lab", lambda pid: False)
+    for name in ("lv-web-1", "lv-12a-b", "lv-12", "lv--a", "lv-77-h0"):
+        (spaces / name).mkdir(parents=True)
+    for name in ("levada-lab-mine", "levada-lab-", "levada-lab-7-8", "levada-lab-77"):
+        (folders / name).mkdir(parents=True)
+    commands: list[str] = []
+
+    def run(*words: str) -> str:
+        commands.append(" ".join(words))
+        return ""
+
+    monkeypatch.setattr(net, "run", run)
+    assert remove_leftovers() == ["lv-77-h0", str(folders / "levada-lab-77")]
+    assert commands == ["ip netns pids lv-77-h0", "ip netns delete lv-77-h0"]
+    assert len(list(folders.iterdir())) == 3
 
 
 def test_cleaning_up_spares_a_running_lab() -> None:
