@@ -154,9 +154,13 @@ def _traces() -> list[Job]:
     if not paths:
         raise Failed(f"${TRACES_VARIABLE} is {folder}: no job_*_trace.json is there")
     try:
-        return [shortened(mremu.read(path)) for path in paths[:1]]
+        jobs = [shortened(mremu.read(path)) for path in paths[:1]]
     except mremu.BadFile as error:
         raise Failed(str(error)) from error
+    for path, job in zip(paths, jobs, strict=False):
+        if floor_s(job) == 0:
+            raise Failed(f"{path}: nothing is copied from one machine to another")
+    return jobs
 
 
 def shortened(job: Job) -> Job:

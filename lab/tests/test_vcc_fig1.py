@@ -10,6 +10,7 @@ import pytest
 from lab import vcc_live
 from lab.experiments import vcc_fig1
 from lab.experiments.vcc_fig1 import Interval, Plan, floor_s, lines, placed, shortened
+from lab.net import Failed
 from lab.shuffle.generate import generate
 from lab.shuffle.job import WIRE_OVER_PAYLOAD, Copy
 
@@ -45,6 +46,22 @@ def test_a_trace_that_is_too_long_keeps_the_size_of_its_copies() -> None:
     assert 0 < len(less.reduces) < len(job.reduces)
     assert set(less.copies) < set(job.copies)
     assert sum(copy.nbytes for copy in less.copies) <= vcc_fig1.MOST_BYTES + 1_100_000_000
+
+
+@pytest.mark.parametrize("copies", [(), (Copy("m", "r", 1000),)])
+def test_a_trace_that_copies_nothing_between_machines_is_named(
+    copies: tuple[Copy, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = generate(1, vcc_fig1.SHAPE)
+    mapper = job.maps[0]
+    reducer = next(r for r in job.reduces if r.host == mapper.host)
+    here = tuple(replace(c, mapper=mapper.name, reducer=reducer.name) for c in copies)
+    path = tmp_path / "job_1_trace.json"
+    path.write_text("")
+    monkeypatch.setenv(vcc_fig1.TRACES_VARIABLE, str(tmp_path))
+    monkeypatch.setattr("lab.shuffle.mremu.read", lambda _: replace(job, copies=here))
+    with pytest.raises(Failed, match=r"job_1_trace\.json: nothing is copied from one machine"):
+        vcc_fig1._traces()
 
 
 @pytest.mark.parametrize(
