@@ -9,6 +9,7 @@ prints when. Times are nanoseconds of the wall clock. That of an arrival is the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import socket
@@ -50,26 +51,21 @@ def send(to: str, port: int, seconds: float, interval_s: float) -> list[int]:
     return sent
 
 
-def serve(port: int, seconds: float) -> list[tuple[int, int]]:
-    """The number of each that came, and when."""
-    came: list[tuple[int, int]] = []
+def serve(port: int, seconds: float, came: list[tuple[int, int]]) -> None:
+    """Adds the number of each that came, and when."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
         there.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         there.bind(("", port))
         end = time.monotonic() + seconds
-        try:
-            while (left := end - time.monotonic()) > 0:
-                there.settimeout(left)
-                data, ancillary, _, _ = there.recvmsg(_BYTES, 64)
-                (number,) = _HEAD.unpack_from(data)
-                for _, kind, value in ancillary:
-                    if kind == SO_TIMESTAMPNS:
-                        whole, rest = _TIME.unpack(value)
-                        came.append((number, whole * 1_000_000_000 + rest))
-        except (_Over, TimeoutError):
-            pass
-    return came
+        while (left := end - time.monotonic()) > 0:
+            there.settimeout(left)
+            data, ancillary, _, _ = there.recvmsg(_BYTES, 64)
+            (number,) = _HEAD.unpack_from(data)
+            for _, kind, value in ancillary:
+                if kind == SO_TIMESTAMPNS:
+                    whole, rest = _TIME.unpack(value)
+                    came.append((number, whole * 1_000_000_000 + rest))
 
 
 def longest_wait_ns(
@@ -103,7 +99,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _end)
     if options.what == "serve":
-        print(json.dumps({"came": serve(options.port, options.seconds)}))
+        came: list[tuple[int, int]] = []
+        with contextlib.suppress(_Over):
+            with contextlib.suppress(TimeoutError):
+                serve(options.port, options.seconds, came)
+            # Where its time is over, who tells it to end finds it writing.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print(json.dumps({"came": came}))
     else:
         try:
             sent = send(options.to, options.port, options.seconds, options.interval)

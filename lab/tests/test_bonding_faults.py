@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+
 from lab.experiments.bonding_faults import PLAYED, Fault, claims, faults_table
 from lab.pulse import longest_wait_ns
 
@@ -41,3 +48,25 @@ def test_a_wait_is_until_it_or_a_later_one_came() -> None:
     assert longest_wait_ns(sent, [(0, 2), (3, 33), (4, 41)], 30, 40) == 3
     # Nothing comes any more.
     assert longest_wait_ns(sent, [(0, 2)], 0, 40) == 30
+
+
+def test_a_receiver_that_is_told_to_end_while_it_writes_writes_the_rest() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "lab.pulse", "serve", "--port", str(port), "--seconds", "2"]
+    receiver = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
+    assert receiver.stdout is not None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+        # More than a pipe holds, in half of its time.
+        end = time.monotonic() + 1.5
+        for number in range(1_000_000):
+            out.sendto(number.to_bytes(8, "big").ljust(100, b"\0"), ("127.0.0.1", port))
+            time.sleep(0.0001)
+            if time.monotonic() > end:
+                break
+    begun = receiver.stdout.read(1)
+    receiver.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    assert len(json.loads(begun + receiver.communicate(timeout=10)[0])["came"]) > 1000
+    assert receiver.returncode == 0
