@@ -48,8 +48,12 @@ const UPLINK: Rate = Rate(10 * Rate::GBIT);
 const JOB_AT_NS: u64 = 300_000_000;
 /// How often the job looks what has ended.
 const STEP_NS: u64 = 200_000;
-/// A job that takes longer has failed.
+/// A job that takes longer after its last map has failed.
 const PATIENCE_NS: u64 = 600_000_000_000;
+/// A map that ends later, in microseconds after the job's begin, is taken for a mistake: a day.
+const MOST_READY_US: u64 = 86_400_000_000;
+/// The most background flows.
+pub const MOST_PAIRS: usize = 64;
 /// A copy of more bytes does not end.
 const MOST_BYTES: u64 = 1 << 40;
 /// A full frame on the wire, in bytes.
@@ -156,11 +160,12 @@ impl Job {
             let numbers: Option<Vec<u64>> = words.iter().skip(1).map(|word| word.parse().ok()).collect();
             match (words.first().copied(), numbers.as_deref()) {
                 (Some("parallel"), Some(&[parallel @ 1..=1000])) => job.parallel = parallel as usize,
-                (Some("copy"), Some(&[from, reducer @ ..=9_999, to, ready_us, bytes @ 1..=MOST_BYTES]))
-                    if from.max(to) < MACHINES as u64 =>
-                {
+                (
+                    Some("copy"),
+                    Some(&[from, reducer @ ..=9_999, to, ready_us @ ..=MOST_READY_US, bytes @ 1..=MOST_BYTES]),
+                ) if from.max(to) < MACHINES as u64 => {
                     let (from, reducer, to) = (from as usize, reducer as usize, to as usize);
-                    job.copies.push(Copy { from, reducer, to, ready_ns: ready_us.saturating_mul(1000), bytes });
+                    job.copies.push(Copy { from, reducer, to, ready_ns: ready_us * 1000, bytes });
                 }
                 (None, _) => {}
                 _ => return Err(format!("line {}: {line:?} is no copy between machines 0 to 15", number + 1)),
@@ -170,6 +175,11 @@ impl Job {
             return Err("more copies than ports".into());
         }
         Ok(job)
+    }
+
+    /// When it is given up, in nanoseconds after its begin: maps may take any time.
+    fn given_up_ns(&self) -> u64 {
+        self.copies.iter().map(|copy| copy.ready_ns).max().unwrap_or(0) + PATIENCE_NS
     }
 }
 
@@ -277,7 +287,7 @@ pub fn play(cell: &Cell, job: &Job) -> Result<Outcome, Violation> {
     let before = background(&world);
     let mut replay = Replay::new(job, cell.pairs);
     while replay.turn(&mut world) {
-        if world.now().0 > JOB_AT_NS + PATIENCE_NS {
+        if world.now().0 > JOB_AT_NS + job.given_up_ns() {
             return Err(Violation { at: world.now(), what: "the job does not end".into() });
         }
         world.run_for(STEP_NS)?;
@@ -469,8 +479,27 @@ mod tests {
             job,
             Job { parallel: 3, copies: vec![Copy { from: 0, reducer: 1, to: 9, ready_ns: 250_000, bytes: 7000 }] }
         );
-        for wrong in ["copy 16 0 0 0 1", "copy 0 0 1 0 0", "copy 0 0 1 0", "parallel 0", "what"] {
+        let late = format!("copy 0 0 1 {} 1", MOST_READY_US + 1);
+        for wrong in ["copy 16 0 0 0 1", "copy 0 0 1 0 0", "copy 0 0 1 0", "parallel 0", "what", &late] {
             assert!(Job::read(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_job_is_given_up_ten_minutes_after_its_last_map_whenever_that_ends() {
+        let job = Job::read("copy 0 0 1 900000000 1\ncopy 0 0 2 1500000000 1\ncopy 0 0 1 0 1\n").unwrap();
+        assert_eq!(job.given_up_ns(), 1_500_000_000_000 + PATIENCE_NS);
+        assert_eq!(Job { parallel: 5, copies: Vec::new() }.given_up_ns(), PATIENCE_NS);
+        // The first is begun although it is ready later than the patience with a job lasts.
+        let cell = Cell {
+            queue: (Discipline::DropTail, 1_000_000),
+            guests: Guests::Native,
+            pairs: 0,
+            all_capable: false,
+            late_marks: false,
+            seed: 1,
+        };
+        let late = Job::read(&format!("copy 0 0 9 {} 1000\n", PATIENCE_NS / 1000 + 1)).unwrap();
+        assert!(play(&cell, &late).is_ok_and(|outcome| outcome.job_ns > PATIENCE_NS));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use sim::chaos;
 use sim::scenario::{ALL, Options, Scenario};
-use sim::shuffle::{Cell, Guests, Job, QUEUES};
+use sim::shuffle::{Cell, Guests, Job, MOST_PAIRS, QUEUES};
 use sim::work::{Work, Workplace};
 
 const USAGE: &str = "usage: levada-sim [SCENARIO] [--seed N] [--seconds S] [--json]
@@ -88,7 +88,10 @@ fn shuffle() -> Result<(), String> {
         .find(|(name, _)| name == guests)
         .ok_or_else(|| format!("{guests}: no such guests; there are {}", names(&known)))?;
     let number = |text: &String| text.parse::<u64>().map_err(|_| format!("{text}: not a number"));
-    let pairs = usize::try_from(number(pairs)?.min(64)).unwrap_or(0);
+    let pairs = usize::try_from(number(pairs)?)
+        .ok()
+        .filter(|&pairs| pairs <= MOST_PAIRS)
+        .ok_or_else(|| format!("{pairs}: more pairs than {MOST_PAIRS}"))?;
     let cell = Cell { queue: (discipline, bytes), guests, pairs, all_capable, late_marks, seed: number(seed)? };
     let text = std::io::read_to_string(std::io::stdin()).map_err(|error| error.to_string())?;
     let outcome = sim::shuffle::play(&cell, &Job::read(&text)?).map_err(|violation| violation.to_string())?;
