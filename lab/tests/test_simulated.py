@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from lab.experiments import EXPERIMENTS
+from lab.net import Failed
 from lab.programs import Missing, simulator
-from lab.simulated import report
+from lab.simulated import play, report
 
 RESULT = {
     "scenario": "convergence",
@@ -33,6 +36,19 @@ def test_rows_notes_and_claims_are_taken_over() -> None:
     assert made.parameters["links"] == "1.000 Gbit/s"
     text = made.text()
     assert "never" in text and "A note." in text and "DOES NOT HOLD" in text
+
+
+@pytest.mark.parametrize(("status", "is_taken"), [(0, True), (1, True), (2, False), (101, False)])
+def test_a_simulator_that_says_that_a_claim_does_not_hold_was_played(
+    status: int, is_taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, told = tmp_path / "levada-sim", tmp_path / "told.json"
+    told.write_text(json.dumps(RESULT))
+    program.write_text(f"#!/bin/sh\ncat {told}\necho why >&2\nexit {status}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("lab.simulated.simulator", lambda: str(program))
+    with nullcontext() if is_taken else pytest.raises(Failed, match="why"):
+        assert len(play("convergence", True, 4).claims) == 2
 
 
 def test_the_simulator_knows_the_experiments_that_it_is_asked_for() -> None:

@@ -8,11 +8,37 @@ use sim::scenario::{ALL, Options, Scenario};
 
 const SEED: u64 = 1;
 
+/// By scenario, the claims that do not hold, in their order. No command writes this list: a claim
+/// that breaks, or holds again, is told also where the tables are regenerated.
+const NOT_HELD: [(&str, &[&str]); 2] = [
+    ("vcc-incast", &["256 senders, dctcp, held: retransmissions", "256 senders, dctcp, held: link used, low end"]),
+    (
+        "vcc-unfair",
+        &[
+            "red1, cubic, 1 of 10: share, low end",
+            "red1, cubic, 5 of 10: Jain, low end",
+            "red1, cubic, 5 of 10: natives against natives alone, low end",
+            "red1, cubic, 9 of 10: natives against natives alone, low end",
+            "red2, cubic, 1 of 10: share, low end",
+            "red2, cubic, 1 of 10: Jain, low end",
+            "red2, cubic, 1 of 10: natives against natives alone, low end",
+            "red2, cubic, 5 of 10: natives against natives alone, low end",
+            "red2, cubic, 9 of 10: natives against natives alone, low end",
+            "red1, newreno, 1 of 10: share, high end",
+            "red1, newreno, 1 of 10: natives against natives alone, low end",
+            "red1, newreno, 5 of 10: share, high end",
+            "red1, newreno, 5 of 10: natives against natives alone, low end",
+            "red1, newreno, 9 of 10: natives against natives alone, low end",
+        ],
+    ),
+];
+
 fn check(name: &str) {
     let scenario: &Scenario = ALL.iter().find(|scenario| scenario.name == name).expect("a scenario of this name");
     let options = Options { seed: SEED, seconds: scenario.seconds };
     let table = (scenario.run)(&options).unwrap_or_else(|violation| panic!("{name}: {violation}"));
     let text = table.text(scenario, &options);
+    let broken: Vec<&str> = table.claims.iter().filter(|claim| !claim.holds()).map(|claim| claim.id.as_str()).collect();
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("snapshots").join(format!("{name}.txt"));
     if std::env::var_os("LEVADA_REGENERATE").is_some() {
         std::fs::write(&path, &text).expect("the snapshot can be written");
@@ -28,6 +54,8 @@ fn check(name: &str) {
         path.display(),
         changes.join("\n")
     );
+    let known = NOT_HELD.iter().find(|(scenario, _)| *scenario == name).map_or(&[][..], |(_, claims)| claims);
+    assert_eq!(broken, known, "{name}: the claims that do not hold are others than those that are known not to");
 }
 
 #[test]
@@ -60,6 +88,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
+    assert!(NOT_HELD.iter().all(|(name, _)| here.contains(name)));
 }
 
 #[test]

@@ -15,6 +15,7 @@ const USAGE: &str = "usage: levada-sim [SCENARIO] [--seed N] [--seconds S] [--js
        levada-sim shuffle QUEUE GUESTS PAIRS SEED [all-capable] [late-marks] < JOB
 
 Without a scenario, all that print the same every time are run. The same seed prints the same, bit for bit.
+The exit status is 0 when all claims hold, 1 when one does not, 2 when nothing could be played.
 `chaos` builds a random network from the seed and checks that nothing breaks.
 `shuffle` plays a MapReduce job, described on standard input, beside endless flows, and prints what became of it.
 `work` does what a switch does again and again, to be counted by others: forward, cut-32, cut-1400 or copy.
@@ -43,7 +44,8 @@ fn main() -> ExitCode {
         _ => {}
     }
     match parse(std::env::args().skip(1)).and_then(|request| answer(&request)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(error) => {
             eprintln!("levada-sim: {error}");
             ExitCode::from(2)
@@ -122,25 +124,28 @@ fn usage() -> String {
     ALL.iter().fold(USAGE.to_string(), |text, scenario| format!("{text}\n  {:<12}{}", scenario.name, scenario.about))
 }
 
-fn answer(request: &Request) -> Result<(), String> {
+/// Whether all claims hold.
+fn answer(request: &Request) -> Result<bool, String> {
     let Some(name) = &request.scenario else {
-        return ALL.iter().filter(|scenario| scenario.repeats).try_for_each(|scenario| print(scenario, request));
+        let repeating = ALL.iter().filter(|scenario| scenario.repeats);
+        return repeating.map(|scenario| print(scenario, request)).try_fold(true, |all, one| Ok(one? && all));
     };
     if name == "chaos" {
         let report = chaos::survive(request.seed)?;
         println!("{report}");
-        return Ok(());
+        return Ok(true);
     }
     let scenario = ALL.iter().find(|scenario| scenario.name == name);
     print(scenario.ok_or(format!("{name}: no such scenario\n{}", usage()))?, request)
 }
 
-fn print(scenario: &Scenario, request: &Request) -> Result<(), String> {
+/// Plays a scenario and prints it; whether its claims hold.
+fn print(scenario: &Scenario, request: &Request) -> Result<bool, String> {
     let options = Options { seed: request.seed, seconds: request.seconds.unwrap_or(scenario.seconds) };
     let table = (scenario.run)(&options).map_err(|v| format!("{}, seed {}: {v}", scenario.name, options.seed))?;
     print!("{}", if request.json { table.json(scenario, &options) } else { table.text(scenario, &options) });
     if !request.json {
         println!();
     }
-    Ok(())
+    Ok(table.claims.iter().all(|claim| claim.holds()))
 }
