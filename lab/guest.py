@@ -30,7 +30,7 @@ ACCELERATOR = "tcg"
 #: With this the guest's kernel has not crashed under QEMU 7.2 (CONTRIBUTING.md).
 _CPU = "Nehalem,-cx16"
 #: What apt has fetched and `tools/setup guests` has unpacked.
-_FETCHED = Path(__file__).resolve().parents[1] / "target" / "guests"
+FETCHED = Path(__file__).resolve().parents[1] / "target" / "guests"
 #: Programs without which there is no machine, and the Debian packages that hold them.
 TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "iperf3": "iperf3"}
 #: In the order in which they are loaded.
@@ -44,7 +44,18 @@ _MODULES = (
     "net_failover",
     "virtio_net",
 )
-#: What a guest does: it loads what it needs, and then runs each line of the serial line.
+#: What a guest with a disk does: it loads what it needs, and goes on from the disk.
+_FROM_DISK = """#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc
+mount -t devtmpfs dev /dev
+for module in MODULES; do insmod /lib/$module.ko; done
+mount -t ext4 /dev/vda /tmp
+umount /proc /dev
+exec switch_root /tmp /sbin/init
+"""
+#: What any other does: it loads what it needs, and then runs each line of the serial line.
 _INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -74,18 +85,26 @@ class Image:
     version: str
 
 
-def image(lab: Lab, more: tuple[str, ...] = (), programs: tuple[str, ...] = ()) -> Image:
+def image(
+    lab: Lab,
+    more: tuple[str, ...] = (),
+    programs: tuple[str, ...] = (),
+    from_disk: bool = False,
+) -> Image:
     """Makes a guest's file system, with these modules of the kernel and programs of this machine
     beside the usual ones. Raises `Missing` with what to do."""
     missing = [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
     if missing:
         raise Missing(f"virtual machines need {', '.join(missing)}: tools/setup guests")
-    root = next((r for r in (_FETCHED, Path("/")) if list(r.glob("boot/vmlinuz-*-cloud-*"))), None)
+    root = next((r for r in (FETCHED, Path("/")) if list(r.glob("boot/vmlinuz-*-cloud-*"))), None)
     if root is None:
         raise Missing("virtual machines need Debian's cloud kernel: tools/setup guests")
     kernel = sorted(root.glob("boot/vmlinuz-*-cloud-*"))[-1]
     version = kernel.name.removeprefix("vmlinuz-")
-    files = dict(_modules(root / "lib" / "modules" / version, (*_MODULES, *more)))
+    names = (*_MODULES, *more)
+    files = dict(_modules(root / "lib" / "modules" / version, names))
+    init = _FROM_DISK if from_disk else _INIT
+    files["init"] = init.replace("MODULES", " ".join(names)).encode()
     files.update(program_files(("busybox", "iperf3", *programs)))
     initrd = lab.dir / "guest.initrd"
     initrd.write_bytes(gzip.compress(_cpio(files), compresslevel=1))
@@ -93,7 +112,6 @@ def image(lab: Lab, more: tuple[str, ...] = (), programs: tuple[str, ...] = ()) 
 
 
 def _modules(modules: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    yield "init", _INIT.replace("MODULES", " ".join(names)).encode()
     for name in names:
         found = sorted(modules.rglob(f"{name}.ko*"))
         if not found:
@@ -151,13 +169,13 @@ class Machine:
     """One virtual machine with a network card, whose rings are behind a socket that QEMU makes, and
     further ones of other sockets and MAC addresses, `more`. Cards say that they have 1 Gbit/s.
 
-    `queues` are their pairs of rings, `memory_mb` its memory. QEMU runs in `space`, where there is
-    one."""
+    `queues` are their pairs of rings, `memory_mb` its memory, `disk` what it has beside its first
+    file system. QEMU runs in `space`, where there is one."""
 
     lab: Lab
     name: str
     image: Image
-    card: Card
+    card: Card | None
     mac: str
     queues: int = 1
     memory_mb: int = 160
@@ -165,6 +183,9 @@ class Machine:
     connects: bool = False
     more: tuple[tuple[Card, str], ...] = ()
     space: Namespace | None = None
+    disk: Path | None = None
+    #: More for the kernel's command line.
+    options: str = ""
     process: Process = field(init=False)
     #: From QEMU's start to the guest's word.
     boot_s: float = field(init=False, default=0.0)
@@ -177,9 +198,9 @@ class Machine:
         place = self.space or self.lab
         self.process = place.spawn(self.name, *self._command(), stdout=subprocess.PIPE)
 
-    def reboot(self) -> None:
+    def reboot(self, command: str = "reboot -f") -> None:
         """The guest begins anew, in the same QEMU; returns when it is there."""
-        self.begin("reboot -f")
+        self.begin(command)
         self._begun = time.monotonic()
         self.await_boot()
 
@@ -198,8 +219,11 @@ class Machine:
     def _command(self) -> list[str]:
         memory = f"{self.memory_mb}M"
         cards: list[str] = []
-        for number, (card, mac) in enumerate([(self.card, self.mac), *self.more]):
+        first = [] if self.card is None else [(self.card, self.mac)]
+        for number, (card, mac) in enumerate([*first, *self.more]):
             cards += self._card(number, card, mac)
+        if self.disk is not None:
+            cards += ["-drive", f"file={self.disk},if=virtio,format=raw"]
         return [
             "qemu-system-x86_64",
             *("-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio"),
@@ -207,7 +231,7 @@ class Machine:
             *("-object", f"memory-backend-memfd,id=m,size={memory},share=on"),
             *("-machine", "q35,memory-backend=m"),
             *("-kernel", str(self.image.kernel), "-initrd", str(self.image.initrd)),
-            *("-append", "console=ttyS0 quiet panic=-1 mitigations=off"),
+            *("-append", f"console=ttyS0 quiet panic=-1 mitigations=off {self.options}"),
             *cards,
         ]
 

@@ -36,6 +36,7 @@ EXPERIMENTS = {
     "reload": "lab.experiments.reload",
     "restart": "lab.experiments.restart",
     "scale": "lab.experiments.scale",
+    "systemd": "lab.experiments.systemd",
     "vcc-cheat": "lab.experiments.vcc_cheat",
     "vcc-cost": "lab.experiments.vcc_cost",
     "vcc-fig1": "lab.experiments.vcc_fig1",
