@@ -7,6 +7,7 @@ use crate::recipe::Recipe;
 use crate::worker::{Request, Waker};
 use control::bond::LinkState;
 use control::plan::{Plan, PortKind};
+use datapath::program::PortId;
 use ports::carriers::Carriers;
 use ports::netns::Netns;
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ type Links = Vec<Link>;
 struct Link {
     /// The worker's number of the device.
     device: usize,
+    /// Its switch, and its port there: who has come to another place is told of again.
+    place: (u32, PortId),
     name: String,
     /// Levada has made it: what its driver says of it was negotiated with nobody.
     is_made: bool,
@@ -87,8 +90,8 @@ fn wanted<'a>(
     plan: &Plan,
     devices: impl Iterator<Item = (usize, &'a Recipe)>,
 ) -> BTreeMap<Option<String>, (Links, u64)> {
-    let mut miimon: BTreeMap<(Option<String>, String), u64> = BTreeMap::new();
-    for switch in plan.switches.values() {
+    let mut members: BTreeMap<(Option<String>, String), (u64, (u32, PortId))> = BTreeMap::new();
+    for (id, switch) in plan.switches.iter() {
         let (Some(bond), Some(uplink)) = (&switch.bond, &switch.program.uplink) else { continue };
         for member in &uplink.members {
             let place = match &switch.ports[member.port.0 as usize].kind {
@@ -102,7 +105,7 @@ fn wanted<'a>(
                     continue;
                 }
             };
-            miimon.insert(place, bond.miimon_ns);
+            members.insert(place, (bond.miimon_ns, (id, member.port)));
         }
     }
     let mut wanted: BTreeMap<Option<String>, (Links, u64)> = BTreeMap::new();
@@ -112,13 +115,13 @@ fn wanted<'a>(
             Recipe::Packet(options, _) => (&options.netns, &options.name, false),
             Recipe::Veth(_) | Recipe::Host(_) => continue,
         };
-        let is_place = |place: &Option<String>| place.as_deref().map(|name| Netns::new(name).path().to_owned());
-        let found = miimon.iter().find(|((place, wanted), _)| {
-            wanted == name && is_place(place) == netns.as_ref().map(|netns| netns.path().to_owned())
+        let path = |netns: &Option<String>| netns.as_deref().map(|name| Netns::new(name).path().to_owned());
+        let found = members.iter().find(|((of, wanted), _)| {
+            wanted == name && path(of) == netns.as_ref().map(|netns| netns.path().to_owned())
         });
-        let Some(((place, _), &miimon_ns)) = found else { continue };
-        let (links, least) = wanted.entry(place.clone()).or_insert((Vec::new(), miimon_ns));
-        links.push(Link { device, name: name.clone(), is_made });
+        let Some(((of, _), &(miimon_ns, place))) = found else { continue };
+        let (links, least) = wanted.entry(of.clone()).or_insert((Vec::new(), miimon_ns));
+        links.push(Link { device, place, name: name.clone(), is_made });
         *least = match (*least, miimon_ns) {
             (0, ns) | (ns, 0) => ns,
             (one, other) => one.min(other),
@@ -163,7 +166,7 @@ fn listen(
     let mut told = BTreeMap::new();
     let mut is_due = true;
     while is_wanted.strong_count() > 0 {
-        for Link { device, name, is_made } in links.iter().filter(|_| is_due) {
+        for Link { device, name, is_made, .. } in links.iter().filter(|_| is_due) {
             let Ok(negotiated) = carriers.negotiated(name) else { continue };
             let is_up = negotiated.is_some();
             let link = LinkState { is_up, negotiated: negotiated.filter(|_| !is_made).unwrap_or_default() };

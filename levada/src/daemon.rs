@@ -349,6 +349,7 @@ impl Running {
         front_ends.take_over(false);
         worker.begin(edits).map_err(Failure::Failed)?;
         let _ = tasks.send(task);
+        let _ = tasks.send(Task::Placed);
         let opened = crate::door::Door::open(&rundir.coming(SOCKET), rundir.place(SOCKET), group);
         let (visitors, listener) =
             opened.map_err(failed("cannot listen on the control socket in the run directory"))?;

@@ -260,9 +260,9 @@ impl Maintenance {
                     (self.hops_next, self.hops_pause) = (Instant::now() + FIRST_LOOK, FIRST_LOOK);
                     self.forget(&gone);
                     new.into_iter().for_each(|(device, reopen, port)| self.attend(device, reopen, port));
-                    self.watch_links();
                     let _ = done.try_send(());
                 }
+                Ok(Task::Placed) => self.watch_links(),
                 Ok(Task::Ways) => {
                     let soon = Instant::now() + FIRST_LOOK;
                     (self.hops_next, self.hops_pause) = (self.hops_next.min(soon), FIRST_LOOK);
@@ -277,7 +277,8 @@ impl Maintenance {
         }
     }
 
-    /// Watches the links of the members of uplinks.
+    /// Watches the links of the members of uplinks. Not before the worker has them: what a watcher
+    /// says of one it says once.
     fn watch_links(&mut self) {
         let devices = self.devices.iter().filter_map(|(&device, reopen)| Some((device, reopen.recipe.as_ref()?)));
         let tell = || (self.inbox.clone(), self.waker.clone());

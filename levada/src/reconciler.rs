@@ -427,7 +427,9 @@ impl Reconciler {
         let (reply, edited) = sync_channel(1);
         self.inbox.send(Request::Edit(Edits::new(edits, reply))).map_err(|_| ended(()))?;
         self.waker.ring();
-        let Ok(edited) = edited.recv_timeout(PATIENCE) else {
+        let edited = edited.recv_timeout(PATIENCE);
+        let _ = self.tasks.send(Task::Placed);
+        let Ok(edited) = edited else {
             return Ok(Some("the worker did not answer; see the log, then restart the daemon".to_owned()));
         };
         drop(edited.rest);

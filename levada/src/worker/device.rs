@@ -90,6 +90,12 @@ impl Device {
         }
     }
 
+    /// What a number that is free stands for. No switch has a port of this number: what is still
+    /// heard of a device that has left is of nobody.
+    pub fn none() -> Device {
+        Device::absent(0, PortId(u32::MAX))
+    }
+
     /// Puts a newly opened port in.
     pub fn restore(&mut self, port: AnyPort) {
         (self.is_paused, self.is_written) = (false, false);

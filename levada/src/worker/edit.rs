@@ -234,7 +234,7 @@ impl Worker {
     /// Makes places for devices up to `index`, with nothing there.
     fn room_for(&mut self, index: usize) {
         while self.outside.devices.len() <= index {
-            self.outside.devices.push(Device::absent(0, PortId(0)));
+            self.outside.devices.push(Device::none());
         }
     }
 
@@ -255,7 +255,7 @@ impl Worker {
         self.polled.retain(|&polled| polled != index);
         self.unwatch(index);
         let device = self.outside.devices.get_mut(index)?;
-        std::mem::replace(device, Device::absent(0, PortId(0))).port
+        std::mem::replace(device, Device::none()).port
     }
 }
 

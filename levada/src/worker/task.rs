@@ -33,6 +33,8 @@ pub enum Task {
         /// Told when it is done.
         done: SyncSender<()>,
     },
+    /// The worker has the devices of [`Task::Devices`] in their places, and bonds their members.
+    Placed,
     /// Something happened in a switch.
     Event {
         /// Its number.

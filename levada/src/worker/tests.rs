@@ -896,6 +896,18 @@ fn a_bond_whose_first_member_is_dead_at_the_start_waits_for_no_delay() {
 }
 
 #[test]
+fn what_is_heard_of_a_device_that_has_left_is_of_no_member() {
+    let mut bonds = Bonds::new();
+    bonds.post(&control::bond::Settings::default(), &[0, 1]);
+    bonds.link(0, true);
+    bonds.link(1, true);
+    assert_eq!(bonds.told(), ["0 distributing", "1 distributing"]);
+    bonds.worker.begin(vec![Edit::Device(2, None)]).unwrap();
+    bonds.link(2, false);
+    assert_eq!(bonds.told(), [""; 0]);
+}
+
+#[test]
 fn what_a_bond_waits_for_goes_on_over_changes() {
     let mut bonds = Bonds::new();
     let settings = control::bond::Settings { updelay_ns: 290_000_000, ..Default::default() };

@@ -2,14 +2,14 @@
 //! active one, and one is taken out before its cable is pulled. Nothing is lost.
 
 use crate::management::described;
-use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::testbed::{Bed, Daemon, soon, turn, waited};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ONE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const TWO: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -207,6 +207,72 @@ fn the_active_member_is_changed_by_hand_and_nothing_is_lost() {
         (bond(&next)["active"].clone(), state(&next, 0), state(&next, 1)),
         ("up1".into(), "distributing".into(), "distributing".into())
     );
+}
+
+/// A host with the cables up0 and up1 to a bridge, at whose ports a and b they end.
+fn cabled() -> Bed {
+    let bed = Bed::new(&["host", "red", "wire"]);
+    ["host", "wire"].iter().for_each(|space| quiet(&bed, space));
+    let wire = bed.name("wire");
+    bed.ip("wire", "link add br0 type bridge").unwrap();
+    for (device, port) in [("up0", "a"), ("up1", "b")] {
+        bed.ip("host", &format!("link add {device} mtu 1504 type veth peer name {port} netns {wire}")).unwrap();
+        bed.ip("host", &format!("link set {device} up")).unwrap();
+        bed.ip("wire", &format!("link set dev {port} mtu 1504 master br0 up")).unwrap();
+    }
+    bed.ip("wire", "link set br0 up").unwrap();
+    bed
+}
+
+/// Waits until a member is down, a second at most in which nobody waited for a processor.
+fn is_soon_down(daemon: &Daemon, member: usize) {
+    let (start, before) = (Instant::now(), waited());
+    while state(daemon, member) != "down" {
+        let busy = waited().saturating_sub(before);
+        assert!(start.elapsed() < Duration::from_secs(1) + busy, "{}\n{}", bond(daemon), daemon.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What is heard of a link first is heard of the member that it is, and is not lost.
+#[test]
+fn a_member_that_is_added_again_without_a_cable_is_down_and_the_other_goes_on() {
+    let Some(_turn) = turn("a_member_that_is_added_again_without_a_cable_is_down_and_the_other_goes_on") else {
+        return;
+    };
+    let bed = cabled();
+    let daemon = bed.start(&text(1, "mode = \"active-backup\""));
+    let netns = format!("netns={}", bed.name("host"));
+    for _ in 0..10 {
+        soon("both are up", || [0, 1].iter().all(|&member| state(&daemon, member) == "distributing"));
+        order(&bed, &["del", "bond-member", "s1/up1"]);
+        bed.ip("wire", "link set dev b down").unwrap();
+        order(&bed, &["add", "bond-member", "s1/up1", "port=packet://up1", &netns, "mtu=1504", "rate=200 Mbit/s"]);
+        is_soon_down(&daemon, 1);
+        assert_eq!((state(&daemon, 0).as_str(), &bond(&daemon)["active"]), ("distributing", &"up0".into()));
+        bed.ip("wire", "link set dev b up").unwrap();
+    }
+    assert!(!daemon.log().contains("up0 is down"), "{}", daemon.log());
+}
+
+#[test]
+fn a_port_without_a_cable_that_becomes_a_member_is_down() {
+    let Some(_turn) = turn("a_port_without_a_cable_that_becomes_a_member_is_down") else { return };
+    let bed = cabled();
+    bed.ip("wire", "link set dev a down").unwrap();
+    let two = text(1, "mode = \"active-backup\"");
+    let (head, rest) = two.split_once("[switch.uplink.bond]").unwrap();
+    let (_, rest) = rest.split_once("[[switch.uplink.bond.member]]").unwrap();
+    let (member, rest) = rest.split_once("[[switch.uplink.bond.member]]").unwrap();
+    let (_, tenant) = rest.split_once("[[switch.tenant]]").unwrap();
+    let one = format!("{head}[switch.uplink]{member}[[switch.tenant]]{tenant}");
+    let daemon = bed.start(&one);
+    for _ in 0..10 {
+        order(&bed, &["apply", bed.configuration(&two).to_str().unwrap()]);
+        is_soon_down(&daemon, 0);
+        soon("the other carries", || state(&daemon, 1) == "distributing");
+        order(&bed, &["apply", bed.configuration(&one).to_str().unwrap()]);
+    }
 }
 
 /// Two hosts with two cables between them.
