@@ -168,6 +168,9 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     if end == End::Stop && notifier.is_there() {
         notifier.store(&running.lend());
     }
+    if notifier.is_there() || has_persistent(&running.handler.facts().plan) {
+        rundir.keep();
+    }
     let crashed = running.stop(end, &log);
     if end == End::GivenAway {
         rundir.leave();
@@ -235,12 +238,17 @@ fn inherit(name: &str) -> Result<(RunDir, Inheritance), Failure> {
 /// Namespaces that processes are in and that have no name, where a persistent device of an earlier
 /// process may have been moved. Looking at processes takes a right that is given up afterwards.
 fn places_without_name(plan: &Plan) -> Vec<Netns> {
-    let mut ports = plan.switches.values().flat_map(|switch| switch.ports.values());
-    if !ports.any(|port| matches!(&port.kind, PortKind::Tap(tap) if tap.persistent)) {
+    if !has_persistent(plan) {
         return Vec::new();
     }
     let nameless = Netns::reachable().unwrap_or_default().into_iter().filter(|netns| netns.name().is_none());
     nameless.filter_map(|netns| netns.held().ok()).collect()
+}
+
+/// Whether there is a device that outlives each process.
+fn has_persistent(plan: &Plan) -> bool {
+    let mut ports = plan.switches.values().flat_map(|switch| switch.ports.values());
+    ports.any(|port| matches!(&port.kind, PortKind::Tap(tap) if tap.persistent))
 }
 
 /// Whether what has changed outside was applied; what keeps it from that is said once.

@@ -30,7 +30,8 @@ const LOCK: &str = "lock";
 /// own, with its number behind the name, until it is the instance.
 const LEDGER: &str = "vde-directories";
 /// What services' connections are given to backends by (`Switch::set_service_key`), as long as the
-/// instance has its run directory: a daemon that was killed goes on with it.
+/// instance has its run directory: the next daemon goes on with it where devices outlive the one
+/// before ([`RunDir::keep`]).
 const SERVICE_KEY: &str = "service-key";
 /// Before a path in the ledger: the daemon makes the directory, so that without anything in it,
 /// too, it is the daemon's.
@@ -53,6 +54,8 @@ pub struct RunDir {
     lock: File,
     /// False while another process is the instance, or again is.
     is_ours: bool,
+    /// See [`RunDir::keep`].
+    is_kept: bool,
 }
 
 /// Why an instance cannot be had.
@@ -104,7 +107,7 @@ impl RunDir {
                 return Err(Taken::Running(pid));
             }
             write_pid(&mut lock).map_err(failed(&file))?;
-            let taken = RunDir { path, lock, is_ours: true };
+            let taken = RunDir { path, lock, is_ours: true, is_kept: false };
             taken.remove_sockets();
             return Ok(taken);
         }
@@ -113,7 +116,7 @@ impl RunDir {
     /// The run directory of `name`, whose `lock` another process hands over.
     #[must_use]
     pub fn inherit(base: &Path, name: &str, lock: File) -> RunDir {
-        RunDir { path: base.join(name), lock, is_ours: false }
+        RunDir { path: base.join(name), lock, is_ours: false, is_kept: false }
     }
 
     /// Where a socket is to be made: beside its place, which another process may still have. See
@@ -224,6 +227,14 @@ impl RunDir {
         Ok(Mark { lock: self.lock()?, path: self.path.join(LOCK) })
     }
 
+    /// Devices go on to the next daemon, and with them what it is to know of them: the key of
+    /// services' open connections, and whom namespaces are named by. Where none comes, that stays
+    /// until `levada clean` or the machine's end. It harms nobody: a secret nobody reads, and a
+    /// container that the next daemon has to be told of again.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
     /// Leaves the directory to the process that has taken over.
     pub fn leave(mut self) {
         self.is_ours = false;
@@ -312,7 +323,9 @@ impl Drop for RunDir {
         }
         // What a takeover that was killed has left, too.
         let _ = self.remove_directories();
-        self.remove_entries(&[SERVICE_KEY, PROCESSES]);
+        if !self.is_kept {
+            self.remove_entries(&[SERVICE_KEY, PROCESSES]);
+        }
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = fs::remove_dir(&self.path);
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);

@@ -2,6 +2,7 @@
 //! look at processes, so whoever changes it passes the namespace on.
 
 use crate::privileges::assert_confined;
+use crate::restart::Manager;
 use crate::testbed::{Bed, Container, Daemon, soon, turn};
 use rustix::process::Signal;
 use std::fs::File;
@@ -152,18 +153,41 @@ fn after_a_kill_another_process_with_the_same_number_is_not_taken_for_the_contai
     let Some(_turn) = turn("after_a_kill_another_process_with_the_same_number_is_not_taken_for_the_container") else {
         return;
     };
+    not_taken_for_the_container(|bed, text| {
+        let mut daemon = bed.start(text);
+        daemon.end(Signal::KILL);
+        None
+    });
+}
+
+#[test]
+fn nor_is_it_after_a_restart_by_the_service_manager() {
+    let Some(_turn) = turn("nor_is_it_after_a_restart_by_the_service_manager") else { return };
+    not_taken_for_the_container(|bed, text| {
+        let mut manager = Manager::new(bed);
+        let mut daemon = manager.start_as(bed, text);
+        manager.keeps(2);
+        daemon.signal(Signal::TERM);
+        manager.hears("BARRIER=1");
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        // The container's device ends with its namespace, which the manager sees.
+        manager.store.retain(|(name, _)| !name.contains("/proc/"));
+        Some(manager)
+    });
+}
+
+fn not_taken_for_the_container(run_once: impl FnOnce(&Bed, &str) -> Option<Manager>) {
     let bed = Bed::new(&["b"]);
     let container = Container::new();
     let text = with_a("tap://tap0", &container);
-    let mut daemon = bed.start(&text);
-    daemon.end(Signal::KILL);
+    let manager = run_once(&bed, &text);
     // Numbers come around: the process is there, and is not the one that was meant.
     let place = bed.directory.join("run").join(bed.name("").trim_end_matches('-')).join("processes");
     let noted = std::fs::read_to_string(&place).unwrap();
     let (started, path) = noted.trim().split_once(' ').unwrap();
     assert_eq!(path, container.path());
     std::fs::write(&place, format!("{} {path}\n", started.parse::<u64>().unwrap() - 1)).unwrap();
-    let mut daemon = bed.start(&text);
+    let mut daemon = manager.map_or_else(|| bed.start(&text), |manager| manager.start_as(&bed, &text));
     assert!(is_lost(&daemon), "{}", daemon.endpoint("a"));
     assert!(!container.ip("link").contains("tap0"), "a stranger has got the device");
     // Who names it anew means it.

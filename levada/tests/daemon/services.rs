@@ -1,6 +1,6 @@
 //! Services over restarts: connections go on at their backends.
 
-use crate::restart::persistent;
+use crate::restart::{Manager, persistent};
 use crate::testbed::{Bed, Daemon, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
 use rustix::process::Signal;
@@ -14,7 +14,7 @@ pub const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 100);
 /// Connections of a test: enough that each backend has some.
 const CONNECTIONS: usize = 12;
 
-pub fn with_service(text: &str, policy: &str, backends: [&str; 2]) -> String {
+pub fn with_service<const N: usize>(text: &str, policy: &str, backends: [&str; N]) -> String {
     let backends = backends.map(|name| format!("[[switch.tenant.service.backend]]\nname = \"{name}\"\n")).concat();
     let service = format!(
         "[[switch.tenant.service]]\nname = \"web\"\naddress = \"{SERVICE}:{PORT}\"\npolicy = \"{policy}\"\n{backends}"
@@ -24,7 +24,11 @@ pub fn with_service(text: &str, policy: &str, backends: [&str; 2]) -> String {
 
 /// Servers in `b` and `c`, each of which puts its letter before what it sends back.
 pub fn serve(bed: &Bed) {
-    for (space, address, letter) in [("b", B, b'b'), ("c", C, b'c')] {
+    serve_at(bed, &[("b", B, b'b'), ("c", C, b'c')]);
+}
+
+fn serve_at(bed: &Bed, all: &[(&str, Ipv4Addr, u8)]) {
+    for &(space, address, letter) in all {
         let listener = bed.space(space).run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
         std::thread::spawn(move || {
             for connection in listener.incoming() {
@@ -147,6 +151,64 @@ fn connections_of_a_service_survive_kills() {
         assert!(daemon.end(Signal::TERM).success());
         bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
     }
+}
+
+/// Open connections to six backends, of which each has two candidates only.
+fn survive_ends(text: &str, mut again: impl FnMut(&Bed, &str, Option<Daemon>) -> Daemon) {
+    let spaces = ["a", "b", "c", "d", "e", "f", "g"];
+    let bed = Bed::new(&spaces);
+    let last = |at: usize| Ipv4Addr::new(10, 7, 0, at as u8 + 1);
+    let (_, of_c) = text.rsplit_once("[[switch.tenant.endpoint]]").unwrap();
+    let more = spaces.iter().enumerate().skip(3).map(|(at, name)| {
+        let one = of_c.replace("\"c\"", &format!("\"{name}\"")).replace("NS-c", &format!("NS-{name}"));
+        let (mac, address) = (format!("07:0{}", at + 1), last(at).to_string());
+        format!("[[switch.tenant.endpoint]]{}", one.replace("07:03", &mac).replace(&C.to_string(), &address))
+    });
+    let text = [text, &more.collect::<String>()].concat();
+    let text = with_service(&text, "maglev", ["b", "c", "d", "e", "f", "g"]);
+    let mut daemon = again(&bed, &text, None);
+    let servers: Vec<_> =
+        spaces.iter().enumerate().skip(1).map(|(at, name)| (*name, last(at), name.as_bytes()[0])).collect();
+    serve_at(&bed, &servers);
+    let mut connections = connect(&bed);
+    assert_eq!(count(&daemon, "off_candidates"), 0);
+    for byte in 2..4 {
+        daemon = again(&bed, &text, Some(daemon));
+        assert_eq!(count(&daemon, "table"), 0, "nothing was handed over");
+        go_on(&mut connections, byte);
+        assert_eq!(count(&daemon, "recovered"), CONNECTIONS as u64);
+    }
+    assert!(daemon.end(Signal::TERM).success());
+    bed.run(&["clean", "--name", &bed.tag]);
+    assert!(!bed.directory.join("run").join(&bed.tag).exists(), "nothing stays in the run directory");
+}
+
+#[test]
+fn connections_of_a_service_survive_a_restart_by_the_service_manager() {
+    let Some(_turn) = turn("connections_of_a_service_survive_a_restart_by_the_service_manager") else { return };
+    let mut manager = None;
+    survive_ends(NEIGHBOURS, |bed, text, before| {
+        let manager = manager.get_or_insert_with(|| Manager::new(bed));
+        if let Some(mut before) = before {
+            before.signal(Signal::TERM);
+            manager.hears("BARRIER=1");
+            assert!(before.wait().success(), "{}", before.log());
+        }
+        let daemon = manager.start_as(bed, text);
+        manager.keeps(7);
+        daemon
+    });
+}
+
+#[test]
+fn connections_of_a_service_survive_an_end_in_order_where_devices_are_persistent() {
+    let Some(_turn) = turn("connections_of_a_service_survive_an_end_in_order_where_devices_are_persistent") else {
+        return;
+    };
+    survive_ends(&persistent(), |bed, text, before| {
+        before.into_iter().for_each(|mut before| assert!(before.end(Signal::TERM).success(), "{}", before.log()));
+        bed.start(text)
+    });
 }
 
 /// A server of HTTP in `c` that answers each request with this status.
