@@ -1,5 +1,6 @@
 //! `levada clean`: removes what instances that do not run any more have left: devices (also those
-//! declared persistent), VDE directories and run directories.
+//! declared persistent), VDE directories and run directories. Of an instance that is not named,
+//! persistent devices stay: its next start goes on with them.
 
 use crate::Failure;
 use crate::rundir::{self, RunDir, Taken};
@@ -7,18 +8,19 @@ use ports::netns::Netns;
 use ports::tap::remove_tagged;
 use std::fmt::Write as _;
 
-/// Cleans up after the instance `name`; without a name, after all that have left a run directory.
+/// Cleans up after the instance `name`; without a name, after all that were killed, but for their
+/// persistent devices.
 pub fn clean(name: Option<String>) -> Result<String, Failure> {
     let base = rundir::base();
     let instances = rundir::instances(&base)
         .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", base.display())))?;
     let (names, asked) = match name {
         Some(name) => (vec![name], true),
-        None => (instances.clone(), false),
+        None => (instances.iter().filter(|name| rundir::is_locked(&base, name)).cloned().collect(), false),
     };
     if names.is_empty() {
         return Ok(format!(
-            "nothing to clean in {}; for the persistent devices of an instance that was stopped: levada clean --name NAME\n",
+            "nothing to clean in {}; for what an instance that was stopped keeps, as its persistent devices: levada clean --name NAME\n",
             base.display()
         ));
     }
@@ -43,7 +45,8 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
             }
         };
         // A device may have been put into a namespace that has a path only: a container's.
-        let found = Netns::reachable().and_then(|all| remove_tagged(&name, &all)).map_err(|error| {
+        let remove = || Netns::reachable().and_then(|all| remove_tagged(&name, &all));
+        let found = if asked { remove() } else { Ok(Vec::new()) }.map_err(|error| {
             Failure::Failed(format!("cannot remove the devices of \"{name}\": {error}; run as root"))
         })?;
         let directories = held.remove_all_directories();
@@ -63,7 +66,12 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
                 Err(why) => writeln!(out, "a VDE directory of {name} cannot be removed: {why}"),
             };
         }
-        if left_directory {
+        if !asked {
+            let _ = writeln!(
+                out,
+                "removed the run directory of {name}; levada clean --name {name} removes its persistent devices"
+            );
+        } else if left_directory {
             let _ = writeln!(out, "removed the run directory of {name}");
         } else if found.is_empty() {
             let _ = writeln!(out, "nothing to clean for \"{name}\"");

@@ -148,9 +148,14 @@ pub enum Command {
         directory: PathBuf,
     },
     /// Remove the files and devices of a daemon that was killed, and persistent devices
+    ///
+    /// For an instance that is not to run again. One that is only started again: what a killed one
+    /// left is used or removed then.
     Clean {
-        #[command(flatten)]
-        instance: Instance,
+        /// The instance ([daemon] name), which must not run. Without it: all that were killed, but
+        /// their persistent devices stay
+        #[arg(short, long, value_parser = crate::client::instance_name)]
+        name: Option<String>,
     },
 }
 

@@ -166,7 +166,9 @@ impl Client {
                 format!("instance \"{name}\" does not run: {path} does not exist; start it, or correct --name")
             }
             ErrorKind::ConnectionRefused => {
-                format!("instance \"{name}\" does not run, but {path} exists; run levada clean --name {name}")
+                format!(
+                    "instance \"{name}\" does not run, but {path} exists: it was killed; start it again (levada run, systemctl start); levada clean --name {name} removes what it left, its persistent devices too"
+                )
             }
             ErrorKind::PermissionDenied => format!(
                 "{path}: {error}; run as root or as the daemon's user; a member of its [daemon] socket_group may read"
@@ -185,12 +187,17 @@ fn only_instance() -> Result<String, Failure> {
         let stream = UnixStream::connect(base.join(name).join(SOCKET));
         stream.is_err_and(|error| matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound))
     };
-    if !names.iter().all(refuses) {
+    let some_run = !names.iter().all(refuses);
+    if some_run {
         names.retain(|name| !refuses(name));
     }
     match names.len() {
         0 => Err(Failure::Failed(format!("no instance runs: {} has none; start one with levada run", base.display()))),
         1 => Ok(names.remove(0)),
+        _ if !some_run => Err(Failure::Failed(format!(
+            "no instance runs; start one again (levada run, systemctl start): {}",
+            names.join(" | ")
+        ))),
         _ => Err(Failure::Failed(format!("several instances run; choose one with --name {}", names.join(" | ")))),
     }
 }

@@ -104,7 +104,7 @@ fn end_by_force(after: Duration, log: &Log) -> ! {
     let log = log.clone();
     let say = move || {
         let text = format!(
-            "it has not ended within {} s and is ended by force; levada clean removes what is left",
+            "it has not ended within {} s and is ended by force; start it again, or remove what is left with levada clean --name",
             after.as_secs()
         );
         log.line(Level::Warning, &text);

@@ -126,7 +126,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Completions { shell } => print(&cli::completions(shell)),
         Command::Man { directory } => cli::man(&directory)
             .map_err(|error| Failure::Failed(format!("cannot write to {}: {error}", directory.display()))),
-        Command::Clean { instance } => clean::clean(instance.name).and_then(|text| print(&text)),
+        Command::Clean { name } => clean::clean(name).and_then(|text| print(&text)),
     }
 }
 

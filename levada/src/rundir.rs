@@ -373,6 +373,13 @@ fn read_pid(lock: &mut File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
+/// Whether the run directory of `name` is that of a daemon that runs, or was killed; else one that
+/// ended in order has left what its next start is to know ([`RunDir::keep`]).
+#[must_use]
+pub fn is_locked(base: &Path, name: &str) -> bool {
+    base.join(name).join(LOCK).exists()
+}
+
 /// The instances that have a run directory, running or left over, in order.
 ///
 /// # Errors

@@ -145,7 +145,36 @@ fn what_a_killed_daemon_left_is_no_other_instance() {
     assert!(runs.end(Signal::TERM).success());
     let left = bed.run(&["show"]);
     let said = String::from_utf8(left.stderr).unwrap();
-    assert!(!left.status.success() && said.contains("run levada clean --name killed"), "{said}");
+    assert!(!left.status.success() && said.contains("it was killed; start it again (levada run"), "{said}");
+}
+
+/// After a crash a daemon is started again: nothing that is said on the way to it costs devices.
+#[test]
+fn what_a_killed_daemon_needs_again_is_removed_by_its_name_only() {
+    let Some(_turn) = turn("what_a_killed_daemon_needs_again_is_removed_by_its_name_only") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let text = crate::restart::persistent();
+    let has_device = || bed.ip("a", "link show dev tap0").is_ok();
+    let mut daemon = bed.start(&text);
+    assert!(!daemon.end(Signal::KILL).success());
+    let shown = bed.run(&["show"]);
+    let said = String::from_utf8(shown.stderr).unwrap();
+    assert!(!shown.status.success() && said.contains("start it again (levada run, systemctl start)"), "{said}");
+    assert!(said.contains(&format!("levada clean --name {} removes what it left, its persistent", bed.tag)), "{said}");
+    let cleaned = bed.run(&["clean"]);
+    good(&cleaned);
+    let said = String::from_utf8(cleaned.stdout).unwrap();
+    assert!(said.contains("removes its persistent devices") && has_device(), "{said}");
+    // One that ended in order has left nothing that is to be cleaned unasked.
+    let mut daemon = bed.start(&text);
+    assert!(daemon.end(Signal::TERM).success());
+    let key = bed.directory.join("run").join(&bed.tag).join("service-key");
+    let cleaned = bed.run(&["clean"]);
+    good(&cleaned);
+    let said = String::from_utf8(cleaned.stdout).unwrap();
+    assert!(said.contains("nothing to clean") && key.exists() && has_device(), "{said}");
+    good(&bed.run(&["clean", "--name", &bed.tag]));
+    assert!(!key.exists() && !has_device());
 }
 
 #[test]
