@@ -33,6 +33,8 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest time between two tries: a namespace that is made anew has its endpoint back within
 /// it.
 const LAST_RETRY: Duration = Duration::from_secs(16);
+/// How soon after a try a device is tried again where interfaces have changed: links may flap.
+const BETWEEN_TRIES: Duration = Duration::from_millis(250);
 /// How soon after a change the ways of tunnels are asked for again: neighbours answer within a
 /// millisecond or so. Twice as long each time.
 const FIRST_LOOK: Duration = Duration::from_millis(4);
@@ -122,6 +124,7 @@ impl Watched {
 /// A device that is gone.
 struct Lost {
     device: usize,
+    tried: Instant,
     next: Instant,
     pause: Duration,
     /// What the last failure was: the same is not logged again.
@@ -267,7 +270,10 @@ impl Maintenance {
                     let soon = Instant::now() + FIRST_LOOK;
                     (self.hops_next, self.hops_pause) = (self.hops_next.min(soon), FIRST_LOOK);
                 }
-                Ok(Task::Links) => self.ask(|watched| watched.line.has_carrier.is_some()),
+                Ok(Task::Links) => {
+                    self.ask(|watched| watched.line.has_carrier.is_some());
+                    self.hope();
+                }
                 Ok(Task::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     self.retry();
@@ -614,10 +620,22 @@ impl Maintenance {
         self.sights.lose(device, with_cure(why, reopen));
         let text = format!("{label} {how} ({why}): its frames are dropped (port-down) until it can be opened");
         self.log.line(Level::Warning, &text);
-        let next = Instant::now() + FIRST_RETRY;
-        self.lost.push(Lost { device, next, pause: FIRST_RETRY, failure: String::new() });
+        let now = Instant::now();
+        let (next, pause) = (now + FIRST_RETRY, FIRST_RETRY);
+        self.lost.push(Lost { device, tried: now, next, pause, failure: String::new() });
         self.untold.insert(device);
         self.tell();
+    }
+
+    /// Interfaces that are somebody else's may be back, however long they were away.
+    fn hope(&mut self) {
+        for lost in &mut self.lost {
+            let recipe = self.devices.get(&lost.device).and_then(|reopen| reopen.recipe.as_ref());
+            if matches!(recipe, Some(Recipe::Packet(..) | Recipe::Host(_))) {
+                lost.next = lost.next.min(lost.tried + BETWEEN_TRIES);
+                lost.pause = FIRST_RETRY;
+            }
+        }
     }
 
     fn retry(&mut self) {
@@ -651,7 +669,8 @@ impl Maintenance {
                         self.untold.insert(lost.device);
                     }
                     lost.pause = (lost.pause * 2).min(LAST_RETRY);
-                    lost.next = Instant::now() + lost.pause;
+                    lost.tried = Instant::now();
+                    lost.next = lost.tried + lost.pause;
                     self.lost.push(lost);
                 }
             }

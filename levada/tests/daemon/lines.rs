@@ -9,7 +9,7 @@ use ports::packet::{Hooks, probe};
 use serde_json::Value;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TAKEN_BY_SWITCH: Hooks = Hooks { ingress: 1, egress: 1 };
 const LEFT_TO_HOST: Hooks = Hooks { ingress: 0, egress: 0 };
@@ -155,6 +155,25 @@ fn another_interface_of_the_same_name_is_taken_as_it_is() {
     soon("its MTU is known", || !passes(&bed, 1472) && daemon.endpoint("a")["drops"]["too-long"].as_u64() > Some(0));
     assert!(passes(&bed, 1372));
     assert!(stream.end() > 100);
+}
+
+#[test]
+fn an_interface_that_was_away_for_long_is_taken_as_soon_as_it_is_back() {
+    let Some(_turn) = turn("an_interface_that_was_away_for_long_is_taken_as_soon_as_it_is_back") else { return };
+    if !can_take() {
+        return;
+    }
+    let bed = bed();
+    let daemon = bed.start(TAKEN);
+    bed.ip("host", "link delete dev up0").unwrap();
+    soon("the loss is noticed", || uplink(&daemon)["state"] == "down" && daemon.endpoint("host")["state"] == "down");
+    // The next try by the clock is 15 s away then.
+    std::thread::sleep(Duration::from_secs(16));
+    plug_in(&bed);
+    let start = Instant::now();
+    soon("both are back", || uplink(&daemon)["state"] == "up" && daemon.endpoint("host")["state"] == "up");
+    println!("taken after {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(7), "after {:?}", start.elapsed());
 }
 
 #[test]
