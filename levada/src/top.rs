@@ -186,9 +186,13 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
         }
     }
     for (row, grown_ns) in &mut rows {
-        let first = *unmet.entry((row.path.clone(), row.direction)).or_insert(row.unmet_ns.saturating_sub(*grown_ns));
+        let begun_ns = row.unmet_ns.saturating_sub(*grown_ns);
+        let first = unmet.entry((row.path.clone(), row.direction)).or_insert(begun_ns);
         // After a restart it begins anew.
-        row.unmet_ns = row.unmet_ns.saturating_sub(first);
+        if row.unmet_ns < *first {
+            *first = begun_ns;
+        }
+        row.unmet_ns -= *first;
     }
     let mut rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
     blame(&mut rows);
@@ -611,6 +615,9 @@ mod tests {
         let calm = compare(&later, &report(14, &[("poor", 10, 500_001, 0, 8000)]), &mut unmet);
         assert_eq!((calm.rows[0].short_bps, calm.rows[0].unmet_ns), (0, 3_000_000_000));
         assert!(screen(&calm, LINES.into(), COLUMNS.into()).contains("nobody is short"));
-        assert_eq!(compare(&later, &report(15, &[("poor", 10, 0, 0, 0)]), &mut unmet).rows[0].unmet_ns, 0);
+        let begun = report(15, &[("poor", 10, 0, 0, 0)]);
+        assert_eq!(compare(&later, &begun, &mut unmet).rows[0].unmet_ns, 0);
+        let again = compare(&begun, &report(16, &[("poor", 10, 500_000, 11_000, 900)]), &mut unmet);
+        assert_eq!(again.rows[0].unmet_ns, 900_000_000, "and counts anew");
     }
 }
