@@ -143,10 +143,14 @@ pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply, services: &
         if let Some(uplink) = &switch.uplink {
             all.gauge(
                 "levada_uplink_up",
-                "Whether the port is open, and its device up.",
+                "Whether the port is open, and its device up; of a bond, whether a member may send.",
                 &labels(&of_switch),
                 u8::from(uplink.state == "up"),
             );
+            let to = labels(&of_switch);
+            all.counter("levada_uplink_port_losses", "How often a port of it went away.", &to, uplink.losses);
+            let help = "The worker's time for its ports, reading and writing.";
+            all.counter("levada_uplink_worker_seconds", help, &to, Seconds(uplink.worker_ns));
             device(&mut all, "levada_uplink_device", &of_switch, uplink.device.as_ref());
             for (word, way) in [("egress", &uplink.egress), ("ingress", &uplink.ingress)] {
                 let to = labels(&[of_switch[0], ("direction", word)]);

@@ -10,12 +10,13 @@ use crate::next_hops::report::TunnelsReport;
 use crate::shortcut::{Inside, Shortcuts};
 use crate::whereabouts::{DeviceReport, Sights};
 use crate::worker::{Histogram, Snapshot, SwitchNumbers};
-use bond::BondReport;
+use bond::{BondReport, MemberReport};
 use control::admission::Promise;
 use control::names::{self, name_of};
 use control::plan::{Plan, PortKind, SwitchPlan};
 use control::shortcut::{Hindrance, Shortcut, shortcuts};
 use datapath::aqm::{Lost, QueueState};
+use datapath::bond::MemberState;
 use datapath::link::LinkStats;
 use datapath::program::{Endpoint, PortId, Share, TenantId};
 use datapath::sojourn::Sojourn;
@@ -203,11 +204,20 @@ pub struct SwitchReport {
 pub struct UplinkReport {
     /// Its port.
     pub port: String,
-    /// `up` or `down`.
+    /// `up` or `down`; where it has several ports, `up` where one of them may send.
     pub state: String,
-    /// As for an endpoint.
+    /// As for an endpoint; where it has several ports, of the first.
     #[serde(default)]
     pub device: Option<DeviceReport>,
+    /// As for an endpoint; where it has several ports, only where all of their devices are gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
+    /// How often its port went away; where it has several, how often any of them did.
+    #[serde(default)]
+    pub losses: u64,
+    /// What the worker spent on its ports, reading and writing.
+    #[serde(default)]
+    pub worker_ns: u64,
     /// Of an interface that exists: `exclusive`, or `shared` with a host whose own traffic is not
     /// scheduled.
     #[serde(default)]
@@ -546,15 +556,23 @@ impl Part<'_> {
                 traffic: lane(self.numbers.uplink.get(d)),
             }
         };
-        let PortState { state, device, .. } = self.port(uplink.port());
+        let bond = bond::report(
+            self.plan,
+            self.numbers,
+            self.shot.now,
+            |port| self.port(port),
+            |port| self.facts.sights.address(*self.facts.devices.get(&(self.index as usize, port))?),
+        );
+        let first = self.port(uplink.port());
+        let PortState { state, device, lost, losses, worker_ns } = match &bond {
+            Some(bond) if !bond.members.is_empty() => of_members(first, &bond.members),
+            _ => first,
+        };
         Some(UplinkReport {
-            bond: bond::report(
-                self.plan,
-                self.numbers,
-                self.shot.now,
-                |port| self.port(port).state,
-                |port| self.facts.sights.address(*self.facts.devices.get(&(self.index as usize, port))?),
-            ),
+            bond,
+            lost,
+            losses,
+            worker_ns,
             port: self.plan.ports[uplink.port().0 as usize].locator.to_string(),
             state,
             device,
@@ -638,6 +656,19 @@ impl Part<'_> {
         let state = if is_up { "up" } else { "down" }.to_owned();
         let lost = self.facts.sights.lost(number).filter(|_| !used.is_up);
         PortState { state, device, lost, losses: used.losses, worker_ns: used.read_ns + used.write_ns }
+    }
+}
+
+/// What there is behind the ports of a bond, taken together.
+fn of_members(first: PortState, members: &[MemberReport]) -> PortState {
+    let may_send = members.iter().any(|member| member.state == MemberState::Distributing.name());
+    let are_lost = members.iter().all(|member| member.lost.is_some());
+    PortState {
+        state: if may_send { "up" } else { "down" }.to_owned(),
+        lost: first.lost.filter(|_| are_lost),
+        losses: members.iter().map(|member| member.losses).sum(),
+        worker_ns: members.iter().map(|member| member.worker_ns).sum(),
+        device: first.device,
     }
 }
 

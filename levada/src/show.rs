@@ -185,7 +185,8 @@ fn switch_table(switch: &SwitchReport) -> String {
             Some(word) => format!(", {word}"),
             None => String::new(),
         };
-        let state = state(&uplink.state, uplink.device.as_ref());
+        // Of a bond it is that of all its members.
+        let state = state(&uplink.state, uplink.device.as_ref().filter(|_| uplink.bond.is_none()));
         let _ = writeln!(out, "  uplink {} ({state}{sharing}){}", uplink.port, reasons(&uplink.drops));
         for (word, direction) in [("egress", &uplink.egress), ("ingress", &uplink.ingress)] {
             let _ = writeln!(out, "    {word:<8}{}", uplink_line(direction));

@@ -4,6 +4,7 @@ use super::*;
 use crate::membership::MemberReport;
 use crate::report::Facts;
 use crate::worker::Snapshot;
+use datapath::bond::MemberState;
 use std::collections::HashSet;
 
 /// Reads OpenMetrics text: every sample's name with its labels, and its value. Panics where the
@@ -234,6 +235,49 @@ fn the_report_is_sound_openmetrics() {
         .into();
     assert_eq!(lag, [1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3]);
     assert_eq!(get("levada_worker_loop_lag_seconds_bucket{le=\"+Inf\"}") as u64, 4);
+}
+
+/// A switch whose uplink has two ports, with these states.
+fn bonded(states: [MemberState; 2]) -> Report {
+    let member = |n: u8| format!("[[switch.uplink.bond.member]]\nport = \"packet://up{n}\"\nrate = \"1 Gbit/s\"\n");
+    let text = format!(
+        "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[switch.uplink.bond]\nmode = \"active-backup\"\n{}{}",
+        member(0),
+        member(1)
+    );
+    let plan = control::load(&text).plan.unwrap();
+    let switch = &plan.switches[0];
+    let rate = plan.uplink_rate(switch).unwrap();
+    let uplinks = BTreeMap::from([(0, (rate, control::scale::scale(&switch.program, rate).unwrap().promise))]);
+    let ports: Vec<_> = switch.program.uplink.as_ref().unwrap().ports().collect();
+    let devices = ports.iter().enumerate().map(|(device, port)| ((0, *port), device)).collect();
+    let mut members: Vec<_> = datapath::switch::Switch::new(&switch.program, 1).expect("a switch").members().collect();
+    members.iter_mut().zip(states).for_each(|(member, state)| member.state = state);
+    let mut shot = Snapshot::default();
+    shot.switches.push(crate::worker::SwitchNumbers { members, ..Default::default() });
+    shot.devices.resize_with(2, Default::default);
+    // The interface of the first is gone.
+    (shot.devices[0].losses, shot.devices[1].is_up) = (1, true);
+    (shot.devices[0].read_ns, shot.devices[1].write_ns) = (1_000_000_000, 500_000_000);
+    let (shortcuts, sights) = Default::default();
+    Facts { plan, uplinks, devices, shortcuts, sights, tunnels: Vec::new() }.report(&shot)
+}
+
+#[test]
+fn a_bond_is_up_where_a_member_may_send() {
+    use MemberState::{Distributing, Down, Standby};
+    for (states, is_up) in
+        [([Down, Distributing], 1.0), ([Distributing, Down], 1.0), ([Down, Down], 0.0), ([Standby, Down], 0.0)]
+    {
+        let report = bonded(states);
+        let samples = read(&text(&report, &cluster(), &vcc(), &services()));
+        for (name, value) in [("up", is_up), ("port_losses_total", 1.0), ("worker_seconds_total", 1.5)] {
+            assert_eq!(samples.get(&format!("levada_uplink_{name}{{switch=\"s1\"}}")), Some(&value), "{states:?}");
+        }
+        let members = &report.switches[0].uplink.as_ref().unwrap().bond.as_ref().unwrap().members;
+        let seen: Vec<_> = members.iter().map(|member| (member.device.as_str(), member.losses)).collect();
+        assert_eq!(seen, [("down", 1), ("up", 0)]);
+    }
 }
 
 #[test]

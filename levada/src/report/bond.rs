@@ -4,7 +4,7 @@ mod lacp;
 
 pub use lacp::{EndReport, LacpReport, PortReport};
 
-use super::{Report, SwitchReport};
+use super::{PortState, Report, SwitchReport};
 use crate::worker::SwitchNumbers;
 use control::bond::RESELECTS;
 use control::names::{name_of, show_mac};
@@ -138,6 +138,15 @@ pub struct MemberReport {
     pub mac: Option<String>,
     /// Whether its device is open, as for an endpoint: `up` or `down`.
     pub device: String,
+    /// Of a device that is gone: why, and what brings it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
+    /// How often its port went away.
+    #[serde(default)]
+    pub losses: u64,
+    /// What the worker spent on it, reading and writing.
+    #[serde(default)]
+    pub worker_ns: u64,
     /// What it carries, and is paced at: its rate as configured, or its link's speed where that is
     /// less.
     pub rate_bps: u64,
@@ -195,11 +204,11 @@ impl From<Traffic> for CarriedReport {
 }
 
 /// The bond of a switch; `None` where its uplink has one port.
-pub fn report(
+pub(super) fn report(
     plan: &SwitchPlan,
     numbers: &SwitchNumbers,
     now: Instant,
-    state_of: impl Fn(PortId) -> String,
+    port_of: impl Fn(PortId) -> PortState,
     mac_of: impl Fn(PortId) -> Option<Mac>,
 ) -> Option<BondReport> {
     const NS_PER_MS: u64 = 1_000_000;
@@ -208,14 +217,18 @@ pub fn report(
     let name = |n: usize| bond.names.get(n).cloned().unwrap_or_default();
     let has_active = settings.mode == Mode::ActiveBackup;
     let active = numbers.members.iter().position(|member| member.is_active);
-    let all = numbers.members.iter().enumerate().map(|(n, member)| MemberReport {
+    let members = numbers.members.iter().enumerate().map(|(n, member)| (n, member, port_of(member.port)));
+    let all = members.map(|(n, member, is)| MemberReport {
         name: name(n),
         port: plan.ports.get(member.port.0).map(|port| port.locator.to_string()).unwrap_or_default(),
         state: member.state.name().to_owned(),
         state_ms: now.since(member.since) / NS_PER_MS,
         admin: if bond.policy.down.get(n) == Some(&true) { "down" } else { "up" }.to_owned(),
         mac: mac_of(member.port).map(show_mac),
-        device: state_of(member.port),
+        device: is.state,
+        lost: is.lost,
+        losses: is.losses,
+        worker_ns: is.worker_ns,
         rate_bps: member.rate.0,
         configured_bps: member.configured.0,
         paced_by: if member.rate < member.configured { "link" } else { "rate" }.to_owned(),

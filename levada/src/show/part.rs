@@ -8,6 +8,7 @@ use crate::report::{
 };
 use crate::tables::TablesReply;
 use control::units::{show_rate, show_time};
+use datapath::bond::MemberState;
 use datapath::units::Rate;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -129,20 +130,43 @@ fn share_rows<'a>(head: &str, shares: impl Iterator<Item = (String, [Direction<'
 fn port_rows(report: &Report) -> Vec<Row> {
     let mut rows = vec![row(["port", "of", "state", "losses", "worker's time"])];
     for switch in &report.switches {
-        if let Some(uplink) = &switch.uplink {
+        let Some(uplink) = &switch.uplink else { continue };
+        let path = format!("{}/uplink", switch.name);
+        let Some(bond) = &uplink.bond else {
             let state = state(&uplink.state, uplink.device.as_ref());
-            rows.push(row([&uplink.port, &format!("{}/uplink", switch.name), &state]));
+            let unsettled = uplink.device.as_ref().and_then(|device| device.unsettled.as_deref());
+            let used = (uplink.losses, uplink.worker_ns);
+            rows.extend(port_row(&uplink.port, &path, state, used, (uplink.lost.as_deref(), unsettled)));
+            continue;
+        };
+        for member in &bond.members {
+            let is_up = member.device == "up" && member.state != MemberState::Down.name();
+            let state = if is_up { format!("up: {}", member.state) } else { "down".to_owned() };
+            let (path, used) = (format!("{path}/{}", member.name), (member.losses, member.worker_ns));
+            rows.extend(port_row(&member.port, &path, state, used, (member.lost.as_deref(), None)));
         }
     }
     for (path, endpoint) in endpoints(report) {
-        let time = show_time(endpoint.worker_ns / 1_000 * 1_000);
-        let lost = endpoint.lost.as_deref();
-        let state = lost.map_or_else(|| state(&endpoint.state, endpoint.device.as_ref()), |_| "lost".to_owned());
-        rows.push(row([&endpoint.port, &path, &state, &endpoint.losses.to_string(), &time]));
-        // Below it, since it is a sentence.
+        let state = state(&endpoint.state, endpoint.device.as_ref());
         let unsettled = endpoint.device.as_ref().and_then(|device| device.unsettled.as_deref());
-        rows.extend(lost.or(unsettled).map(|why| row(["", "", why])));
+        let used = (endpoint.losses, endpoint.worker_ns);
+        rows.extend(port_row(&endpoint.port, &path, state, used, (endpoint.lost.as_deref(), unsettled)));
     }
+    rows
+}
+
+/// A port, how often it was lost and the worker's time for it; below it, since it is a sentence, why
+/// it is lost or what is not set up.
+fn port_row(
+    port: &str,
+    path: &str,
+    state: String,
+    (losses, worker_ns): (u64, u64),
+    (lost, unsettled): (Option<&str>, Option<&str>),
+) -> Vec<Row> {
+    let state = if lost.is_some() { "lost" } else { &state };
+    let mut rows = vec![row([port, path, state, &losses.to_string(), &show_time(worker_ns / 1_000 * 1_000)])];
+    rows.extend(lost.or(unsettled).map(|why| row(["", "", why])));
     rows
 }
 
@@ -260,10 +284,22 @@ pub fn json(report: &Report, what: What) -> Value {
         }
         What::Endpoints => endpoints(report).map(|(path, endpoint)| named(&path, endpoint)).collect(),
         What::Ports => {
-            let uplinks = report.switches.iter().filter_map(|switch| {
-                let uplink = switch.uplink.as_ref()?;
+            let uplinks = report.switches.iter().filter_map(|switch| Some((switch, switch.uplink.as_ref()?)));
+            let uplinks = uplinks.flat_map(|(switch, uplink)| {
                 let path = format!("{}/uplink", switch.name);
-                Some(json!({"path": path, "port": uplink.port, "state": uplink.state, "device": uplink.device}))
+                // A bond has a line for all its members, and one for each.
+                let members = uplink.bond.iter().flat_map(|bond| &bond.members).map(|member| {
+                    json!({
+                        "path": format!("{path}/{}", member.name), "port": member.port, "state": member.device,
+                        "used_as": member.state, "lost": member.lost, "losses": member.losses,
+                        "worker_ns": member.worker_ns
+                    })
+                });
+                let all = json!({
+                    "path": path, "port": uplink.port, "state": uplink.state, "device": uplink.device,
+                    "lost": uplink.lost, "losses": uplink.losses, "worker_ns": uplink.worker_ns
+                });
+                [all].into_iter().chain(members).collect::<Vec<_>>()
             });
             let port = |(path, e): (String, &EndpointReport)| {
                 json!({

@@ -93,6 +93,40 @@ fn transfer([one, two]: &[Bed; 2], meanwhile: impl FnOnce()) {
 }
 
 #[test]
+fn all_members_are_told_of_and_the_uplink_is_up_while_one_may_send() {
+    let Some(_turn) = turn("all_members_are_told_of_and_the_uplink_is_up_while_one_may_send") else { return };
+    let beds = hosts();
+    let text = text(1, "active-backup").replace("hold = \"100 ms\"\n", "");
+    let one = beds[0].start(&text);
+    let uplink = || one.show()["switches"][0]["uplink"].clone();
+    let ports = || String::from_utf8(beds[0].run(&["show", "ports"]).stdout).unwrap();
+    let is_shown = |member: &str, state: &str| {
+        ports().lines().any(|line| line.contains(&format!("s1/uplink/{member} ")) && line.contains(state))
+    };
+    soon("both are up", || (0..2).all(|member| state(&one, member) == "distributing"));
+    assert_eq!((uplink()["state"].as_str(), uplink()["losses"].as_u64()), (Some("up"), Some(0)));
+    assert!(is_shown("up0", "up: distributing") && is_shown("up1", "up: distributing"), "{}", ports());
+    // The other carries everything.
+    beds[0].ip("host", "link delete dev up0").unwrap();
+    soon("the first is lost", || bond(&one)["members"][0]["device"] == "down" && state(&one, 0) == "down");
+    assert_eq!((uplink()["state"].as_str(), uplink()["losses"].as_u64()), (Some("up"), Some(1)), "{}", uplink());
+    soon("it is said why", || bond(&one)["members"][0]["lost"].is_string());
+    assert!(
+        is_shown("up0", "lost") && is_shown("up1", "up: distributing") && uplink()["lost"].is_null(),
+        "{}",
+        ports()
+    );
+    let lines = one.show_part("ports");
+    let line =
+        |path: &str| lines["ports"].as_array().unwrap().iter().find(|line| line["path"] == path).unwrap().clone();
+    assert_eq!((&line("s1/uplink")["state"], &line("s1/uplink/up0")["losses"]), (&"up".into(), &1.into()));
+    beds[1].ip("host", "link set up1 down").unwrap();
+    soon("no member may send", || state(&one, 1) == "down");
+    assert_eq!(uplink()["state"], "down", "{}", uplink());
+    assert!(is_shown("up1", "down"), "{}", ports());
+}
+
+#[test]
 fn frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process() {
     let Some(_turn) = turn("frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process") else { return };
     let beds = hosts();
