@@ -232,7 +232,13 @@ impl TakeoverServer {
         let all: Vec<_> = std::iter::once(self.lock.as_fd()).chain(devices.iter().map(|fd| fd.as_fd())).collect();
         send_descriptors(stream, &all)?;
         drop(devices);
-        match receive(stream)? {
+        let answer = receive(stream).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                io::Error::other("the new process ended before it was ready; see its message")
+            }
+            _ => error,
+        })?;
+        match answer {
             Message::Ready {} => {}
             other => return Err(unexpected(&other)),
         }

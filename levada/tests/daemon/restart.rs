@@ -508,6 +508,7 @@ fn a_takeover_that_fails_leaves_the_old_process_at_work() {
         soon("the daemon has seen that it failed", gone);
     };
     failures(1);
+    assert!(daemon.log().contains("the new process ended before it was ready; see its message"), "{}", daemon.log());
     // Another version of the messages.
     let stream = speak(&daemon, &bed, &[br#"{"message":"hello","protocol":99,"version":"9.0.0","pid":1}"#]);
     assert!(answer(&stream).contains("speaks handover 99"));
