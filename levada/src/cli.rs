@@ -29,8 +29,9 @@ pub struct Cli {
 pub enum Command {
     /// Run the daemon in the foreground until Ctrl-C or SIGTERM
     ///
-    /// When all ports are up, the daemon prints "levada: NAME ready" on standard error. On SIGHUP
-    /// it reads the file again and applies the differences.
+    /// When its ports are open, the daemon prints "levada: NAME ready" on standard error; of those
+    /// that are not there yet, a warning says so. On SIGHUP it reads the file again and applies
+    /// the differences.
     Run {
         /// The configuration
         #[arg(short, long, value_name = "FILE")]
@@ -230,12 +231,12 @@ pub enum What {
 /// A thing in the configuration.
 #[derive(Args, Debug)]
 pub struct Thing {
-    /// What kind of thing: daemon, switch, uplink, bond, bond-member, tenant, endpoint, service,
-    /// backend, link, cluster or member
+    /// What kind of thing: switch, uplink, bond-member, tenant, endpoint, service, backend, link,
+    /// cluster or member
     #[arg(value_parser = kind)]
     pub kind: Kind,
     /// Which: SWITCH, SWITCH/MEMBER, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, SWITCH/TENANT/SERVICE,
-    /// LINK or HOST; nothing for daemon and cluster
+    /// LINK or HOST; nothing for cluster
     #[arg(default_value = "", hide_default_value = true)]
     pub path: String,
 }
@@ -259,8 +260,8 @@ pub struct How {
 /// `levada add` and `levada set`.
 #[derive(Args, Debug)]
 pub struct Edit {
-    /// What kind of thing: daemon, switch, uplink, bond, bond-member, tenant, endpoint, service,
-    /// backend, link, cluster or member
+    /// What kind of thing: switch, uplink, bond-member, tenant, endpoint, service, backend, link,
+    /// cluster or member; levada set takes daemon and bond, too
     #[arg(value_parser = kind)]
     pub kind: Kind,
     /// Which: SWITCH, SWITCH/MEMBER, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, LINK or HOST (not for
