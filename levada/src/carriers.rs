@@ -21,6 +21,9 @@ use std::time::Duration;
 /// whether anybody still wants to know.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// A switch, and a port there.
+type Place = (u32, PortId);
+
 /// Members of a namespace.
 type Links = Vec<Link>;
 
@@ -30,7 +33,7 @@ struct Link {
     /// The worker's number of the device.
     device: usize,
     /// Its switch, and its port there: who has come to another place is told of again.
-    place: (u32, PortId),
+    place: Place,
     name: String,
     /// Levada has made it: what its driver says of it was negotiated with nobody.
     is_made: bool,
@@ -90,7 +93,7 @@ fn wanted<'a>(
     plan: &Plan,
     devices: impl Iterator<Item = (usize, &'a Recipe)>,
 ) -> BTreeMap<Option<String>, (Links, u64)> {
-    let mut members: BTreeMap<(Option<String>, String), (u64, (u32, PortId))> = BTreeMap::new();
+    let mut members: BTreeMap<(Option<String>, String), (u64, Place)> = BTreeMap::new();
     for (id, switch) in plan.switches.iter() {
         let (Some(bond), Some(uplink)) = (&switch.bond, &switch.program.uplink) else { continue };
         for member in &uplink.members {

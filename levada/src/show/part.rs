@@ -155,8 +155,8 @@ fn port_rows(report: &Report) -> Vec<Row> {
     rows
 }
 
-/// A port, how often it was lost and the worker's time for it; below it, since it is a sentence, why
-/// it is lost or what is not set up.
+/// A port, how often it was lost and the worker's time for it; and below, since it is a sentence,
+/// why it is lost or what is not set up.
 fn port_row(
     port: &str,
     path: &str,
