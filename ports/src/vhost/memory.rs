@@ -73,7 +73,7 @@ struct Mapping {
     file: OwnedFd,
     /// Where its first byte is.
     start: NonNull<u8>,
-    /// What was mapped: whole pages from the file's beginning of a page.
+    /// What was mapped: whole pages of the file.
     mapped: NonNull<u8>,
     mapped_bytes: usize,
     /// There until it is unmapped.
@@ -117,7 +117,9 @@ impl Mapping {
         // A mapping begins at a page of the file, of whatever size its pages are.
         let page = u64::try_from(status.st_blksize).unwrap_or_default().max(4096).next_power_of_two();
         let head = region.offset % page;
-        let mapped_bytes = usize::try_from(region.bytes + head).map_err(|_| layout())?;
+        // It ends at one, too: of huge pages, no part of one can be unmapped or put away.
+        let mapped_bytes = (region.bytes + head).checked_next_multiple_of(page).ok_or_else(layout)?;
+        let mapped_bytes = usize::try_from(mapped_bytes).map_err(|_| layout())?;
         let offset = libc::off_t::try_from(region.offset - head).map_err(|_| layout())?;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let mapped = unsafe {

@@ -376,6 +376,39 @@ fn memory_that_is_taken_away_ends_the_session_and_nothing_else() {
     assert!(session.has_lost_memory());
 }
 
+#[test]
+fn a_region_of_huge_pages_may_have_any_length() {
+    const HUGE: u64 = 2 << 20;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let Ok(file) = rustix::fs::memfd_create("levada-huge", flags) else { return };
+    rustix::fs::ftruncate(&file, HUGE).unwrap();
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    let front_end = FrontEnd::new(1, 16, LINUX).unwrap();
+    let region = Region { bytes: HUGE - 4096, ..front_end.region() };
+    let mut session = Session::new(OFFER).unwrap();
+    for (request, mut descriptors) in front_end.opening(0).unwrap() {
+        let request = match request {
+            Request::SetMemTable(_) => {
+                descriptors = vec![file.try_clone().unwrap()];
+                Request::SetMemTable(vec![region])
+            }
+            other => other,
+        };
+        say(&mut session, request, descriptors).unwrap();
+    }
+    // Where the host has no such page, this is SIGBUS.
+    assert!(session.port().unwrap().is_some());
+    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().matches("levada-huge").count();
+    let before = maps();
+    let parts = |n: u64| Region { guest: n * HUGE, user: n * HUGE, ..region };
+    for _ in 0..100 {
+        let files = (0..8).map(|_| file.try_clone().unwrap()).collect();
+        say(&mut session, Request::SetMemTable((0..8).map(parts).collect()), files).unwrap();
+    }
+    drop(session);
+    assert!(maps() <= before, "all is unmapped");
+}
+
 /// Writes a descriptor.
 fn describe(front_end: &FrontEnd, ring: usize, at: usize, (address, bytes, flags, next): (u64, u32, u16, u16)) {
     let entry = [
