@@ -12,6 +12,7 @@
 //! | `levada-door` | another process that takes over (`handover`) |
 //! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`handler`) |
 //! | `levada-vde` | lets clients into VDE directories (`vde_server`) |
+//! | `levada-closing` | closes what front ends have sent |
 //! | `levada-vhost` | talks with front ends of machines (`front_ends`), where there are any |
 //! | `levada-links` | is told of carriers of bonds' members (`carriers`) |
 //! | `levada-routes` | is told of the host's routes and neighbours (`next_hops`), where there are tunnels |
@@ -338,7 +339,7 @@ impl Running {
         let plugs = plugs.map_err(failed("cannot watch VDE clients (epoll)"))?;
         let (news, heard) = sync_channel(CHORES);
         let front_ends = FrontEnds::new(log.clone(), inbox.clone(), waker.clone(), news.clone());
-        let front_ends = front_ends.map_err(failed("cannot watch virtual machines"))?;
+        let (front_ends, closing) = front_ends.map_err(failed("cannot watch virtual machines"))?;
         let (mail, ring, errand) = (inbox.clone(), waker.clone(), tasks.clone());
         let service_key = rundir.service_key(reconciler::random());
         let service_key = service_key.map_err(failed("cannot keep the key of services in the run directory"))?;
@@ -400,6 +401,7 @@ impl Running {
         let reports_thread = stage("levada-reports", Duty::Peers)?;
         let vde_thread = stage("levada-vde", Duty::VdeServer)?;
         let machines_thread = stage("levada-vhost", Duty::Machines)?;
+        let closing_thread = stage("levada-closing", Duty::Passing)?;
         let http_thread = stage("levada-http", Duty::Serving)?;
         let door_thread = stage("levada-door", Duty::Serving)?;
         // From here on nobody else reads the devices.
@@ -470,6 +472,7 @@ impl Running {
         for (plug, device) in joins {
             plugs.join(plug, device);
         }
+        closing_thread.begin(move |()| closing.run());
         let machines = machines_thread.begin({
             let front_ends = front_ends.clone();
             move |()| front_ends.run()

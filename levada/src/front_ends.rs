@@ -8,27 +8,33 @@
 //! meanwhile waits in its rings.
 //!
 //! A front end speaks for one machine, and can harm no other: its socket is read without waiting,
-//! [`MESSAGES`] a second at most, and half a message ends its session after [`PATIENCE`]. Whatever
-//! it does wrong ends its session with a line that says what.
+//! [`MESSAGES`] a second at most, and half a message ends its session after [`PATIENCE`]. Nothing
+//! that it sent is closed here, which might take long (`closing.rs`). Whatever it does wrong ends its
+//! session with a line that says what.
 
+mod closing;
 mod handover;
 pub mod papers;
 pub mod socket;
 
+pub use closing::Starter;
+
 use crate::log::{Level, Log};
 use crate::maintenance::News;
 use crate::worker::{Request, Waker};
+use closing::Closing;
 use control::plan::VhostPlan;
-use ports::vhost::{End, Fault, Incoming, Offer, Session};
+use ports::vhost::{End, Fault, Foreign, Incoming, Offer, Session};
 use ports::{Features, Port as _};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use socket::{Listening, connect};
 use std::io::{self, Write as _};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -62,6 +68,8 @@ const EVENTS: usize = 64;
 const STOP: u64 = 0;
 /// What the wish to look around at once is watched as.
 const STIR: u64 = 1;
+/// Why a machine is not served.
+const CROWDED: &str = "what it has sent takes long to be closed";
 /// Log lines of each level a second.
 const LINES: u32 = 8;
 
@@ -89,6 +97,8 @@ struct Board {
     news: SyncSender<News>,
     epoll: Arc<OwnedFd>,
     machines: Vec<Machine>,
+    /// Starts who closes what machines have sent.
+    starter: Sender<Closing>,
     /// Sockets are made in the place of those of the process that is taken over from.
     takes_over: bool,
     /// Another process is about to take over: nothing changes until it has, or has failed.
@@ -107,6 +117,10 @@ struct Machine {
     label: String,
     /// Its number at the worker; without one nobody is let in.
     device: Option<usize>,
+    /// What it has sent, on its way out.
+    closing: Closing,
+    /// Its socket is not listened to, since too much is yet to be closed.
+    is_deaf: bool,
     listening: Option<(u64, Listening)>,
     /// Why its socket, which is gone, cannot be made again, as it was last told.
     mending: String,
@@ -125,7 +139,7 @@ struct Machine {
 /// A machine that is connected.
 struct Live {
     watch: u64,
-    stream: UnixStream,
+    stream: Foreign<UnixStream>,
     incoming: Incoming,
     session: Session,
     /// The worker has its port.
@@ -145,11 +159,16 @@ struct Live {
 
 impl FrontEnds {
     /// No machines yet, for the worker behind `inbox` and `waker`. What guests can do goes to
-    /// `news`.
+    /// `news`. Beside it who is to run in a thread with few rights, and starts those who close.
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub fn new(log: Log, inbox: SyncSender<Request>, waker: Waker, news: SyncSender<News>) -> io::Result<FrontEnds> {
+    pub fn new(
+        log: Log,
+        inbox: SyncSender<Request>,
+        waker: Waker,
+        news: SyncSender<News>,
+    ) -> io::Result<(FrontEnds, Starter)> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (stop, stir) = (event()?, event()?);
@@ -159,9 +178,22 @@ impl FrontEnds {
         let machines = Vec::new();
         let (takes_over, is_frozen) = (false, false);
         let epoll_of = Arc::clone(&epoll);
-        let board =
-            Board { log, inbox, waker, news, epoll: epoll_of, machines, takes_over, is_frozen, next: STIR, lines };
-        Ok(FrontEnds { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop), stir: Arc::new(stir) })
+        let (starter, starts) = closing::starter();
+        let board = Board {
+            log,
+            inbox,
+            waker,
+            news,
+            epoll: epoll_of,
+            machines,
+            starter,
+            takes_over,
+            is_frozen,
+            next: STIR,
+            lines,
+        };
+        let board = Arc::new(Mutex::new(board));
+        Ok((FrontEnds { board, epoll, stop: Arc::new(stop), stir: Arc::new(stir) }, starts))
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
@@ -220,7 +252,7 @@ impl FrontEnds {
 
     /// Closes a port, and ends its session. To be called before the worker's device is another's.
     pub fn close(&self, id: FrontEndId) {
-        self.board().close(id);
+        self.board().close(id, true);
     }
 
     /// Serves front ends until told to stop, and then closes everything.
@@ -239,7 +271,8 @@ impl FrontEnds {
             if watches.contains(&STOP) {
                 let mut board = self.board();
                 let all: Vec<_> = board.machines.iter().map(|machine| machine.id).collect();
-                all.into_iter().for_each(|id| board.close(id));
+                // Another process may go on with them.
+                all.into_iter().for_each(|id| board.close(id, false));
                 return;
             }
             let is_exhausted = watches.into_iter().fold(false, |none, watch| none | !self.board().serve(watch));
@@ -286,7 +319,8 @@ impl Board {
     }
 
     fn open(&mut self, plan: &VhostPlan, label: String) -> Result<FrontEndId, String> {
-        let listening = self.listen(plan, self.takes_over)?;
+        let closing = Closing::new(self.starter.clone());
+        let listening = self.listen(plan, &closing, self.takes_over)?;
         let id = FrontEndId(self.number());
         let (plan, now) = (plan.clone(), Instant::now());
         self.machines.push(Machine {
@@ -294,6 +328,8 @@ impl Board {
             plan,
             label,
             device: None,
+            closing,
+            is_deaf: false,
             listening,
             mending: String::new(),
             live: None,
@@ -306,12 +342,18 @@ impl Board {
         Ok(id)
     }
 
-    fn listen(&mut self, plan: &VhostPlan, replaces: bool) -> Result<Option<(u64, Listening)>, String> {
+    fn listen(
+        &mut self,
+        plan: &VhostPlan,
+        closing: &Closing,
+        replaces: bool,
+    ) -> Result<Option<(u64, Listening)>, String> {
         if !plan.listen {
             return Ok(None);
         }
         let what = format!("vhost-user://{}", plan.socket);
         let listening = Listening::open(&plan.socket, &what, plan.group.as_deref(), replaces)?;
+        let listening = listening.left_to(&closing.closer());
         let watch = self.number();
         epoll::add(&*self.epoll, listening.listener(), EventData::new_u64(watch), EventFlags::IN)
             .map_err(|error| format!("{}: watching it: {error}", plan.socket))?;
@@ -327,13 +369,14 @@ impl Board {
         }
         let is_offered_otherwise = offer(before) != offer(plan) || before.listen != plan.listen;
         if plan.listen && self.machines[index].listening.is_none() {
-            let listening = self.listen(plan, self.takes_over)?;
-            self.machines[index].listening = listening;
+            let closing = self.machines[index].closing.clone();
+            let listening = self.listen(plan, &closing, self.takes_over)?;
+            (self.machines[index].listening, self.machines[index].is_deaf) = (listening, false);
         } else if let Some((_, listening)) = &mut self.machines[index].listening {
             listening.give(plan.group.as_deref())?;
         }
         if !plan.listen {
-            self.machines[index].listening = None;
+            self.stop_listening(index);
         }
         self.machines[index].plan = plan.clone();
         label.clone_into(&mut self.machines[index].label);
@@ -343,10 +386,29 @@ impl Board {
         Ok(())
     }
 
-    fn close(&mut self, id: FrontEndId) {
+    fn close(&mut self, id: FrontEndId, is_told: bool) {
         let Some(index) = self.machines.iter().position(|machine| machine.id == id) else { return };
         self.rest(index);
-        self.machines.remove(index);
+        self.stop_listening(index);
+        if let Some(live) = self.machines.remove(index).live {
+            self.let_go(live, is_told);
+        }
+    }
+
+    fn stop_listening(&mut self, index: usize) {
+        if let Some((_, listening)) = self.machines[index].listening.take() {
+            // It may be closed later, and calls nobody any more.
+            let _ = epoll::delete(&*self.epoll, listening.listener());
+        }
+    }
+
+    /// Lets go of a session; `is_told`: its front end is to see it at once.
+    fn let_go(&self, live: Live, is_told: bool) {
+        // As above.
+        let _ = epoll::delete(&*self.epoll, &*live.stream);
+        if is_told {
+            let _ = live.stream.shutdown(Shutdown::Both);
+        }
     }
 
     /// When a machine is to be connected to next.
@@ -362,6 +424,11 @@ impl Board {
         for index in 0..self.machines.len() {
             let machine = &mut self.machines[index];
             if !machine.is_to_be_connected() || machine.retry > now {
+                continue;
+            }
+            if machine.closing.is_full() {
+                machine.retry = now + LAST_RETRY;
+                self.lack(index, CROWDED.to_owned());
                 continue;
             }
             match connect(&machine.plan.socket) {
@@ -406,15 +473,23 @@ impl Board {
     }
 
     fn accept(&mut self, index: usize) -> bool {
-        let Some((_, listening)) = &self.machines[index].listening else { return true };
+        let machine = &mut self.machines[index];
+        let Some((_, listening)) = &machine.listening else { return true };
+        if machine.closing.is_full() {
+            let _ = epoll::delete(&*self.epoll, listening.listener());
+            machine.is_deaf = true;
+            self.lack(index, CROWDED.to_owned());
+            return true;
+        }
         let stream = match listening.accept() {
-            Ok(Some(stream)) => stream,
+            Ok(Some(stream)) => Foreign::new(stream, &machine.closing.closer()),
             Ok(None) => return true,
             Err(_) => return false,
         };
         let machine = &self.machines[index];
         if machine.device.is_none() || machine.live.is_some() {
             let text = format!("{}: {} is refused: another is connected", machine.label, socket::who(&stream));
+            let _ = stream.shutdown(Shutdown::Both);
             self.line(Level::Warning, &text);
         } else {
             self.begin(index, stream);
@@ -423,9 +498,11 @@ impl Board {
     }
 
     /// Begins a session.
-    fn begin(&mut self, index: usize, stream: UnixStream) {
+    fn begin(&mut self, index: usize, stream: impl Into<Foreign<UnixStream>>) {
         let (watch, now) = (self.number(), Instant::now());
-        let session = Session::new(offer(&self.machines[index].plan));
+        let closer = self.machines[index].closing.closer();
+        let stream = stream.into().left_to(Some(&closer));
+        let session = Session::new(offer(&self.machines[index].plan)).map(|session| session.left_to(&closer));
         let watched = epoll::add(&*self.epoll, &stream, EventData::new_u64(watch), EventFlags::IN);
         let machine = &mut self.machines[index];
         let (Ok(session), Ok(())) = (session, watched) else {
@@ -436,7 +513,7 @@ impl Board {
         machine.live = Some(Live {
             watch,
             stream,
-            incoming: Incoming::default(),
+            incoming: Incoming::new(&closer),
             session,
             has_port: false,
             began: now,
@@ -455,8 +532,8 @@ impl Board {
     /// Ends a session.
     fn end(&mut self, index: usize, why: &str) {
         self.rest(index);
+        let Some(live) = self.machines[index].live.take() else { return };
         let machine = &mut self.machines[index];
-        let Some(live) = machine.live.take() else { return };
         // Half way through a restart, it is there again soon; what always fails is not tried all
         // the time.
         machine.retry = Instant::now() + machine.pause;
@@ -469,6 +546,7 @@ impl Board {
             machine.failure = why.to_owned();
             self.line(Level::Warning, &text);
         }
+        self.let_go(live, true);
     }
 
     /// Reads what a front end says, and does it.
@@ -492,6 +570,9 @@ impl Board {
             if live.rate.1 > MESSAGES {
                 return Err(format!("it says more than {MESSAGES} things in a second"));
             }
+            if self.machines[index].closing.is_full() {
+                return Err(CROWDED.to_owned());
+            }
             if Session::must_rest(&request) {
                 self.rest(index);
             }
@@ -499,7 +580,7 @@ impl Board {
             let done = live.session.handle(header, request, descriptors).map_err(|fault| fault.to_string())?;
             if let Some(answer) = done.answer {
                 // An answer is short: where there is no room for it, nobody has read thousands.
-                live.stream.write_all(&answer).map_err(|error| format!("answering it failed: {error}"))?;
+                (&*live.stream).write_all(&answer).map_err(|error| format!("answering it failed: {error}"))?;
             }
             let is_new = self.machines[index].fault.is_empty();
             if let Some(note) = done.note.filter(|note| is_new && !note.is_empty()) {
@@ -562,6 +643,7 @@ impl Board {
 
     fn tick(&mut self, now: Instant) {
         for index in 0..self.machines.len() {
+            self.listen_again(index);
             let Machine { label, live, told, device, .. } = &mut self.machines[index];
             let Some(live) = live else { continue };
             if live.half.is_some_and(|half| now.duration_since(half) >= PATIENCE) {
@@ -600,6 +682,19 @@ impl Board {
         }
     }
 
+    /// Listens again where enough was closed.
+    fn listen_again(&mut self, index: usize) {
+        let machine = &mut self.machines[index];
+        machine.closing.go_on();
+        if machine.is_deaf
+            && !machine.closing.is_full()
+            && let Some((watch, listening)) = &machine.listening
+        {
+            let watched = epoll::add(&*self.epoll, listening.listener(), EventData::new_u64(*watch), EventFlags::IN);
+            machine.is_deaf = watched.is_err();
+        }
+    }
+
     /// Makes sockets again that are gone: a process that was to take over, and has not, had its own
     /// in their place. Where somebody listens there, nothing is done.
     fn mend_sockets(&mut self) {
@@ -608,10 +703,11 @@ impl Board {
             if machine.listening.as_ref().is_none_or(|(_, listening)| listening.is_there()) {
                 continue;
             }
-            let (plan, label) = (machine.plan.clone(), machine.label.clone());
-            match self.listen(&plan, false) {
-                Ok(Some(listening)) => {
-                    self.machines[index].listening = Some(listening);
+            let (plan, label, closing) = (machine.plan.clone(), machine.label.clone(), machine.closing.clone());
+            match self.listen(&plan, &closing, false) {
+                Ok(listening @ Some(_)) => {
+                    self.stop_listening(index);
+                    (self.machines[index].listening, self.machines[index].is_deaf) = (listening, false);
                     self.machines[index].mending.clear();
                     self.line(Level::Warning, &format!("{label}: its socket was gone, and is made again"));
                 }

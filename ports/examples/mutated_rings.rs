@@ -275,7 +275,7 @@ fn rings(count: u64, random: &mut Random) -> Counts {
             counts.broken += session.broken().len() as u64;
             drop(port);
             for request in (0..RINGS).flat_map(|ring| guest.again(ring)) {
-                session.handle(header, request, vec![]).expect("what a front end says");
+                session.handle(header, request, Vec::<std::os::fd::OwnedFd>::new()).expect("what a front end says");
             }
             port = session.port().expect("its rings lie in its memory");
         }

@@ -1,5 +1,6 @@
 //! Sockets in files: one that is made here, and one that is connected to. Nothing waits.
 
+use ports::vhost::{Closer, Foreign};
 use rustix::fs::{AtFlags, Gid, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::fs::{self, DirBuilder};
@@ -7,6 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Who may connect to a socket that is made here: its owner; with a group, that too.
 const OWNER: u32 = 0o600;
@@ -23,7 +25,8 @@ pub struct Listening {
     what: String,
     /// The file's device and number: another process may have put its own in its place.
     file: (u64, u64),
-    listener: UnixListener,
+    /// With it, what those have sent is closed who wait to be let in.
+    listener: Foreign<UnixListener>,
 }
 
 impl Listening {
@@ -57,10 +60,17 @@ impl Listening {
         }
         let listener = UnixListener::bind(place).map_err(|error| failed("making it", &error))?;
         let file = file(place).map_err(|error| failed("looking at it", &error))?;
-        let listening = Listening { path: place.to_owned(), what: what.to_owned(), file, listener };
+        let listening = Listening { path: place.to_owned(), what: what.to_owned(), file, listener: listener.into() };
         listening.listener.set_nonblocking(true).map_err(|error| failed("making it", &error))?;
         listening.give(group)?;
         Ok(listening)
+    }
+
+    /// Has it closed by `closer`.
+    #[must_use]
+    pub fn left_to(mut self, closer: &Arc<dyn Closer>) -> Listening {
+        self.listener.leave_to(closer);
+        self
     }
 
     /// Gives it to a group, or to its owner alone.

@@ -31,13 +31,14 @@ const BOUNDS: u64 = DEVICES | CHOWN | SYS_NICE;
 
 /// By the thread's name: its capabilities, and how many filters its calls pass: one that all have,
 /// and for those without devices their own.
-const EXPECTED: [(&str, u64, u32); 21] = [
+const EXPECTED: [(&str, u64, u32); 22] = [
     ("levada", DAC_OVERRIDE, 1),
     ("levada-changes", DEVICES | CHOWN, 1),
     ("levada-maint", DEVICES, 1),
     ("levada-vde", NET_ADMIN | CHOWN | DAC_OVERRIDE, 2),
     ("levada-vhost", CHOWN | DAC_OVERRIDE, 2),
     ("levada-worker", 0, 2),
+    ("levada-closing", 0, 2),
     ("levada-news", 0, 2),
     ("levada-others", 0, 2),
     ("levada-herald", 0, 2),

@@ -6,8 +6,12 @@ use crate::testbed::{Bed, Daemon, soon, turn};
 use ports::vhost::feature;
 use ports::vhost::front_end::FrontEnd;
 use ports::vhost::message::{HEADER_BYTES, Request};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::Signal;
-use std::io::{Read as _, Write as _};
+use std::io::{IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -372,6 +376,82 @@ fn front_ends_that_make_no_sense_are_ended_by_name_and_others_notice_nothing() {
     soon("b is up", || is_up(&daemon, "b"));
     assert!(a.reaches(&mut b, 1, 2, 1));
     drop(a.stream);
+}
+
+/// A socket that keeps who closes it waiting for half a minute.
+fn lingering() -> (TcpListener, TcpStream, OwnedFd) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let far = listener.accept().unwrap().0;
+    near.set_nonblocking(true).unwrap();
+    while near.write(&[0; 1 << 16]).is_ok() {}
+    near.set_nonblocking(false).unwrap();
+    rustix::net::sockopt::set_socket_linger(&near, Some(Duration::from_secs(30))).unwrap();
+    (listener, far, near.into())
+}
+
+/// Sends bytes, and a descriptor of which there is no other.
+fn give(stream: &UnixStream, bytes: &[u8], descriptor: OwnedFd) {
+    let lent = [descriptor.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    assert!(beside.push(SendAncillaryMessage::ScmRights(&lent)));
+    if sendmsg(stream, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL).is_err() {
+        // Whoever closes it waits, so nobody does.
+        std::mem::forget(descriptor);
+    }
+}
+
+#[test]
+fn descriptors_that_take_long_to_be_closed_keep_nobody_waiting() {
+    let Some(_turn) = turn("descriptors_that_take_long_to_be_closed_keep_nobody_waiting") else { return };
+    let bed = Bed::new(&[]);
+    let daemon = bed.start(&text(&bed));
+    let listener = UnixListener::bind(socket(&bed, "a")).unwrap();
+    let a = Machine::new(accept(&listener));
+    let question = Request::GetQueueNum.message(false).unwrap();
+    let asks = |mut stream: &UnixStream| {
+        stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        stream.write_all(&question).unwrap();
+        stream.read_exact(&mut [0; HEADER_BYTES + 8]).unwrap();
+    };
+    let is_served = |why: &str, weight: u32| {
+        let began = Instant::now();
+        asks(&a.stream);
+        let output = bed.run(&["set", "endpoint", "s1/home/a", &format!("weight={weight}")]);
+        assert!(output.status.success(), "{why}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(began.elapsed() < Duration::from_secs(2), "{why}: {:?}", began.elapsed());
+    };
+    // Of a message that does not take it, half of which comes first: so the daemon's is the last.
+    let (_tcp, _far, descriptor) = lingering();
+    let mut b = UnixStream::connect(socket(&bed, "b")).unwrap();
+    give(&b, &question[..4], descriptor);
+    b.write_all(&question[4..]).unwrap();
+    is_served("beside a message", 2);
+    b.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    b.read_exact(&mut [0; HEADER_BYTES + 8]).unwrap();
+    // Behind what ends the session, unread; and its own next session is served as well.
+    let (_tcp, _far, descriptor) = lingering();
+    b.write_all(&[1, 2, 0].map(u32::to_ne_bytes).concat()).unwrap();
+    give(&b, &question[..4], descriptor);
+    drop(b);
+    is_served("behind the last message", 3);
+    let b = UnixStream::connect(socket(&bed, "b")).unwrap();
+    asks(&b);
+    // Of who is refused.
+    let (_tcp, _far, descriptor) = lingering();
+    let second = UnixStream::connect(socket(&bed, "b")).unwrap();
+    give(&second, &question[..4], descriptor);
+    drop(second);
+    is_served("refused", 4);
+    asks(&b);
+    // More than may wait: the session ends by name, and others do not.
+    for _ in 0..400 {
+        let (one, _other) = UnixStream::pair().unwrap();
+        give(&b, &question, one.into());
+    }
+    soon("it is said", || daemon.log().contains("what it has sent takes long to be closed"));
+    is_served("full", 5);
 }
 
 #[test]

@@ -6,11 +6,14 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use rustix::fs::SealFlags;
+
 use super::fault::Watch;
+use super::foreign::{Closer, Foreign, Leaving, leave};
 use super::message::{MOST_REGIONS, Region};
 use super::port::LONG_HEADER_BYTES;
 
@@ -31,6 +34,8 @@ pub enum MemoryError {
     Short(Region, u64),
     /// The front end could cut its file short at any moment.
     Unsealed,
+    /// Its file lies where who touches it may have to wait.
+    Elsewhere,
     /// A region has no descriptor.
     Unshared,
     /// There are too many.
@@ -54,6 +59,11 @@ impl fmt::Display for MemoryError {
                 "its memory is a file that it could cut short; give the machine its memory by memory-backend-memfd (which seals it), \
                  or set `sealed = false` for this endpoint"
             ),
+            MemoryError::Elsewhere => write!(
+                f,
+                "its memory is a file of a file system that could keep the switch waiting; give the machine its memory by \
+                 memory-backend-memfd, or by memory-backend-file in /dev/shm or of huge pages (hugetlbfs)"
+            ),
             MemoryError::Unshared => write!(
                 f,
                 "its memory is not shared; start QEMU with -object memory-backend-memfd,id=m,size=SIZE,share=on and -machine memory-backend=m"
@@ -70,14 +80,22 @@ impl std::error::Error for MemoryError {}
 struct Mapping {
     region: Region,
     /// Kept for a process that takes over.
-    file: OwnedFd,
+    file: Foreign,
     /// Where its first byte is.
     start: NonNull<u8>,
-    /// What was mapped: whole pages of the file.
-    mapped: NonNull<u8>,
-    mapped_bytes: usize,
-    /// There until it is unmapped.
+    /// There until it is dropped.
+    mapped: Option<Mapped>,
+    /// There until it is about to be unmapped.
     watch: Option<Watch>,
+    closer: Option<Arc<dyn Closer>>,
+}
+
+/// What was mapped: whole pages of the file. Dropping it unmaps them; where nobody else has them,
+/// that takes some 0.1 s a gigabyte.
+#[derive(Debug)]
+pub struct Mapped {
+    start: NonNull<u8>,
+    bytes: usize,
 }
 
 // SAFETY: it is memory that other processes write to in any case; what is done to it here is safe
@@ -85,19 +103,31 @@ struct Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
+// SAFETY: as above; it may be unmapped by any thread.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: this is what mmap gave, and nobody has a pointer into it any more: rings hold the
+        // memory that they point into.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // Before another mapping may be there.
         self.watch = None;
-        // SAFETY: this is what mmap gave, and nobody has a pointer into it any more: rings hold the
-        // memory that they point into.
-        unsafe { libc::munmap(self.mapped.as_ptr().cast(), self.mapped_bytes) };
+        if let Some(mapped) = self.mapped.take() {
+            leave(self.closer.as_ref(), Leaving::Memory(mapped));
+        }
     }
 }
 
 impl Mapping {
-    fn new(region: Region, file: OwnedFd, must_be_sealed: bool) -> Result<Mapping, MemoryError> {
+    fn new(region: Region, file: Foreign, sharing: &Sharing) -> Result<Mapping, MemoryError> {
         let layout = || MemoryError::Layout(region);
         region.guest.checked_add(region.bytes).ok_or_else(layout)?;
         region.user.checked_add(region.bytes).ok_or_else(layout)?;
@@ -106,10 +136,15 @@ impl Mapping {
             return Err(layout());
         }
         let kernel = |step| move |error: rustix::io::Errno| MemoryError::Kernel(step, error.into());
-        let status = rustix::fs::fstat(&file).map_err(kernel("looking at its file"))?;
-        if must_be_sealed && !is_sealed(&file) {
+        // First: only memory files have seals, also those in /dev/shm and of huge pages. Of others,
+        // already fstat(2) may wait for whoever serves their file system, and so may each access.
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| MemoryError::Elsewhere);
+        let is_sealed = seals.as_ref().is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+        if sharing.must_be_sealed && !is_sealed {
             return Err(MemoryError::Unsealed);
         }
+        seals?;
+        let status = rustix::fs::fstat(&file).map_err(kernel("looking at its file"))?;
         let file_bytes = u64::try_from(status.st_size).unwrap_or_default();
         if file_bytes < end {
             return Err(MemoryError::Short(region, file_bytes));
@@ -130,23 +165,23 @@ impl Mapping {
             Some(mapped) if mapped.as_ptr().cast() != libc::MAP_FAILED => mapped,
             _ => return Err(MemoryError::Kernel("mapping it", io::Error::last_os_error())),
         };
-        let watch = match Watch::new(mapped.as_ptr(), mapped_bytes) {
-            Ok(watch) => Some(watch),
-            Err(error) => {
-                // SAFETY: it was mapped just now, and nobody has it.
-                unsafe { libc::munmap(mapped.as_ptr().cast(), mapped_bytes) };
-                return Err(MemoryError::Kernel("watching it", error));
-            }
-        };
+        let mapped = Mapped { start: mapped, bytes: mapped_bytes };
+        let watch = Watch::new(mapped.start.as_ptr(), mapped_bytes);
+        let watch = watch.map_err(|error| MemoryError::Kernel("watching it", error))?;
         // SAFETY: `head` is less than what was mapped.
-        let start = unsafe { mapped.add(head as usize) };
-        Ok(Mapping { region, file, start, mapped, mapped_bytes, watch })
+        let start = unsafe { mapped.start.add(head as usize) };
+        let closer = sharing.closer.clone();
+        Ok(Mapping { region, file, start, mapped: Some(mapped), watch: Some(watch), closer })
     }
 }
 
-/// Whether nobody can make the file shorter: fcntl(2), F_GET_SEALS. Only memory files have seals.
-fn is_sealed(file: impl AsFd) -> bool {
-    rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(rustix::fs::SealFlags::SHRINK))
+/// How memory is shared.
+#[derive(Clone, Debug)]
+pub struct Sharing {
+    /// Whether a file that its owner could cut short is refused.
+    pub must_be_sealed: bool,
+    /// Who unmaps it.
+    pub closer: Option<Arc<dyn Closer>>,
 }
 
 /// All of it. Copies of this are of the same memory.
@@ -161,21 +196,19 @@ impl Memory {
     ///
     /// # Errors
     /// [`MemoryError`].
-    pub fn new(regions: Vec<(Region, OwnedFd)>, must_be_sealed: bool) -> Result<Memory, MemoryError> {
-        regions
-            .into_iter()
-            .try_fold(Memory::default(), |memory, (region, file)| memory.with(region, file, must_be_sealed))
+    pub fn new(regions: Vec<(Region, Foreign)>, sharing: &Sharing) -> Result<Memory, MemoryError> {
+        regions.into_iter().try_fold(Memory::default(), |memory, (region, file)| memory.with(region, file, sharing))
     }
 
     /// With a region more.
     ///
     /// # Errors
     /// [`MemoryError`].
-    pub fn with(mut self, region: Region, file: OwnedFd, must_be_sealed: bool) -> Result<Memory, MemoryError> {
+    pub fn with(mut self, region: Region, file: Foreign, sharing: &Sharing) -> Result<Memory, MemoryError> {
         if self.mappings.len() == MOST_REGIONS {
             return Err(MemoryError::Many);
         }
-        let new = Mapping::new(region, file, must_be_sealed)?;
+        let new = Mapping::new(region, file, sharing)?;
         let apart = |a: u64, b: u64, other: &Region| a + region.bytes <= b || b + other.bytes <= a;
         let is_clear =
             |other: &Region| apart(region.guest, other.guest, other) && apart(region.user, other.user, other);

@@ -15,6 +15,7 @@
 //! | `message.rs` | the wire format of requests |
 //! | `stream.rs` | messages out of a socket, with the descriptors beside them |
 //! | `session.rs` | what requests do; makes the port of the rings that run |
+//! | `foreign.rs` | who closes what a front end has sent |
 //! | `memory.rs`, `fault.rs` | the machine's memory, and what is done where the front end takes it away |
 //! | `ring.rs` | the split ring |
 //! | `call.rs` | how a guest is called |
@@ -28,6 +29,7 @@
 
 mod call;
 mod fault;
+mod foreign;
 pub mod front_end;
 mod memory;
 pub mod message;
@@ -37,7 +39,8 @@ mod session;
 mod stream;
 
 pub use call::prepare;
-pub use memory::MemoryError;
+pub use foreign::{Closer, Foreign, Leaving};
+pub use memory::{Mapped, MemoryError};
 pub use port::{Form, VhostPort};
 pub use ring::Broken;
 pub use session::{Done, Fault, MOST_PAIRS, Offer, Session, feature, protocol};

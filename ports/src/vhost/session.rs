@@ -15,7 +15,8 @@ use datapath::offload::OffloadSupport;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::call;
-use super::memory::{Memory, MemoryError};
+use super::foreign::{Closer, Foreign};
+use super::memory::{Memory, MemoryError, Sharing};
 use super::message::{self, Header, MOST_REGIONS, Place, Region, Request};
 use super::port::{Form, LONG_HEADER_BYTES, Pair, VhostPort};
 use super::ring::{Broken, Kept, MOST_ENTRIES, Ring, Setup};
@@ -185,11 +186,11 @@ struct Described {
     place: Option<Place>,
     kept: Arc<Kept>,
     /// There while it runs.
-    kick: Option<OwnedFd>,
+    kick: Option<Foreign>,
     /// Where the guest is called: one descriptor for the whole session, of which what it is
     /// changes, so that a port need not rest for that.
     call: Arc<OwnedFd>,
-    error: Option<OwnedFd>,
+    error: Option<Foreign>,
     is_enabled: bool,
     /// Its fault was told.
     is_told: bool,
@@ -216,6 +217,8 @@ pub struct Session {
     memory: Memory,
     rings: Vec<Described>,
     unknown: u64,
+    /// Who closes what the front end has sent.
+    closer: Option<Arc<dyn Closer>>,
 }
 
 impl Session {
@@ -228,7 +231,15 @@ impl Session {
         let pairs = offer.pairs.clamp(1, MOST_PAIRS);
         let rings = (0..2 * pairs).map(|_| Described::new()).collect::<Result<_, _>>()?;
         let memory = Memory::default();
-        Ok(Session { offer, features: 0, protocol: 0, status: 0, memory, rings, unknown: 0 })
+        Ok(Session { offer, features: 0, protocol: 0, status: 0, memory, rings, unknown: 0, closer: None })
+    }
+
+    /// Leaves to `closer` what the front end has sent, when it is not wanted any more. Else it is
+    /// closed at once, however long that takes.
+    #[must_use]
+    pub fn left_to(mut self, closer: &Arc<dyn Closer>) -> Session {
+        self.closer = Some(Arc::clone(closer));
+        self
     }
 
     /// Whether the port must be dropped before this can be handled.
@@ -262,11 +273,18 @@ impl Session {
         }
     }
 
-    /// Does what a message says. Descriptors that it does not take are closed.
+    /// Does what a message says. Descriptors that it does not take are let go.
     ///
     /// # Errors
     /// [`Fault`]: the session is to be ended.
-    pub fn handle(&mut self, header: Header, request: Request, descriptors: Vec<OwnedFd>) -> Result<Done, Fault> {
+    pub fn handle<D: Into<Foreign>>(
+        &mut self,
+        header: Header,
+        request: Request,
+        descriptors: Vec<D>,
+    ) -> Result<Done, Fault> {
+        let own = |descriptor: D| descriptor.into().left_to(self.closer.as_ref());
+        let descriptors: Vec<Foreign> = descriptors.into_iter().map(own).collect();
         let must_acknowledge = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
         let is_changed = Session::must_rest(&request);
         let note = self.note(&request);
@@ -289,7 +307,7 @@ impl Session {
         Some(if is_new { format!("request {number} is not understood, and ignored") } else { String::new() })
     }
 
-    fn act(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Result<Option<Vec<u8>>, Fault> {
+    fn act(&mut self, request: Request, descriptors: Vec<Foreign>) -> Result<Option<Vec<u8>>, Fault> {
         let word = |word: u64| Ok(Some(word.to_ne_bytes().to_vec()));
         match request {
             Request::GetFeatures => return word(self.offer.features()),
@@ -327,7 +345,8 @@ impl Session {
                 let file = descriptors.into_iter().next().ok_or(MemoryError::Unshared)?;
                 // QEMU 7.2 tells of each region that comes or goes once for each pair of rings.
                 if !self.memory.has(region) {
-                    self.memory = std::mem::take(&mut self.memory).with(region, file, self.offer.must_be_sealed)?;
+                    let sharing = self.sharing();
+                    self.memory = std::mem::take(&mut self.memory).with(region, file, &sharing)?;
                 }
             }
             Request::RemMemReg(region) => self.memory = std::mem::take(&mut self.memory).without(region),
@@ -338,7 +357,7 @@ impl Session {
         Ok(None)
     }
 
-    fn act_on_ring(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Result<(), Fault> {
+    fn act_on_ring(&mut self, request: Request, descriptors: Vec<Foreign>) -> Result<(), Fault> {
         let mut descriptors = descriptors.into_iter();
         let mut event = |comes: bool| match (comes, descriptors.next()) {
             (true, Some(descriptor)) => notice(descriptor).map(Some),
@@ -370,10 +389,13 @@ impl Session {
             Request::SetVringCall(number, comes) => {
                 let call = match event(comes)? {
                     Some(call) => call,
-                    None => silent()?,
+                    None => silent()?.into(),
                 };
-                // What the port writes to becomes another, in one step.
+                let closer = self.closer.clone();
                 let ring = self.ring(number)?;
+                // What it was goes as all descriptors do.
+                let _before = ring.call.try_clone().map(|before| Foreign::from(before).left_to(closer.as_ref()));
+                // What the port writes to becomes another, in one step.
                 // SAFETY: both are open; the number stays what it was.
                 if unsafe { libc::dup3(call.as_raw_fd(), ring.call.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
                     return Err(Fault::Kernel("taking a ring's descriptor", io::Error::last_os_error()));
@@ -390,15 +412,19 @@ impl Session {
         self.rings.get_mut(number as usize).ok_or(Fault::Ring(number))
     }
 
-    fn set_memory(&mut self, regions: Vec<Region>, descriptors: Vec<OwnedFd>) -> Result<(), Fault> {
+    fn set_memory(&mut self, regions: Vec<Region>, descriptors: Vec<Foreign>) -> Result<(), Fault> {
         if regions.len() != descriptors.len() || regions.is_empty() {
             return Err(MemoryError::Unshared.into());
         }
         // What was goes first: it may be the same.
         self.memory = Memory::default();
         let regions = regions.into_iter().zip(descriptors).collect();
-        self.memory = Memory::new(regions, self.offer.must_be_sealed)?;
+        self.memory = Memory::new(regions, &self.sharing())?;
         Ok(())
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing { must_be_sealed: self.offer.must_be_sealed, closer: self.closer.clone() }
     }
 
     /// The messages that make a new session what this one is, each with its descriptors: what
@@ -574,7 +600,7 @@ fn silent() -> Result<OwnedFd, Fault> {
 }
 
 /// A descriptor for notices. Anything but an eventfd might keep who writes to it waiting for ever.
-fn notice(descriptor: OwnedFd) -> Result<OwnedFd, Fault> {
+fn notice(descriptor: Foreign) -> Result<Foreign, Fault> {
     let kernel = |error: rustix::io::Errno| Fault::Kernel("looking at a ring's descriptor", error.into());
     let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
     let kind = rustix::fs::readlink(link, Vec::new()).map_err(kernel)?;

@@ -1,24 +1,28 @@
 //! Messages out of a stream, with the descriptors that come beside them.
 //!
 //! Nothing is waited for: a message of which half has come stays until the rest does. All
-//! descriptors that came are closed at the latest with the message, or with the stream
-//! (CVE-2022-0669 was one that kept them).
+//! descriptors that came are let go at the latest with the message, or with the stream
+//! (CVE-2022-0669 was one that kept them). The kernel closes none of them by itself, which might
+//! take it long: there is always room for as many as can come.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
+use super::foreign::{Closer, Foreign};
 use super::message::{self, HEADER_BYTES, Header, MOST_REGIONS, Request};
 
 /// Descriptors beside a message at most: one for each region.
 const MOST_DESCRIPTORS: usize = MOST_REGIONS;
+/// Descriptors that come at once at most: `SCM_MAX_FD` (unix(7)).
+const MOST_AT_ONCE: usize = 253;
 
 /// A message and its descriptors.
-pub type Message = (Header, Request, Vec<OwnedFd>);
+pub type Message = (Header, Request, Vec<Foreign>);
 
 /// Why there are no more messages.
 #[derive(Debug)]
@@ -48,10 +52,17 @@ impl std::fmt::Display for End {
 #[derive(Debug, Default)]
 pub struct Incoming {
     bytes: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<Foreign>,
+    closer: Option<Arc<dyn Closer>>,
 }
 
 impl Incoming {
+    /// Nothing yet; what comes, and is not wanted, is left to `closer`.
+    #[must_use]
+    pub fn new(closer: &Arc<dyn Closer>) -> Incoming {
+        Incoming { closer: Some(Arc::clone(closer)), ..Incoming::default() }
+    }
+
     /// Whether there is half a message.
     #[must_use]
     pub fn is_within(&self) -> bool {
@@ -85,13 +96,13 @@ impl Incoming {
     fn read(&mut self, stream: &UnixStream, wanted: usize) -> Result<bool, End> {
         let had = self.bytes.len();
         self.bytes.resize(wanted, 0);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_AT_ONCE))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [io::IoSliceMut::new(&mut self.bytes[had..])];
         let read = recvmsg(stream, &mut parts, &mut beside, RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC);
         for message in beside.drain() {
             if let RecvAncillaryMessage::ScmRights(all) = message {
-                self.descriptors.extend(all);
+                self.descriptors.extend(all.map(|one| Foreign::from(one).left_to(self.closer.as_ref())));
             }
         }
         let came = match &read {
