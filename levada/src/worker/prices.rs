@@ -87,13 +87,16 @@ impl Outside {
     }
 
     /// A frame was handed to a device: now, where no run goes on, else behind what is in it. A
-    /// frame that is refused, or whose port is gone, costs as much as others.
+    /// frame that is refused, or whose port is gone, costs as much as others, or more where that
+    /// took long: a guest decides what has to be read of its rings to find that there is no room.
     pub(super) fn note_write(&mut self, seats: &mut Seats, target: Target, written: Written, is_taken: bool) {
         if !is_taken {
             self.end_run(seats);
             let start = self.now;
-            self.devices[target.device].use_.write_ns += self.look().since(start);
-            return self.charge_write(seats, target, written, None);
+            let took_ns = self.look().since(start);
+            self.devices[target.device].use_.write_ns += took_ns;
+            let price_ns = refusal_price(&mut self.stalls, written.usual_ns, took_ns);
+            return self.charge_price(seats, target, written, price_ns);
         }
         let start = self.now;
         let run = self.run.get_or_insert(Run { target, written: Written::default(), start });
@@ -110,19 +113,21 @@ impl Outside {
         let took_ns = self.look().since(start);
         self.devices[target.device].use_.write_ns += took_ns;
         self.costs.write.learn(written.frames, written.bytes, took_ns);
-        self.charge_write(seats, target, written, Some(took_ns));
+        self.charge_write(seats, target, written, took_ns);
     }
 
     /// Charges writes to a device: to the payer, whose frames they are, and to the owner of the
     /// device.
-    pub(super) fn charge_write(&mut self, seats: &mut Seats, target: Target, written: Written, took_ns: Option<u64>) {
+    pub(super) fn charge_write(&mut self, seats: &mut Seats, target: Target, written: Written, took_ns: u64) {
+        let Outside { devices, stalls, .. } = self;
+        let Device { write, .. } = &mut devices[target.device];
+        let price_ns = price(write, stalls, (written.frames, written.bytes), took_ns);
+        self.charge_price(seats, target, written, price_ns);
+    }
+
+    pub(super) fn charge_price(&mut self, seats: &mut Seats, target: Target, written: Written, price_ns: u64) {
         let Target { payer, device, is_uplink } = target;
         let Written { frames, bytes, segments, usual_ns } = written;
-        let price_ns = took_ns.map_or(usual_ns, |ns| {
-            let Outside { devices, stalls, .. } = self;
-            let Device { write, .. } = &mut devices[device];
-            price(write, stalls, (frames, bytes), ns)
-        });
         let cutting_ns = if segments > frames { self.costs.make.of(segments, bytes) } else { 0 };
         let sender_ns = price_ns.min(usual_ns * SLOW + cutting_ns);
         let receiver_ns = if is_uplink { 0 } else { price_ns - sender_ns };
@@ -173,6 +178,14 @@ impl LinkSlot {
         *prepaid_ns -= taken_ns;
         taken_ns
     }
+}
+
+/// What a frame costs that its port has refused.
+fn refusal_price(stalls: &mut Stalls, usual_ns: u64, took_ns: u64) -> u64 {
+    if took_ns <= usual_ns * SLOW {
+        return usual_ns;
+    }
+    took_ns.saturating_sub(stalls.take_ns()).min(MOST_NS).max(usual_ns)
 }
 
 /// What `frames` with `bytes` in all cost that took `ns`.
@@ -227,6 +240,15 @@ mod tests {
         assert_eq!(price(&mut cost, &mut stalls, (1, 64), 1_000_000), 1_000_000);
         assert_eq!(price(&mut cost, &mut stalls, (1, 64), 1_000_000_000), MOST_NS);
         assert_eq!(cost.of(1, 64), 2_000);
+    }
+
+    #[test]
+    fn a_refusal_that_takes_long_is_charged_as_it_was_measured() {
+        let mut stalls = Stalls::default();
+        assert_eq!(refusal_price(&mut stalls, 2_000, 100), 2_000);
+        assert_eq!(refusal_price(&mut stalls, 2_000, 8_000), 2_000);
+        assert_eq!(refusal_price(&mut stalls, 2_000, 760_000), 760_000);
+        assert_eq!(refusal_price(&mut stalls, 2_000, 1_000_000_000), MOST_NS);
     }
 
     #[test]

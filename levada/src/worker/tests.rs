@@ -666,7 +666,7 @@ fn a_sender_pays_no_more_for_a_slow_receiver_than_some_times_the_usual() {
     let written = Written { frames: 1, bytes: 60, segments: 1, usual_ns };
     let Worker { outside, seats, .. } = &mut worker;
     let target = Target { payer: Some(Backing::Device(2)), device: 1, is_uplink: false };
-    outside.charge_write(seats, target, written, Some(1_000_000));
+    outside.charge_write(seats, target, written, 1_000_000);
     let after = [2, 1].map(|port| spent(&mut worker, port));
     let [sender, receiver] = [0, 1].map(|i| after[i] - before[i]);
     assert!(sender <= usual_ns * 5 && receiver > 900_000, "{sender} and {receiver} ns");
@@ -690,7 +690,7 @@ fn what_a_frame_costs_behind_a_link_its_sender_pays_and_copies_of_it_the_link() 
     let target = Target { payer: Some(link), device, is_uplink: false };
     let written = Written { frames: 1, bytes: 60, segments: 1, usual_ns };
     let write = |worker: &mut Worker| {
-        worker.outside.charge_write(&mut worker.seats, target, written, None);
+        worker.outside.charge_price(&mut worker.seats, target, written, usual_ns);
         spent(worker)
     };
     let (first, second) = (write(&mut worker), write(&mut worker));

@@ -20,7 +20,7 @@ use crate::{BURST_BYTES, Features, Port, PortError, Refused, Unsent};
 
 /// Bytes of the header with `num_buffers` (virtio 1.2, section 5.1.6).
 pub const LONG_HEADER_BYTES: usize = 12;
-/// Descriptors read at a turn at most: a guest may cut a frame into pieces of a byte, and its turn
+/// Descriptors read at a turn at most, and for a frame to the guest, and one chain more: a guest may cut a frame into pieces of a byte, and its turn
 /// is charged by frames and bytes. Full turns of frames of Linux have 32 of 1 or 2 each, or 5 of
 /// 19.
 const DESCRIPTORS: usize = 256;
@@ -177,11 +177,12 @@ fn gather(
     pieces: &mut Vec<Piece>,
     chains: &mut Vec<(Chain, usize)>,
 ) -> Result<(), Refused> {
-    let mut room = 0;
+    let (mut room, mut descriptors) = (0, 0);
     let refused = loop {
         let Some(chain) = ring.take(true, pieces) else { break Refused::Full };
         chains.push((chain, pieces.len()));
         room += chain.bytes;
+        descriptors += chain.descriptors;
         if !chain.is_sound {
             // It cannot be used, and is given back, so that it is not met again.
             break Refused::Invalid;
@@ -192,7 +193,8 @@ fn gather(
         if !form.is_mergeable {
             break Refused::Invalid;
         }
-        if chains.len() == DESCRIPTORS {
+        // However many of them a chain has: the next frame looks at them again.
+        if descriptors >= DESCRIPTORS {
             break Refused::Full;
         }
     };

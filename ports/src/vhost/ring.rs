@@ -408,6 +408,12 @@ impl Ring {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many this thread has read.
+    pub static DESCRIPTORS_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A descriptor, as it was when it was read.
 struct Descriptor {
     address: u64,
@@ -419,6 +425,8 @@ struct Descriptor {
 impl Descriptor {
     /// Reads descriptor number `at` of a table that has one more at least.
     fn read(table: NonNull<u8>, at: usize) -> Descriptor {
+        #[cfg(test)]
+        DESCRIPTORS_READ.set(DESCRIPTORS_READ.get() + 1);
         // SAFETY: the table is mapped that far.
         let at = unsafe { table.as_ptr().add(at * DESCRIPTOR_BYTES) };
         // It may change meanwhile: then it is some mixture, which is judged like any other.

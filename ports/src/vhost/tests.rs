@@ -596,6 +596,22 @@ fn a_crowd_of_short_descriptors_ends_a_turn_and_is_not_forgotten() {
     assert_eq!((got, turns), (28, 3));
 }
 
+#[test]
+fn a_ring_of_long_chains_without_room_costs_each_frame_for_it_little() {
+    let mut bench = Bench::new(LINUX, 1024);
+    for at in 0..1024u16 {
+        describe(&bench.front_end, 0, at.into(), (0x10_0000, 0, 2 | u16::from(at < 1023), (at + 1) % 1024));
+    }
+    let [_, available, _] = bench.front_end.parts(0);
+    bench.front_end.put(available + 2, &1024u16.to_le_bytes());
+    let before = super::ring::DESCRIPTORS_READ.get();
+    for _ in 0..100 {
+        assert_eq!(bench.write(&pattern(60, 0), Offload::default()), Err(Refused::Full));
+    }
+    // A chain, and what is fetched ahead.
+    assert!(super::ring::DESCRIPTORS_READ.get() - before <= 100 * 1024 + 64);
+}
+
 fn send_with(stream: &UnixStream, bytes: &[u8], descriptors: &[OwnedFd]) {
     let fds: Vec<_> = descriptors.iter().map(|fd| fd.as_fd()).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
