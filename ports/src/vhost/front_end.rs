@@ -284,6 +284,12 @@ impl FrontEnd {
         self.word(available + 2).store(index.to_le(), Ordering::Release);
     }
 
+    /// Goes on as a driver that has made so many chains available, all of which were used.
+    pub fn go_on(&mut self, ring: usize, chains: u16) {
+        let driver = &mut self.drivers[ring];
+        (driver.available, driver.used, driver.told) = (chains, chains, chains);
+    }
+
     /// Tells the device of what was made available since the last call, where it wants to know.
     /// True: it did.
     pub fn kick(&mut self, ring: usize) -> bool {

@@ -151,6 +151,9 @@ pub struct Ring {
     /// The next used entry to write, and that up to which the guest knows.
     use_next: u16,
     published: u16,
+    /// Whether to call whatever the guest wants: of what was used before, nobody knows whether it
+    /// was called.
+    must_call: bool,
     /// Whether the guest was told that no notice is wanted (without event index).
     is_quiet: bool,
 }
@@ -183,6 +186,7 @@ impl Ring {
             kept,
             use_next: 0,
             published: 0,
+            must_call: true,
             is_quiet: false,
         };
         // What was used is what the guest has seen as used, also where the process before this one
@@ -377,7 +381,7 @@ impl Ring {
         } else {
             self.load(self.available, 0, Ordering::Relaxed) & NO_NOTICE == 0
         };
-        if wants {
+        if std::mem::take(&mut self.must_call) || wants {
             call::call(&*self.call);
         }
         true

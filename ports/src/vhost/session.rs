@@ -385,6 +385,7 @@ impl Session {
                 ring.kick = Some(kick);
                 // Without these, there is nobody to enable it.
                 ring.is_enabled |= !has_protocol;
+                ring.call_once();
             }
             Request::SetVringCall(number, comes) => {
                 let call = match event(comes)? {
@@ -400,6 +401,7 @@ impl Session {
                 if unsafe { libc::dup3(call.as_raw_fd(), ring.call.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
                     return Err(Fault::Kernel("taking a ring's descriptor", io::Error::last_os_error()));
                 }
+                ring.call_once();
             }
             Request::SetVringErr(number, comes) => self.ring(number)?.error = event(comes)?,
             Request::SetVringEnable(number, on) => self.ring(number)?.is_enabled = on,
@@ -573,6 +575,14 @@ impl Described {
 }
 
 impl Described {
+    /// Calls the guest, whatever it wants: a process before this one may have been killed between
+    /// using chains and calling for them, and there may be no others for which it would be called.
+    fn call_once(&self) {
+        if self.kick.is_some() {
+            call::call(&*self.call);
+        }
+    }
+
     /// See [`Session::retold`].
     fn retell(&self, number: u32, told: &mut Vec<(Request, Vec<OwnedFd>)>) -> io::Result<()> {
         if self.entries > 0 {

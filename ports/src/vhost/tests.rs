@@ -48,6 +48,8 @@ impl Bench {
         for (request, descriptors) in front_end.opening(0).unwrap() {
             say(&mut session, request, descriptors).unwrap();
         }
+        // Each is called once when it begins.
+        (0..2 * pairs).for_each(|ring| assert!(front_end.calls(ring) > 0));
         let port = session.port().unwrap();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let fd = port.as_ref().unwrap().fd().unwrap();
@@ -270,6 +272,41 @@ fn a_ring_that_is_disabled_is_emptied_and_brings_nothing() {
     bench.front_end.send(0, &[], &pattern(60, 0));
     assert!(bench.read(8).is_empty());
     assert_eq!(bench.front_end.reclaim(0), 1);
+}
+
+#[test]
+fn a_guest_whose_call_was_lost_with_the_process_is_called_by_the_next() {
+    // The process was killed between the index, 5, and the call that was wanted behind 4; and, as
+    // the guest has seen 5 meanwhile, or has not, when the first burst is done.
+    for (order, [kick, call]) in [("as QEMU", [1, 2]), ("as others", [2, 1])] {
+        let mut front_end = FrontEnd::new(1, 16, LINUX).unwrap();
+        let [_, available, used] = front_end.parts(0);
+        front_end.put(used + 2, &5u16.to_le_bytes());
+        front_end.put(available + 2, &5u16.to_le_bytes());
+        front_end.put(available + 4 + 2 * 16, &4u16.to_le_bytes());
+        let mut session = Session::new(OFFER).unwrap();
+        let mut opening = front_end.opening(5).unwrap();
+        opening.sort_by_key(|(request, _)| match request {
+            Request::SetVringKick(..) => kick,
+            Request::SetVringCall(..) => call,
+            _ => 0,
+        });
+        for (request, descriptors) in opening {
+            say(&mut session, request, descriptors).unwrap();
+        }
+        assert!(front_end.calls(0) >= 1, "{order}: at once, though nothing may ever be used again");
+        let port = session.port().unwrap();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        // What the driver knows.
+        front_end.go_on(0, 5);
+        let mut bench = Bench { front_end, session, port, pool: Pool::new(PoolLimits::default()), epoll };
+        bench.front_end.offer(0, 4, 1536);
+        for burst in 0..2 {
+            bench.write(&pattern(60, burst), Offload::default()).unwrap();
+            bench.flush();
+            assert_eq!(bench.front_end.calls(0), 1 - u64::from(burst), "{order}: for the first burst, wanted or not");
+        }
+    }
 }
 
 #[test]
