@@ -192,6 +192,9 @@ struct Described {
     call: Arc<OwnedFd>,
     error: Option<Foreign>,
     is_enabled: bool,
+    /// Whether it was since it runs: from then on what is in a ring that is not enabled is taken
+    /// and forgotten. Before, it waits, as from one session to the next.
+    was_enabled: bool,
     /// Its fault was told.
     is_told: bool,
 }
@@ -317,8 +320,7 @@ impl Session {
             Request::GetStatus => return word(self.status),
             Request::GetVringBase(number) => {
                 let ring = self.ring(number)?;
-                // From here on it does not run.
-                ring.kick = None;
+                ring.stop();
                 let base = u32::from(ring.kept.next());
                 return Ok(Some([number.to_ne_bytes(), base.to_ne_bytes()].concat()));
             }
@@ -331,13 +333,14 @@ impl Session {
             Request::SetProtocolFeatures(bits) => self.protocol = bits & self.offer.protocol(),
             Request::ResetOwner => {
                 for ring in &mut self.rings {
-                    (ring.kick, ring.is_enabled) = (None, false);
+                    ring.stop();
+                    ring.is_enabled = false;
                 }
             }
             Request::SetStatus(status) => {
                 self.status = status;
                 if status == 0 {
-                    self.rings.iter_mut().for_each(|ring| ring.kick = None);
+                    self.rings.iter_mut().for_each(Described::stop);
                 }
             }
             Request::SetMemTable(regions) => self.set_memory(regions, descriptors)?,
@@ -385,6 +388,7 @@ impl Session {
                 ring.kick = Some(kick);
                 // Without these, there is nobody to enable it.
                 ring.is_enabled |= !has_protocol;
+                ring.was_enabled |= ring.is_enabled;
                 ring.call_once();
             }
             Request::SetVringCall(number, comes) => {
@@ -404,7 +408,11 @@ impl Session {
                 ring.call_once();
             }
             Request::SetVringErr(number, comes) => self.ring(number)?.error = event(comes)?,
-            Request::SetVringEnable(number, on) => self.ring(number)?.is_enabled = on,
+            Request::SetVringEnable(number, on) => {
+                let ring = self.ring(number)?;
+                ring.is_enabled = on;
+                ring.was_enabled |= on;
+            }
             _ => {}
         }
         Ok(())
@@ -494,7 +502,7 @@ impl Session {
         let (mut pairs, mut kicks) = (Vec::new(), Vec::new());
         for (number, rings) in (0u32..).step_by(2).zip(self.rings.chunks_exact(2)) {
             let to_guest = if rings[0].is_enabled { self.run(number, &rings[0])? } else { None };
-            let from_guest = self.run(number + 1, &rings[1])?;
+            let from_guest = if rings[1].was_enabled { self.run(number + 1, &rings[1])? } else { None };
             if to_guest.is_some() || from_guest.is_some() {
                 kicks.extend(rings[1].kick.as_ref().map(AsFd::as_fd));
                 pairs.push(Pair { from_guest: from_guest.map(|ring| (ring, rings[1].is_enabled)), to_guest });
@@ -569,12 +577,18 @@ impl Described {
             call,
             error: None,
             is_enabled: false,
+            was_enabled: false,
             is_told: false,
         })
     }
 }
 
 impl Described {
+    /// From here on it does not run.
+    fn stop(&mut self) {
+        (self.kick, self.was_enabled) = (None, false);
+    }
+
     /// Calls the guest, whatever it wants: a process before this one may have been killed between
     /// using chains and calling for them, and there may be no others for which it would be called.
     fn call_once(&self) {
@@ -596,6 +610,9 @@ impl Described {
         }
         if let Some(kick) = &self.kick {
             told.push((Request::SetVringKick(number, true), vec![kick.try_clone()?]));
+        }
+        if self.was_enabled {
+            told.push((Request::SetVringEnable(number, true), vec![]));
         }
         // Last: without protocol features, a kick enables it.
         told.push((Request::SetVringEnable(number, self.is_enabled), vec![]));

@@ -275,6 +275,47 @@ fn a_ring_that_is_disabled_is_emptied_and_brings_nothing() {
 }
 
 #[test]
+fn what_waits_in_a_ring_stays_until_it_is_enabled_for_the_first_time() {
+    let mut bench = Bench::new(LINUX, 16);
+    // A session that begins where rings are not empty: QEMU enables them last.
+    bench.port = None;
+    bench.session = Session::new(OFFER).unwrap();
+    (0..8).for_each(|seed| assert!(bench.front_end.send(0, &[], &pattern(60, seed))));
+    for (request, descriptors) in bench.front_end.opening(0).unwrap() {
+        if !matches!(request, Request::SetVringEnable(..)) {
+            say(&mut bench.session, request, descriptors).unwrap();
+            bench.port = bench.session.port().unwrap();
+            let got = if bench.port.is_some() { bench.read(32) } else { Vec::new() };
+            assert_eq!((got.len(), bench.front_end.reclaim(0)), (0, 0));
+            bench.port = None;
+        }
+    }
+    // Also where another process goes on with it.
+    let mut next = Session::new(OFFER).unwrap();
+    for (message, descriptors) in bench.session.retold().unwrap() {
+        next.learn(&message, descriptors).unwrap();
+    }
+    bench.session = next;
+    assert!(bench.session.port().unwrap().is_none());
+    say(&mut bench.session, Request::SetVringEnable(1, true), vec![]).unwrap();
+    bench.port = bench.session.port().unwrap();
+    assert_eq!(bench.read(32).len(), 8);
+    // From here on a ring that is disabled is emptied, by the next process too.
+    bench.port = None;
+    say(&mut bench.session, Request::SetVringEnable(1, false), vec![]).unwrap();
+    let mut next = Session::new(OFFER).unwrap();
+    for (message, descriptors) in bench.session.retold().unwrap() {
+        next.learn(&message, descriptors).unwrap();
+    }
+    bench.session = next;
+    bench.port = bench.session.port().unwrap();
+    bench.front_end.reclaim(0);
+    bench.front_end.send(0, &[], &pattern(60, 0));
+    assert!(bench.read(8).is_empty());
+    assert_eq!(bench.front_end.reclaim(0), 1);
+}
+
+#[test]
 fn a_guest_whose_call_was_lost_with_the_process_is_called_by_the_next() {
     // The process was killed between the index, 5, and the call that was wanted behind 4; and, as
     // the guest has seen 5 meanwhile, or has not, when the first burst is done.
