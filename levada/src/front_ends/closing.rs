@@ -5,7 +5,7 @@
 //! that never returns keeps only its own machine waiting. A machine for which much waits is not
 //! served ([`Closing::is_full`]).
 
-use ports::vhost::{Closer, Leaving};
+use ports::vhost::{Closer, Leaving, host_bytes};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +29,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     all: VecDeque<Leaving>,
+    /// Bytes of memory among them.
+    bytes: u64,
     /// A thread closes them, or is about to.
     has_thread: bool,
 }
@@ -73,9 +75,11 @@ impl Closing {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether so much waits that its machine is to send no more.
+    /// Whether so much waits that its machine is to send no more: descriptors, or more memory than
+    /// a session may have.
     pub fn is_full(&self) -> bool {
-        self.waiting().all.len() >= MOST
+        let waiting = self.waiting();
+        waiting.all.len() >= MOST || waiting.bytes > host_bytes()
     }
 
     /// Has what waits closed, where no thread could be started before.
@@ -93,15 +97,26 @@ impl Closing {
                 waiting.has_thread = false;
                 return;
             };
+            waiting.bytes = waiting.bytes.saturating_sub(bytes(&next));
             drop(waiting);
             drop(next);
         }
     }
 }
 
+fn bytes(leaving: &Leaving) -> u64 {
+    match leaving {
+        Leaving::Memory(mapped) => mapped.bytes() as u64,
+        Leaving::Descriptor(_) => 0,
+    }
+}
+
 impl Closer for Closing {
     fn take(&self, leaving: Leaving) {
-        self.waiting().all.push_back(leaving);
+        let mut waiting = self.waiting();
+        waiting.bytes = waiting.bytes.saturating_add(bytes(&leaving));
+        waiting.all.push_back(leaving);
+        drop(waiting);
         self.go_on();
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::SealFlags;
 
@@ -40,6 +40,8 @@ pub enum MemoryError {
     Unshared,
     /// There are too many.
     Many,
+    /// They are longer together than all memory of the host.
+    Large(u64),
 }
 
 impl fmt::Display for MemoryError {
@@ -68,12 +70,31 @@ impl fmt::Display for MemoryError {
                 f,
                 "its memory is not shared; start QEMU with -object memory-backend-memfd,id=m,size=SIZE,share=on and -machine memory-backend=m"
             ),
+            MemoryError::Large(bytes) => write!(
+                f,
+                "its memory has {bytes} bytes, more than this host has ({} with swap); give the machine less",
+                host_bytes()
+            ),
             MemoryError::Many => write!(f, "its memory has more than {MOST_REGIONS} regions"),
         }
     }
 }
 
 impl std::error::Error for MemoryError {}
+
+/// Memory of the host with its swap: no machine has more. Without bound where that cannot be asked.
+pub fn host_bytes() -> u64 {
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        // SAFETY: a zeroed one is valid, and the kernel fills it in.
+        let (asked, info) = unsafe {
+            let mut info = std::mem::zeroed::<libc::sysinfo>();
+            (libc::sysinfo(&raw mut info), info)
+        };
+        let all = info.totalram.saturating_add(info.totalswap);
+        if asked == 0 { all.saturating_mul(info.mem_unit.into()) } else { u64::MAX }
+    })
+}
 
 /// A region that is mapped here.
 #[derive(Debug)]
@@ -107,6 +128,14 @@ unsafe impl Sync for Mapping {}
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// Its length.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
 
 impl Drop for Mapped {
     fn drop(&mut self) {
@@ -207,6 +236,11 @@ impl Memory {
     pub fn with(mut self, region: Region, file: Foreign, sharing: &Sharing) -> Result<Memory, MemoryError> {
         if self.mappings.len() == MOST_REGIONS {
             return Err(MemoryError::Many);
+        }
+        // Holes cost no memory, but addresses, which all machines have together.
+        let all = self.mappings.iter().fold(region.bytes, |sum, one| sum.saturating_add(one.region.bytes));
+        if all > host_bytes() && region.guest.checked_add(region.bytes).is_some() {
+            return Err(MemoryError::Large(all));
         }
         let new = Mapping::new(region, file, sharing)?;
         let apart = |a: u64, b: u64, other: &Region| a + region.bytes <= b || b + other.bytes <= a;

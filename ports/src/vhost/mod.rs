@@ -38,13 +38,19 @@ mod ring;
 mod session;
 mod stream;
 
-pub use call::prepare;
 pub use foreign::{Closer, Foreign, Leaving};
-pub use memory::{Mapped, MemoryError};
+pub use memory::{Mapped, MemoryError, host_bytes};
 pub use port::{Form, VhostPort};
 pub use ring::Broken;
 pub use session::{Done, Fault, MOST_PAIRS, Offer, Session, feature, protocol};
 pub use stream::{End, Incoming, Message};
+
+/// Looks at what the host has. To be called by a thread that may; others get no better an answer
+/// later. False: guests cannot be called without waiting (`call.rs`).
+pub fn prepare() -> bool {
+    memory::host_bytes();
+    call::prepare()
+}
 
 #[cfg(test)]
 mod tests;

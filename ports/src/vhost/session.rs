@@ -230,7 +230,7 @@ impl Session {
     /// # Errors
     /// The process has no descriptor left.
     pub fn new(offer: Offer) -> Result<Session, Fault> {
-        call::prepare();
+        super::prepare();
         let pairs = offer.pairs.clamp(1, MOST_PAIRS);
         let rings = (0..2 * pairs).map(|_| Described::new()).collect::<Result<_, _>>()?;
         let memory = Memory::default();

@@ -382,6 +382,28 @@ fn what_is_offered_is_answered_and_what_was_not_is_refused() {
 }
 
 #[test]
+fn more_memory_than_the_host_has_is_refused_by_name() {
+    // All of it is a hole.
+    let file = rustix::fs::memfd_create("levada-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let bytes = 64u64 << 40;
+    rustix::fs::ftruncate(&file, bytes).unwrap();
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    let regions = |count: u64| {
+        let bytes = bytes / count;
+        (0..count).map(|n| Region { guest: n * bytes, bytes, user: n * bytes, offset: n * bytes }).collect::<Vec<_>>()
+    };
+    for count in [1, 2, 32] {
+        let mut session = Session::new(OFFER).unwrap();
+        let files = (0..count).map(|_| file.try_clone().unwrap()).collect();
+        let why = say(&mut session, Request::SetMemTable(regions(count)), files).unwrap_err().to_string();
+        assert!(why.contains("more than this host has"), "{count}: {why}");
+        let mut session = Session::new(OFFER).unwrap();
+        let mut add = |region| say(&mut session, Request::AddMemReg(region), vec![file.try_clone().unwrap()]).err();
+        assert!(regions(count).into_iter().any(|region| add(region).is_some()), "{count}");
+    }
+}
+
+#[test]
 fn memory_that_is_not_shared_overlaps_or_is_too_long_is_refused_by_name() {
     let front_end = FrontEnd::new(1, 16, LINUX).unwrap();
     let region = front_end.region();
