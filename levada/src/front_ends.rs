@@ -125,6 +125,8 @@ struct Machine {
     /// Why its socket, which is gone, cannot be made again, as it was last told.
     mending: String,
     live: Option<Live>,
+    /// The worker was given a port of it, and not told that it is gone.
+    is_there: bool,
     retry: Instant,
     pause: Duration,
     /// Why it is not there, as it was last told.
@@ -333,6 +335,7 @@ impl Board {
             listening,
             mending: String::new(),
             live: None,
+            is_there: false,
             retry: now,
             pause: FIRST_RETRY,
             failure: String::new(),
@@ -533,6 +536,7 @@ impl Board {
     fn end(&mut self, index: usize, why: &str) {
         self.rest(index);
         let Some(live) = self.machines[index].live.take() else { return };
+        self.say_absent(index);
         let machine = &mut self.machines[index];
         // Half way through a restart, it is there again soon; what always fails is not tried all
         // the time.
@@ -610,6 +614,17 @@ impl Board {
         }
     }
 
+    /// Tells the worker that the port that it had is not only about to be another.
+    fn say_absent(&mut self, index: usize) {
+        let machine = &mut self.machines[index];
+        if std::mem::take(&mut machine.is_there)
+            && let Some(device) = machine.device
+        {
+            let _ = self.inbox.send(Request::Absent { device });
+            self.waker.ring();
+        }
+    }
+
     /// Gives the worker a port of the rings that run, if any do.
     fn go_on(&mut self, index: usize) -> Result<(), Fault> {
         let machine = &mut self.machines[index];
@@ -617,8 +632,10 @@ impl Board {
         let Some(port) = live.session.port()? else {
             live.runs = None;
             live.said = (0, false);
+            self.say_absent(index);
             return Ok(());
         };
+        machine.is_there = true;
         let features = port.features();
         (live.has_port, live.has_run) = (true, true);
         let _ = self.inbox.send(Request::Restore { device, port: Box::new(port) });

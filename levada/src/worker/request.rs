@@ -135,6 +135,12 @@ pub enum Request {
         /// Where to. Has room for one.
         reply: SyncSender<Option<AnyPort>>,
     },
+    /// A device whose port was taken has none for now, as when it is lost: it is not about to be
+    /// another.
+    Absent {
+        /// Its number.
+        device: usize,
+    },
     /// Send back second descriptors of the devices, with their numbers.
     Lend {
         /// Of which.
@@ -270,6 +276,7 @@ impl Worker {
                 self.unwatch(device);
                 let _ = reply.try_send(self.outside.devices[device].rest());
             }
+            Request::Absent { device } => self.note_absence(device),
             Request::Trace(trace) => {
                 let now = self.outside.now;
                 if self.trace.as_ref().is_none_or(|running| running.is_over(now)) {

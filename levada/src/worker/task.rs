@@ -84,6 +84,13 @@ impl Worker {
         }
     }
 
+    /// A port that was taken out does not come back for now.
+    pub(super) fn note_absence(&mut self, index: usize) {
+        let Some(device) = self.outside.devices.get_mut(index).filter(|device| device.port.is_none()) else { return };
+        device.use_.losses += 1;
+        self.open_member(index, false);
+    }
+
     /// Hands a task to maintenance that must not be lost: where its queue is full, it is tried
     /// again later.
     pub(super) fn hand_over(&mut self, task: Task) {

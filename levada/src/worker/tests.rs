@@ -908,6 +908,29 @@ fn what_is_heard_of_a_device_that_has_left_is_of_no_member() {
 }
 
 #[test]
+fn a_member_whose_machine_is_gone_is_down_and_one_whose_port_is_about_to_be_another_is_not() {
+    let mut bonds = Bonds::new();
+    let mode = datapath::bond::Mode::ActiveBackup;
+    bonds.post(&control::bond::Settings { mode, ..Default::default() }, &[0, 1]);
+    bonds.link(0, true);
+    bonds.link(1, true);
+    bonds.told();
+    let active = |bonds: &Bonds| bonds.worker.switch_slots[0].switch.members().position(|member| member.is_active);
+    assert_eq!(active(&bonds), Some(0));
+    let (reply, taken) = sync_channel(1);
+    bonds.worker.carry_out(Request::Take { device: 0, reply });
+    let port = taken.recv().unwrap().unwrap();
+    assert_eq!(bonds.told(), [""; 0]);
+    bonds.worker.carry_out(Request::Absent { device: 0 });
+    assert_eq!(bonds.told(), ["0 down"]);
+    assert_eq!((active(&bonds), bonds.worker.outside.devices[0].use_.losses), (Some(1), 1));
+    bonds.worker.carry_out(Request::Restore { device: 0, port });
+    bonds.worker.carry_out(Request::Absent { device: 0 });
+    assert_eq!(bonds.told(), ["0 distributing"], "it is there again");
+    assert_eq!(bonds.worker.outside.devices[0].use_.losses, 1);
+}
+
+#[test]
 fn what_a_bond_waits_for_goes_on_over_changes() {
     let mut bonds = Bonds::new();
     let settings = control::bond::Settings { updelay_ns: 290_000_000, ..Default::default() };
