@@ -582,6 +582,10 @@ impl Board {
             }
             let Some(live) = &mut self.machines[index].live else { return Ok(()) };
             let done = live.session.handle(header, request, descriptors).map_err(|fault| fault.to_string())?;
+            // Also what is called here, when a ring begins.
+            if live.session.has_slow_calls() {
+                return Err(Fault::Slow.to_string());
+            }
             if let Some(answer) = done.answer {
                 // An answer is short: where there is no room for it, nobody has read thousands.
                 (&*live.stream).write_all(&answer).map_err(|error| format!("answering it failed: {error}"))?;
@@ -669,6 +673,11 @@ impl Board {
             }
             if live.session.has_lost_memory() {
                 let why = Fault::Lost.to_string();
+                self.end(index, &why);
+                continue;
+            }
+            if live.session.has_slow_calls() {
+                let why = Fault::Slow.to_string();
                 self.end(index, &why);
                 continue;
             }

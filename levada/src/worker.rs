@@ -52,7 +52,7 @@ pub use leave::Lent;
 pub use ports::AnyPort;
 use ports::{BURST_BYTES, PortError, Refused, Unsent};
 pub use prices::Stalls;
-use prices::{Run, Target, Written, price};
+use prices::{Run, Target, Written, flush_price, price};
 pub use request::Request;
 pub use seats::{Claim, Payer};
 use seats::{Duty, Seats, ends_of};
@@ -568,7 +568,7 @@ impl Worker {
             }
         };
         outside.end_run(seats);
-        lost = outside.flush(pool, &mut switch_slot.switch).or(lost);
+        lost = outside.flush(pool, &mut switch_slot.switch, seats).or(lost);
         // What is left over now is not late.
         switch_slot.due = if switch_slot.touched { None } else { switch_slot.switch.poll_due() };
         while let Some(port) = switch_slot.switch.poll_work() {
@@ -693,8 +693,8 @@ impl Outside {
     }
 
     /// Lets the devices that a switch has written to publish their bursts. Gives a device that is
-    /// gone.
-    fn flush(&mut self, pool: &mut Pool, switch: &mut Switch) -> Option<usize> {
+    /// gone. What that takes beyond the usual, whoever waits for it pays, since he says how many do.
+    fn flush(&mut self, pool: &mut Pool, switch: &mut Switch, seats: &mut Seats) -> Option<usize> {
         let mut lost = None;
         for index in self.written.drain(..) {
             let device = &mut self.devices[index];
@@ -706,7 +706,9 @@ impl Outside {
             }
             let start = self.now;
             self.now = self.clock.now();
-            device.use_.write_ns += self.now.since(start);
+            let took_ns = self.now.since(start);
+            device.use_.write_ns += took_ns;
+            seats.charge(Backing::Device(index), flush_price(&mut self.stalls, took_ns));
             if let Err(Unsent { frames, refused }) = flushed {
                 switch.port_drops(device.id, refused.reason(), frames);
                 if refused == Refused::Gone {

@@ -26,6 +26,9 @@ const SLOW: u64 = 4;
 /// kernel does not count may cost, and more than a guest's stack takes for a frame.
 const MOST_NS: u64 = 10_000_000;
 
+/// What publishing a burst usually takes at most, in nanoseconds: a system call or two.
+const FLUSH_NS: u64 = 20_000;
+
 /// Bytes after which the clock is read, however cheap a write is: what is due is not to wait for
 /// more than some microseconds.
 const RUN_BYTES: u64 = 16 << 10;
@@ -188,6 +191,14 @@ fn refusal_price(stalls: &mut Stalls, usual_ns: u64, took_ns: u64) -> u64 {
     took_ns.saturating_sub(stalls.take_ns()).min(MOST_NS).max(usual_ns)
 }
 
+/// What publishing a burst costs whose port it is: nothing where it took no longer than usual.
+pub(super) fn flush_price(stalls: &mut Stalls, took_ns: u64) -> u64 {
+    if took_ns <= FLUSH_NS {
+        return 0;
+    }
+    took_ns.saturating_sub(stalls.take_ns()).min(MOST_NS)
+}
+
 /// What `frames` with `bytes` in all cost that took `ns`.
 pub(super) fn price(cost: &mut Cost, stalls: &mut Stalls, (frames, bytes): (u64, u64), ns: u64) -> u64 {
     if cost.is_far(frames, bytes, ns) {
@@ -249,6 +260,13 @@ mod tests {
         assert_eq!(refusal_price(&mut stalls, 2_000, 8_000), 2_000);
         assert_eq!(refusal_price(&mut stalls, 2_000, 760_000), 760_000);
         assert_eq!(refusal_price(&mut stalls, 2_000, 1_000_000_000), MOST_NS);
+    }
+
+    #[test]
+    fn a_burst_that_takes_long_to_be_published_is_charged_and_others_are_not() {
+        let mut stalls = Stalls::default();
+        assert_eq!([5_000, 20_000].map(|ns| flush_price(&mut stalls, ns)), [0, 0]);
+        assert_eq!([5_000_000, 1 << 40].map(|ns| flush_price(&mut stalls, ns)), [5_000_000, MOST_NS]);
     }
 
     #[test]

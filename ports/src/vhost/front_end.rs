@@ -392,6 +392,11 @@ impl FrontEnd {
         fence(Ordering::SeqCst);
     }
 
+    /// Where a ring's device calls.
+    pub fn call(&self, ring: usize) -> &OwnedFd {
+        &self.drivers[ring].call
+    }
+
     /// How often a ring's device has called since the last time this was asked.
     pub fn calls(&self, ring: usize) -> u64 {
         let mut count = [0; 8];

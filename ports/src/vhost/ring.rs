@@ -29,6 +29,11 @@ pub const MOST_ENTRIES: u32 = 32_768;
 /// (`VIRTQUEUE_MAX_SIZE`). Linux sends at most 19.
 pub const MOST_DESCRIPTORS: usize = 1024;
 
+/// A call that takes longer is slow: one costs 1 to 5 us, and as much for each who waits for it.
+const SLOW_CALL_NS: u64 = 200_000;
+/// So many of them, one after the other, are no chance.
+const MOST_SLOW: u8 = 16;
+
 const DESCRIPTOR_BYTES: usize = 16;
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
@@ -71,6 +76,8 @@ pub struct Kept {
     /// The next available entry.
     next: AtomicU16,
     broken: AtomicU8,
+    /// Calls in a row that took long.
+    slow: AtomicU8,
 }
 
 impl Kept {
@@ -85,11 +92,39 @@ impl Kept {
         self.next.store(next, Ordering::Release);
     }
 
+    /// Calls the guest, and counts calls that take long, one after the other.
+    pub fn call(&self, descriptor: &OwnedFd) {
+        let slow = self.slow.load(Ordering::Relaxed);
+        // Others may run meanwhile, whom the call wakes: that is not what it costs. Where they do
+        // not, what it took is enough, and asked faster.
+        let clock = if slow == 0 { libc::CLOCK_MONOTONIC } else { libc::CLOCK_THREAD_CPUTIME_ID };
+        let began = clock_ns(clock);
+        call::call(descriptor);
+        let is_slow = clock_ns(clock).saturating_sub(began) > SLOW_CALL_NS;
+        let now = if is_slow { slow.saturating_add(1) } else { 0 };
+        if (slow, now) != (0, 0) && slow < MOST_SLOW {
+            self.slow.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether so many calls took long that this is no chance; it stays so.
+    pub fn has_slow_calls(&self) -> bool {
+        self.slow.load(Ordering::Relaxed) >= MOST_SLOW
+    }
+
     /// Why it cannot be used any more, if so.
     pub fn broken(&self) -> Option<Broken> {
         let broken = self.broken.load(Ordering::Relaxed);
         Broken::ALL.into_iter().find(|&one| one as u8 == broken)
     }
+}
+
+/// What a clock says now.
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the time to where the pointer points.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 /// What a ring is made of.
@@ -382,7 +417,7 @@ impl Ring {
             self.load(self.available, 0, Ordering::Relaxed) & NO_NOTICE == 0
         };
         if std::mem::take(&mut self.must_call) || wants {
-            call::call(&*self.call);
+            self.kept.call(&self.call);
         }
         true
     }

@@ -134,6 +134,8 @@ pub enum Fault {
     Mtu(u64, u32),
     /// The file of its memory is shorter than it was.
     Lost,
+    /// Calling its guest takes long.
+    Slow,
     /// The kernel refused.
     Kernel(&'static str, io::Error),
 }
@@ -160,6 +162,7 @@ impl fmt::Display for Fault {
                 )
             }
             Fault::Lost => write!(f, "it took away some of the memory that it shares"),
+            Fault::Slow => write!(f, "so many wait for its calls that each call keeps others waiting"),
             Fault::Kernel(step, error) => write!(f, "{step}: {error}"),
         }
     }
@@ -548,6 +551,12 @@ impl Session {
         self.memory.is_lost()
     }
 
+    /// Whether calling its guest takes so long that others would wait for it.
+    #[must_use]
+    pub fn has_slow_calls(&self) -> bool {
+        self.rings.iter().any(|ring| ring.kept.has_slow_calls())
+    }
+
     /// Whether rings run in which the guest, by what can be seen here, has never put anything: its
     /// memory is not the one that is shared.
     #[must_use]
@@ -593,7 +602,7 @@ impl Described {
     /// using chains and calling for them, and there may be no others for which it would be called.
     fn call_once(&self) {
         if self.kick.is_some() {
-            call::call(&*self.call);
+            self.kept.call(&self.call);
         }
     }
 

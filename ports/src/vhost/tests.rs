@@ -528,6 +528,32 @@ fn avail(front_end: &FrontEnd, ring: usize, head: u16, index: u16) {
 }
 
 #[test]
+fn a_guest_whose_calls_take_long_is_told_of() {
+    let mut bench = Bench::new(PLAIN, 16);
+    bench.front_end.offer(0, 16, 1536);
+    let write = |bench: &mut Bench| {
+        bench.write(&pattern(60, 0), Offload::default()).unwrap();
+        bench.flush();
+    };
+    write(&mut bench);
+    assert!(!bench.session.has_slow_calls());
+    // Others wait for it as well, in any number: each makes the call longer.
+    let waits: Vec<_> = (0..200).map(|_| epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()).collect();
+    let copies: Vec<_> = (0..400).map(|_| bench.front_end.call(0).try_clone().unwrap()).collect();
+    for wait in &waits {
+        for copy in &copies {
+            epoll::add(wait, copy, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).unwrap();
+        }
+    }
+    for _ in 0..100 {
+        bench.front_end.receive(0);
+        bench.front_end.offer(0, 1, 1536);
+        write(&mut bench);
+    }
+    assert!(bench.session.has_slow_calls());
+}
+
+#[test]
 fn what_is_no_ring_stops_it_and_is_told_once() {
     let guest = |at: usize| 0x10_0000 + at as u64;
     type Attack<'a> = Box<dyn Fn(&FrontEnd) + 'a>;
