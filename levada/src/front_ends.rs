@@ -119,6 +119,9 @@ struct Machine {
     device: Option<usize>,
     /// What it has sent, on its way out.
     closing: Closing,
+    /// Features that the process with this number has taken: it goes on only where it is offered
+    /// them again.
+    taken: (i32, u64),
     /// Its socket is not listened to, since too much is yet to be closed.
     is_deaf: bool,
     listening: Option<(u64, Listening)>,
@@ -331,6 +334,7 @@ impl Board {
             label,
             device: None,
             closing,
+            taken: (0, 0),
             is_deaf: false,
             listening,
             mending: String::new(),
@@ -505,7 +509,11 @@ impl Board {
         let (watch, now) = (self.number(), Instant::now());
         let closer = self.machines[index].closing.closer();
         let stream = stream.into().left_to(Some(&closer));
-        let session = Session::new(offer(&self.machines[index].plan)).map(|session| session.left_to(&closer));
+        let (peer, (process, bits)) = (socket::process(&stream), self.machines[index].taken);
+        let taken = if peer == process { bits } else { 0 };
+        self.machines[index].taken = (peer, taken);
+        let session = Session::new(offer(&self.machines[index].plan));
+        let session = session.map(|session| session.left_to(&closer).offering(taken));
         let watched = epoll::add(&*self.epoll, &stream, EventData::new_u64(watch), EventFlags::IN);
         let machine = &mut self.machines[index];
         let (Ok(session), Ok(())) = (session, watched) else {
@@ -538,6 +546,7 @@ impl Board {
         let Some(live) = self.machines[index].live.take() else { return };
         self.say_absent(index);
         let machine = &mut self.machines[index];
+        machine.taken.1 |= live.session.taken();
         // Half way through a restart, it is there again soon; what always fails is not tried all
         // the time.
         machine.retry = Instant::now() + machine.pause;

@@ -161,6 +161,11 @@ pub fn connect(path: &str) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
+/// The number of the process at the other end; zero where it is not known.
+pub fn process(stream: &UnixStream) -> i32 {
+    sockopt::socket_peercred(stream).map_or(0, |peer| peer.pid.as_raw_nonzero().get())
+}
+
 /// Who is at the other end.
 pub fn who(stream: &UnixStream) -> String {
     match sockopt::socket_peercred(stream) {

@@ -90,6 +90,9 @@ pub struct Offer {
 }
 
 impl Offer {
+    /// The most that any port has.
+    const MOST: Offer = Offer { pairs: MOST_PAIRS, offload: true, must_be_sealed: true, mtu: 0 };
+
     fn features(&self) -> u64 {
         use feature as f;
         let always = f::MTU
@@ -217,6 +220,8 @@ pub struct Done {
 #[derive(Debug)]
 pub struct Session {
     offer: Offer,
+    /// Features that are offered besides.
+    also_offered: u64,
     features: u64,
     protocol: u64,
     status: u64,
@@ -237,7 +242,17 @@ impl Session {
         let pairs = offer.pairs.clamp(1, MOST_PAIRS);
         let rings = (0..2 * pairs).map(|_| Described::new()).collect::<Result<_, _>>()?;
         let memory = Memory::default();
-        Ok(Session { offer, features: 0, protocol: 0, status: 0, memory, rings, unknown: 0, closer: None })
+        Ok(Session {
+            offer,
+            also_offered: 0,
+            features: 0,
+            protocol: 0,
+            status: 0,
+            memory,
+            rings,
+            unknown: 0,
+            closer: None,
+        })
     }
 
     /// Leaves to `closer` what the front end has sent, when it is not wanted any more. Else it is
@@ -246,6 +261,24 @@ impl Session {
     pub fn left_to(mut self, closer: &Arc<dyn Closer>) -> Session {
         self.closer = Some(Arc::clone(closer));
         self
+    }
+
+    /// Offers what its machine has taken before, too, as far as there is such: QEMU does not go on
+    /// where that is missing. It is not used.
+    #[must_use]
+    pub fn offering(mut self, taken: u64) -> Session {
+        self.also_offered |= taken & Offer::MOST.features();
+        self
+    }
+
+    /// Features that its front end has taken.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.features
+    }
+
+    fn offered(&self) -> u64 {
+        self.offer.features() | self.also_offered
     }
 
     /// Whether the port must be dropped before this can be handled.
@@ -316,7 +349,7 @@ impl Session {
     fn act(&mut self, request: Request, descriptors: Vec<Foreign>) -> Result<Option<Vec<u8>>, Fault> {
         let word = |word: u64| Ok(Some(word.to_ne_bytes().to_vec()));
         match request {
-            Request::GetFeatures => return word(self.offer.features()),
+            Request::GetFeatures => return word(self.offered()),
             Request::GetProtocolFeatures => return word(self.offer.protocol()),
             Request::GetQueueNum => return word(self.rings.len() as u64 / 2),
             Request::GetMaxMemSlots => return word(MOST_REGIONS as u64),
@@ -328,8 +361,8 @@ impl Session {
                 return Ok(Some([number.to_ne_bytes(), base.to_ne_bytes()].concat()));
             }
             Request::SetFeatures(bits) => {
-                if bits & !self.offer.features() != 0 {
-                    return Err(Fault::Features(bits & !self.offer.features()));
+                if bits & !self.offered() != 0 {
+                    return Err(Fault::Features(bits & !self.offered()));
                 }
                 self.features = bits;
             }
@@ -472,6 +505,9 @@ impl Session {
         let (header, payload) = message.split_first_chunk().ok_or_else(cut)?;
         let header = Header::parse(header)?;
         let request = Request::parse(header.request, payload)?;
+        if let Request::SetFeatures(bits) = request {
+            self.also_offered |= bits & Offer::MOST.features();
+        }
         self.handle(header, request, descriptors).map(drop)
     }
 
@@ -479,12 +515,13 @@ impl Session {
     #[must_use]
     pub fn form(&self) -> Form {
         let has = |bits: u64| self.features & bits == bits;
-        let csum = has(feature::GUEST_CSUM);
+        // What was offered for the machine's sake alone is not used.
+        let csum = self.offer.offload && has(feature::GUEST_CSUM);
         let offload = OffloadSupport {
             csum,
             tso4: csum && has(feature::GUEST_TSO4),
             tso6: csum && has(feature::GUEST_TSO6),
-            tso_ecn: has(feature::GUEST_ECN),
+            tso_ecn: csum && has(feature::GUEST_ECN),
             uso: csum && has(feature::GUEST_USO4 | feature::GUEST_USO6),
             tunnel: false,
         };

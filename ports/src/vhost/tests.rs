@@ -382,6 +382,29 @@ fn what_is_offered_is_answered_and_what_was_not_is_refused() {
 }
 
 #[test]
+fn features_that_a_machine_has_taken_are_offered_to_it_again_and_not_used() {
+    let taken = LINUX | feature::MQ;
+    let before = Bench::of(Offer { pairs: 4, ..OFFER }, 1, taken, 16);
+    assert_eq!(before.session.taken(), taken);
+    // QEMU gives up for ever where one is not offered any more.
+    let offer = Offer { offload: false, ..OFFER };
+    let mut session = Session::new(offer).unwrap().offering(before.session.taken() | 1 << 34);
+    let offered = word(say(&mut session, Request::GetFeatures, vec![]).unwrap());
+    assert_eq!(offered & taken, taken);
+    assert_eq!(offered & 1 << 34, 0, "nothing that there is not");
+    say(&mut session, Request::SetFeatures(taken), vec![]).unwrap();
+    let form = session.form();
+    assert_eq!(form.features.offload, datapath::offload::OffloadSupport::NONE);
+    assert_eq!(form.features.max_frame, 1518);
+    // Nor does a process that takes over give up.
+    let mut next = Session::new(offer).unwrap();
+    for (message, descriptors) in before.session.retold().unwrap().into_iter().take(2) {
+        next.learn(&message, descriptors).unwrap();
+    }
+    assert_eq!((next.taken(), next.form().features.offload), (taken, datapath::offload::OffloadSupport::NONE));
+}
+
+#[test]
 fn more_memory_than_the_host_has_is_refused_by_name() {
     // All of it is a hole.
     let file = rustix::fs::memfd_create("levada-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
