@@ -238,15 +238,27 @@ impl FrontEnds {
         self.look_around();
     }
 
-    /// Makes a port what `plan` says, with the same socket, and calls it so in the log. What is
-    /// offered otherwise is offered to a new session.
+    /// Has what a port takes that `plan` says: a socket, and its group. Sessions go on.
     ///
     /// # Errors
     /// As [`FrontEnds::open`]; it is as it was.
-    pub fn change(&self, id: FrontEndId, plan: &VhostPlan, label: &str) -> Result<(), String> {
-        let changed = self.board().change(id, plan, label);
+    pub fn prepare(&self, id: FrontEndId, plan: &VhostPlan) -> Result<(), String> {
+        self.board().prepare(id, plan)
+    }
+
+    /// Undoes [`FrontEnds::prepare`]: it stays what `plan` says.
+    pub fn undo(&self, id: FrontEndId, plan: &VhostPlan) {
+        let mut board = self.board();
+        // Where its group cannot be so again, it stays what it is.
+        let _ = board.prepare(id, plan);
+        board.listen_as(id, plan);
+    }
+
+    /// Makes a port what `plan` says, which is prepared, with the same socket, and calls it so in
+    /// the log. What is offered otherwise is offered to a new session.
+    pub fn change(&self, id: FrontEndId, plan: &VhostPlan, label: &str) {
+        self.board().change(id, plan, label);
         self.look_around();
-        changed
     }
 
     /// What a port is called in the log.
@@ -367,30 +379,39 @@ impl Board {
         Ok(Some((watch, listening)))
     }
 
-    fn change(&mut self, id: FrontEndId, plan: &VhostPlan, label: &str) -> Result<(), String> {
-        let Some(index) = self.machines.iter().position(|machine| machine.id == id) else { return Ok(()) };
-        let before = &self.machines[index].plan;
-        if before == plan {
-            label.clone_into(&mut self.machines[index].label);
-            return Ok(());
+    fn place(&self, id: FrontEndId) -> Option<usize> {
+        self.machines.iter().position(|machine| machine.id == id)
+    }
+
+    fn prepare(&mut self, id: FrontEndId, plan: &VhostPlan) -> Result<(), String> {
+        let Some(index) = self.place(id).filter(|_| plan.listen) else { return Ok(()) };
+        if let Some((_, listening)) = &self.machines[index].listening {
+            return listening.give(plan.group.as_deref());
         }
-        let is_offered_otherwise = offer(before) != offer(plan) || before.listen != plan.listen;
-        if plan.listen && self.machines[index].listening.is_none() {
-            let closing = self.machines[index].closing.clone();
-            let listening = self.listen(plan, &closing, self.takes_over)?;
-            (self.machines[index].listening, self.machines[index].is_deaf) = (listening, false);
-        } else if let Some((_, listening)) = &mut self.machines[index].listening {
-            listening.give(plan.group.as_deref())?;
-        }
-        if !plan.listen {
+        let closing = self.machines[index].closing.clone();
+        let listening = self.listen(plan, &closing, self.takes_over)?;
+        (self.machines[index].listening, self.machines[index].is_deaf) = (listening, false);
+        Ok(())
+    }
+
+    fn listen_as(&mut self, id: FrontEndId, plan: &VhostPlan) {
+        if let Some(index) = self.place(id).filter(|_| !plan.listen) {
             self.stop_listening(index);
         }
-        self.machines[index].plan = plan.clone();
-        label.clone_into(&mut self.machines[index].label);
-        if is_offered_otherwise && self.machines[index].live.is_some() {
-            self.end(index, "its configuration has changed");
+    }
+
+    fn change(&mut self, id: FrontEndId, plan: &VhostPlan, label: &str) {
+        let Some(index) = self.place(id) else { return };
+        self.listen_as(id, plan);
+        let machine = &mut self.machines[index];
+        label.clone_into(&mut machine.label);
+        let before = std::mem::replace(&mut machine.plan, plan.clone());
+        let is_offered_otherwise = offer(&before) != offer(plan) || before.listen != plan.listen;
+        if is_offered_otherwise && machine.live.is_some() {
+            let fewer = "its configuration has changed; with fewer queues, QEMU is to be started anew";
+            let is_fewer = plan.queues < before.queues;
+            self.end(index, if is_fewer { fewer } else { "its configuration has changed" });
         }
-        Ok(())
     }
 
     fn close(&mut self, id: FrontEndId, is_told: bool) {

@@ -401,12 +401,17 @@ impl Reconciler {
         let removed = self.to_be_removed(devices);
         let List { edits, mut new, plugs, machines } = list(edits, fresh, devices);
         // What was set up otherwise is to be opened again in that way where it is lost.
+        let mut changed = Vec::new();
         new.extend(altered.into_iter().filter_map(|altered| match altered {
             Altered::Device { number, recipes, label, .. } => {
                 let [_, recipe] = *recipes;
                 Some((number, Reopen { recipe: Some(recipe), label, lost: None, once: None }, None))
             }
-            Altered::Plug(..) | Altered::Machine(..) => None,
+            Altered::Machine(id, plans, label) => {
+                changed.push((id, plans, label));
+                None
+            }
+            Altered::Plug(..) => None,
         }));
         new.extend(returning.into_iter().map(|(number, reopen)| (number, reopen, None)));
         // From here on nothing can be refused. VdeServer that go are closed first, so that no
@@ -438,6 +443,9 @@ impl Reconciler {
         self.manager.keep(&kept);
         for (plug, number) in plugs {
             self.plugs.join(plug, number);
+        }
+        for (machine, plans, label) in changed {
+            self.front_ends.change(machine, &plans[1], &label);
         }
         for (machine, number) in machines {
             self.front_ends.join(machine, number);

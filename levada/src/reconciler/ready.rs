@@ -46,8 +46,9 @@ pub enum Altered {
     Device { number: usize, recipes: Box<[Recipe; 2]>, label: String, fd: Option<OwnedFd> },
     /// A plug, as it was, and what it was called.
     Plug(PlugId, VdePlan, String),
-    /// The same of a virtual machine's port.
-    Machine(FrontEndId, VhostPlan, String),
+    /// A virtual machine's port, as it was, as it is to be, and what it is to be called: its
+    /// session goes on until the change is made.
+    Machine(FrontEndId, Box<[VhostPlan; 2]>, String),
 }
 
 impl Reconciler {
@@ -200,8 +201,8 @@ impl Reconciler {
             (Kind::Machine(old, id, features), Want::Machine(plan)) => {
                 let called = self.front_ends.label(*id);
                 if (old, &called) != (&plan, &label) {
-                    ready.altered.push(Altered::Machine(*id, old.clone(), called));
-                    self.front_ends.change(*id, &plan, &label)?;
+                    ready.altered.push(Altered::Machine(*id, Box::new([old.clone(), plan.clone()]), label));
+                    self.front_ends.prepare(*id, &plan)?;
                 }
                 Kind::Machine(plan, *id, *features)
             }
@@ -232,7 +233,10 @@ impl Reconciler {
                     fd.as_ref().map_or(Ok(()), |fd| recipes[0].change(&recipes[1], fd.as_fd()))
                 }
                 Altered::Plug(id, plan, label) => self.plugs.change(*id, plan, label),
-                Altered::Machine(id, plan, label) => self.front_ends.change(*id, plan, label),
+                Altered::Machine(id, plans, _) => {
+                    self.front_ends.undo(*id, &plans[0]);
+                    Ok(())
+                }
             };
         }
     }

@@ -485,6 +485,31 @@ fn a_front_end_that_always_fails_is_told_of_once() {
 }
 
 #[test]
+fn a_change_that_is_refused_leaves_sessions_as_they_are() {
+    let Some(_turn) = turn("a_change_that_is_refused_leaves_sessions_as_they_are") else { return };
+    let bed = Bed::new(&[]);
+    let daemon = bed.start(&text(&bed));
+    let listener = UnixListener::bind(socket(&bed, "a")).unwrap();
+    let mut both = Both::begin(&bed, &daemon, &listener);
+    let other = text(&bed)
+        .replace("a.sock\"\n", "a.sock\"\nmtu = 9000\n")
+        .replace("listen = true", "listen = true\nmtu = 9000");
+    let refused = format!("{other}[[switch.tenant.endpoint]]\nname = \"x\"\nport = \"tap://x\"\nnetns = \"/no\"\n");
+    let output = bed.run(&["apply", bed.configuration(&refused).to_str().unwrap()]);
+    assert!(!output.status.success());
+    both.go_on();
+    both.ask();
+    assert!(!daemon.log().contains("its session has ended"), "{}", daemon.log());
+    // One that is made offers it anew.
+    let output = bed.run(&["apply", bed.configuration(&other).to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    soon("they end", || daemon.log().matches("its session has ended: its configuration has changed").count() == 2);
+    assert_eq!(daemon.endpoint("a")["losses"], 1, "it counts as one");
+    drop(both);
+    Both::begin(&bed, &daemon, &listener).go_on();
+}
+
+#[test]
 fn a_machine_is_called_by_the_name_that_its_endpoint_has_now() {
     let Some(_turn) = turn("a_machine_is_called_by_the_name_that_its_endpoint_has_now") else { return };
     let bed = Bed::new(&[]);
