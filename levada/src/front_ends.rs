@@ -70,8 +70,8 @@ const STOP: u64 = 0;
 const STIR: u64 = 1;
 /// Why a machine is not served.
 const CROWDED: &str = "what it has sent takes long to be closed";
-/// Log lines of each level a second.
-const LINES: u32 = 8;
+/// Log lines of a machine in a second, of each level: no other has fewer for that.
+const LINES: u32 = 4;
 
 /// Names one machine's port for as long as it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,8 +105,6 @@ struct Board {
     is_frozen: bool,
     /// Counts what is watched, and machines.
     next: u64,
-    /// Lines in the second that began then, of each level.
-    lines: (Instant, [u32; 2]),
 }
 
 /// A machine, whether it is there or not.
@@ -139,6 +137,8 @@ struct Machine {
     fault: String,
     /// What its guest could do when that was last told.
     told: Option<Features>,
+    /// Lines in the second that began then, of each level.
+    lines: (Instant, [u32; 2]),
 }
 
 /// A machine that is connected.
@@ -179,24 +179,12 @@ impl FrontEnds {
         let (stop, stir) = (event()?, event()?);
         epoll::add(&epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
         epoll::add(&epoll, &stir, EventData::new_u64(STIR), EventFlags::IN | EventFlags::ET)?;
-        let lines = (Instant::now(), [0; 2]);
         let machines = Vec::new();
         let (takes_over, is_frozen) = (false, false);
         let epoll_of = Arc::clone(&epoll);
         let (starter, starts) = closing::starter();
-        let board = Board {
-            log,
-            inbox,
-            waker,
-            news,
-            epoll: epoll_of,
-            machines,
-            starter,
-            takes_over,
-            is_frozen,
-            next: STIR,
-            lines,
-        };
+        let board =
+            Board { log, inbox, waker, news, epoll: epoll_of, machines, starter, takes_over, is_frozen, next: STIR };
         let board = Arc::new(Mutex::new(board));
         Ok((FrontEnds { board, epoll, stop: Arc::new(stop), stir: Arc::new(stir) }, starts))
     }
@@ -357,6 +345,7 @@ impl Board {
             failure: String::new(),
             fault: String::new(),
             told: None,
+            lines: (now, [0; 2]),
         });
         Ok(id)
     }
@@ -473,11 +462,12 @@ impl Board {
 
     /// Says why a machine is not there, where that is not what it was.
     fn lack(&mut self, index: usize, failure: String) {
-        let machine = &mut self.machines[index];
+        let machine = &self.machines[index];
         if machine.failure != failure {
             let text = format!("{}: {failure}", machine.label);
-            machine.failure = failure;
-            self.line(Level::Info, &text);
+            if self.line(index, Level::Info, &text) {
+                self.machines[index].failure = failure;
+            }
         }
     }
 
@@ -518,7 +508,7 @@ impl Board {
         if machine.device.is_none() || machine.live.is_some() {
             let text = format!("{}: {} is refused: another is connected", machine.label, socket::who(&stream));
             let _ = stream.shutdown(Shutdown::Both);
-            self.line(Level::Warning, &text);
+            self.line(index, Level::Warning, &text);
         } else {
             self.begin(index, stream);
         }
@@ -557,7 +547,7 @@ impl Board {
         });
         if machine.fault.is_empty() {
             machine.failure.clear();
-            self.line(Level::Info, &text);
+            self.line(index, Level::Info, &text);
         }
     }
 
@@ -574,11 +564,15 @@ impl Board {
         machine.pause = (machine.pause * 2).min(LAST_RETRY);
         let was_well = live.has_run || live.began.elapsed() >= WELL;
         let is_said = !was_well && machine.fault == why;
-        machine.fault = if was_well { String::new() } else { why.to_owned() };
         if !is_said {
             let text = format!("{}: its session has ended: {why}; its frames are dropped (port-down)", machine.label);
-            machine.failure = why.to_owned();
-            self.line(Level::Warning, &text);
+            let is_written = self.line(index, Level::Warning, &text);
+            let machine = &mut self.machines[index];
+            // What was not written is not told.
+            machine.fault = if was_well || !is_written { String::new() } else { why.to_owned() };
+            if is_written {
+                machine.failure = why.to_owned();
+            }
         }
         self.let_go(live, true);
     }
@@ -623,7 +617,7 @@ impl Board {
             let is_new = self.machines[index].fault.is_empty();
             if let Some(note) = done.note.filter(|note| is_new && !note.is_empty()) {
                 let text = format!("{}: {note}", self.machines[index].label);
-                self.line(Level::Info, &text);
+                self.line(index, Level::Info, &text);
             }
             if done.is_changed {
                 self.go_on(index).map_err(|fault| fault.to_string())?;
@@ -687,7 +681,7 @@ impl Board {
             let queues = if pairs == 1 { "1 pair of rings".to_owned() } else { format!("{pairs} pairs of rings") };
             let offload = if has_offload { "with offloads" } else { "without offloads" };
             let text = format!("{}: its guest runs {queues}, {offload}", machine.label);
-            self.line(Level::Info, &text);
+            self.line(index, Level::Info, &text);
         }
         Ok(())
     }
@@ -734,7 +728,9 @@ impl Board {
             {
                 *told = Some(features);
             }
-            texts.into_iter().for_each(|text| self.line(Level::Warning, &text));
+            for text in texts {
+                self.line(index, Level::Warning, &text);
+            }
         }
     }
 
@@ -765,10 +761,11 @@ impl Board {
                     self.stop_listening(index);
                     (self.machines[index].listening, self.machines[index].is_deaf) = (listening, false);
                     self.machines[index].mending.clear();
-                    self.line(Level::Warning, &format!("{label}: its socket was gone, and is made again"));
+                    self.line(index, Level::Warning, &format!("{label}: its socket was gone, and is made again"));
                 }
                 Err(error) if error != self.machines[index].mending => {
                     self.line(
+                        index,
                         Level::Warning,
                         &format!("{label}: its socket is gone, and cannot be made again: {error}"),
                     );
@@ -779,16 +776,26 @@ impl Board {
         }
     }
 
-    fn line(&mut self, level: Level, text: &str) {
-        if self.lines.0.elapsed() >= Duration::from_secs(1) {
-            self.lines = (Instant::now(), [0; 2]);
-        }
-        let count = &mut self.lines.1[usize::from(level == Level::Warning)];
-        *count += 1;
-        if *count <= LINES {
+    /// Writes a line about a machine. False: it has had enough.
+    fn line(&mut self, index: usize, level: Level, text: &str) -> bool {
+        let lines = &mut self.machines[index].lines;
+        let may = may_write(lines, Instant::now(), usize::from(level == Level::Warning));
+        if may {
             self.log.line(level, text);
         }
+        may
     }
+}
+
+/// Whether another line may be written, where so many were of each level in the second that began
+/// then.
+fn may_write(lines: &mut (Instant, [u32; 2]), now: Instant, level: usize) -> bool {
+    if now.saturating_duration_since(lines.0) >= Duration::from_secs(1) {
+        *lines = (now, [0; 2]);
+    }
+    let count = &mut lines.1[level];
+    *count = count.saturating_add(1);
+    *count <= LINES
 }
 
 impl Machine {

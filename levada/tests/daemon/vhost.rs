@@ -510,6 +510,40 @@ fn a_change_that_is_refused_leaves_sessions_as_they_are() {
 }
 
 #[test]
+fn who_shouts_silences_nobody_else() {
+    let Some(_turn) = turn("who_shouts_silences_nobody_else") else { return };
+    let bed = Bed::new(&[]);
+    let daemon = bed.start(&text(&bed));
+    let listener = UnixListener::bind(socket(&bed, "a")).unwrap();
+    let a = Machine::new(accept(&listener));
+    soon("a is up", || is_up(&daemon, "a"));
+    let fails = |version: u32| {
+        let mut stream = UnixStream::connect(socket(&bed, "b")).unwrap();
+        stream.write_all(&[1, version, 0].map(u32::to_ne_bytes).concat()).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    };
+    // Each ends for another reason than the one before.
+    let began = Instant::now();
+    let mut a = Some(a);
+    while began.elapsed() < Duration::from_millis(2500) {
+        fails(2);
+        fails(3);
+        if began.elapsed() > Duration::from_millis(1500) {
+            a = None;
+        }
+    }
+    assert!(a.is_none());
+    soon("it is said", || daemon.log().contains("s1/home/a: its session has ended"));
+    let lines = daemon.log().matches("s1/home/b: its session has ended").count();
+    assert!((4..=16).contains(&lines), "{lines} lines");
+    // What was dropped is told the next time; what was not, is not.
+    std::thread::sleep(Duration::from_millis(1100));
+    fails(2);
+    fails(3);
+    soon("it is told", || daemon.log().matches("s1/home/b: its session has ended").count() > lines);
+}
+
+#[test]
 fn a_machine_is_called_by_the_name_that_its_endpoint_has_now() {
     let Some(_turn) = turn("a_machine_is_called_by_the_name_that_its_endpoint_has_now") else { return };
     let bed = Bed::new(&[]);
