@@ -693,7 +693,8 @@ impl Outside {
     }
 
     /// Lets the devices that a switch has written to publish their bursts. Gives a device that is
-    /// gone. What that takes beyond the usual, whoever waits for it pays, since he says how many do.
+    /// gone. What that takes beyond the usual is charged to whose port it is: he says who is to be
+    /// told of it.
     fn flush(&mut self, pool: &mut Pool, switch: &mut Switch, seats: &mut Seats) -> Option<usize> {
         let mut lost = None;
         for index in self.written.drain(..) {
