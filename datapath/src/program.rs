@@ -359,8 +359,8 @@ impl Program {
     ///
     /// An endpoint is removed and added anew, its queue and counters with it, where it stays but
     /// its tenant is another or attached otherwise, or where somebody else is to have its port or
-    /// one of its addresses. A service that stays only yields the addresses that go. Slots say who is
-    /// the same: a slot's owner that became another should have another slot.
+    /// one of its addresses. A service that stays only yields the addresses that go. Slots say who
+    /// is the same: a slot's owner that became another should have another slot.
     #[must_use]
     pub fn changes_from(&self, from: &Program) -> Option<Vec<Change>> {
         if (self.order, self.ingress) != (from.order, from.ingress) {
