@@ -5,7 +5,7 @@
 use crate::Failure;
 use crate::rundir::{self, RunDir, Taken};
 use ports::netns::Netns;
-use ports::tap::remove_tagged;
+use ports::tap::{has_tagged, remove_tagged};
 use std::fmt::Write as _;
 
 /// Cleans up after the instance `name`; without a name, after all that were killed, but for their
@@ -29,7 +29,7 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
         let left_directory = instances.contains(&name);
         // Held while cleaning, so that no daemon of this name starts meanwhile; dropping it removes
         // the directory.
-        let held = match RunDir::take(&base, &name) {
+        let mut held = match RunDir::take(&base, &name) {
             Ok(held) => held,
             Err(Taken::Running(pid)) => {
                 let pid = pid.map_or_else(String::new, |pid| format!(" as process {pid}"));
@@ -45,10 +45,12 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
             }
         };
         // A device may have been put into a namespace that has a path only: a container's.
-        let remove = || Netns::reachable().and_then(|all| remove_tagged(&name, &all));
-        let found = if asked { remove() } else { Ok(Vec::new()) }.map_err(|error| {
-            Failure::Failed(format!("cannot remove the devices of \"{name}\": {error}; run as root"))
-        })?;
+        let failed = |error| Failure::Failed(format!("cannot remove the devices of \"{name}\": {error}; run as root"));
+        let all = Netns::reachable().map_err(failed)?;
+        let found = if asked { remove_tagged(&name, &all).map_err(failed)? } else { Vec::new() };
+        // With its devices stays what its next start goes on with.
+        let has_devices = !asked && has_tagged(&name, &all).map_err(failed)?;
+        held.keep(has_devices);
         let directories = held.remove_all_directories();
         drop(held);
         for device in &found {
@@ -66,12 +68,12 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
                 Err(why) => writeln!(out, "a VDE directory of {name} cannot be removed: {why}"),
             };
         }
-        if !asked {
+        if has_devices {
             let _ = writeln!(
                 out,
-                "removed the run directory of {name}; levada clean --name {name} removes its persistent devices"
+                "cleaned the run directory of {name}; levada clean --name {name} removes its persistent devices"
             );
-        } else if left_directory {
+        } else if left_directory || !asked {
             let _ = writeln!(out, "removed the run directory of {name}");
         } else if found.is_empty() {
             let _ = writeln!(out, "nothing to clean for \"{name}\"");

@@ -139,7 +139,9 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     let (mut rundir, inheritance) = if takeover {
         inherit(&plan.name)?
     } else {
-        let rundir = take_rundir(&plan.name)?;
+        let mut rundir = take_rundir(&plan.name)?;
+        // Also where this start fails: another may follow.
+        rundir.keep(notifier.is_there() || has_persistent(&plan));
         for why in rundir.remove_directories().into_iter().filter_map(Result::err) {
             log.line(
                 Level::Warning,
@@ -169,9 +171,7 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     if end == End::Stop && notifier.is_there() {
         notifier.store(&running.lend());
     }
-    if notifier.is_there() || has_persistent(&running.handler.facts().plan) {
-        rundir.keep();
-    }
+    rundir.keep(notifier.is_there() || has_persistent(&running.handler.facts().plan));
     let crashed = running.stop(end, &log);
     if end == End::GivenAway {
         rundir.leave();

@@ -627,13 +627,15 @@ impl Maintenance {
         self.tell();
     }
 
-    /// Interfaces that are somebody else's may be back, however long they were away.
+    /// Interfaces that are somebody else's may be back, however long they were away. What is heard
+    /// right behind a try may be that try's own doing.
     fn hope(&mut self) {
+        let now = Instant::now();
         for lost in &mut self.lost {
             let recipe = self.devices.get(&lost.device).and_then(|reopen| reopen.recipe.as_ref());
             if matches!(recipe, Some(Recipe::Packet(..) | Recipe::Host(_))) {
-                lost.next = lost.next.min(lost.tried + BETWEEN_TRIES);
-                lost.pause = FIRST_RETRY;
+                let is_own = now < lost.tried + BETWEEN_TRIES;
+                lost.next = lost.next.min(if is_own { lost.tried + FIRST_RETRY } else { now });
             }
         }
     }

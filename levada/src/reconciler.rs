@@ -324,12 +324,13 @@ impl Reconciler {
         std::mem::replace(features, news).offload != news.offload
     }
 
-    /// By switch, the most that the line of its uplink has carried, in bit/s, where it carries less
-    /// now: who sees only what it carries would take that for what it was configured for.
+    /// By switch and its uplink's port, the most that the line there has carried, in bit/s, where it
+    /// carries less now: who sees only what it carries would take that for what it was configured
+    /// for.
     pub fn lines(&self) -> BTreeMap<String, u64> {
         let line = |Held { place: (switch, port), slower, .. }: &Held| {
             let switch = self.plan.switches.get(*switch as u32).filter(|switch| is_line_of(switch, *port))?;
-            Some((switch.name.clone(), slower.as_ref()?.once.0))
+            Some((line_name(switch), slower.as_ref()?.once.0))
         };
         self.devices.iter().flatten().filter_map(line).collect()
     }
@@ -340,7 +341,7 @@ impl Reconciler {
             let Some(Some(held)) = ready.devices.get_mut(fresh.number) else { continue };
             let (switch, port) = held.place;
             let switch = plan.switches.get(switch as u32).filter(|switch| is_line_of(switch, port));
-            let once = switch.and_then(|switch| self.earlier.lines.get(&switch.name));
+            let once = switch.and_then(|switch| self.earlier.lines.get(&line_name(switch)));
             let carries = fresh.watched.as_ref().and_then(|port| port.line().bits_per_second);
             held.slower = once.zip(carries).and_then(|(&once, carries)| Slower::of(carries, once));
         }
@@ -496,6 +497,11 @@ fn slow_down(plan: &mut Plan, devices: &[Option<Held>]) {
             switch.line = slower.map(|slower| slower.carries);
         }
     }
+}
+
+/// What a switch's line is called: with another interface it is another one.
+fn line_name(switch: &SwitchPlan) -> String {
+    format!("{} {}", switch.name, switch.uplink_ports().unwrap_or_default())
 }
 
 /// Whether a port is all of a switch's uplink.

@@ -231,8 +231,8 @@ impl RunDir {
     /// services' open connections, and whom namespaces are named by. Where none comes, that stays
     /// until `levada clean` or the machine's end. It harms nobody: a secret nobody reads, and a
     /// container that the next daemon has to be told of again.
-    pub fn keep(&mut self) {
-        self.is_kept = true;
+    pub fn keep(&mut self, is_kept: bool) {
+        self.is_kept = is_kept;
     }
 
     /// Leaves the directory to the process that has taken over.

@@ -539,7 +539,7 @@ impl Worker {
             _ if !switch_slot.touched => return Moved::default(),
             _ => {}
         }
-        let (mut moved, mut lost) = (Moved::default(), None);
+        let (mut moved, mut lost, mut is_elsewhere) = (Moved::default(), None, false);
         switch_slot.touched = loop {
             if moved.is_enough(VISIT) {
                 break true;
@@ -557,6 +557,7 @@ impl Worker {
             moved.add(1, written.usual_ns);
             outside.end_run_of_others(seats, target);
             let left = outside.leave(pool, &mut switch_slot.switch, port, way, frame);
+            is_elsewhere = target.is_none();
             if let Some(target) = target {
                 outside.note_write(seats, target, written, left.is_ok());
             }
@@ -568,6 +569,10 @@ impl Worker {
             }
         };
         outside.end_run(seats);
+        if is_elsewhere && !outside.written.is_empty() {
+            // What went to no device is no device's to pay for.
+            outside.now = outside.clock.now();
+        }
         lost = outside.flush(pool, &mut switch_slot.switch, seats).or(lost);
         // What is left over now is not late.
         switch_slot.due = if switch_slot.touched { None } else { switch_slot.switch.poll_due() };

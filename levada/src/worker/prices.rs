@@ -191,12 +191,12 @@ fn refusal_price(stalls: &mut Stalls, usual_ns: u64, took_ns: u64) -> u64 {
     took_ns.saturating_sub(stalls.take_ns()).min(MOST_NS).max(usual_ns)
 }
 
-/// What publishing a burst costs whose port it is: nothing where it took no longer than usual.
+/// What publishing a burst costs whose port it is: what it took beyond the usual.
 pub(super) fn flush_price(stalls: &mut Stalls, took_ns: u64) -> u64 {
     if took_ns <= FLUSH_NS {
         return 0;
     }
-    took_ns.saturating_sub(stalls.take_ns()).min(MOST_NS)
+    took_ns.saturating_sub(stalls.take_ns()).saturating_sub(FLUSH_NS).min(MOST_NS)
 }
 
 /// What `frames` with `bytes` in all cost that took `ns`.
@@ -266,7 +266,7 @@ mod tests {
     fn a_burst_that_takes_long_to_be_published_is_charged_and_others_are_not() {
         let mut stalls = Stalls::default();
         assert_eq!([5_000, 20_000].map(|ns| flush_price(&mut stalls, ns)), [0, 0]);
-        assert_eq!([5_000_000, 1 << 40].map(|ns| flush_price(&mut stalls, ns)), [5_000_000, MOST_NS]);
+        assert_eq!([5_000_000, 1 << 40].map(|ns| flush_price(&mut stalls, ns)), [5_000_000 - FLUSH_NS, MOST_NS]);
     }
 
     #[test]

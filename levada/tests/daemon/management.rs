@@ -156,6 +156,8 @@ fn what_a_killed_daemon_needs_again_is_removed_by_its_name_only() {
     let text = crate::restart::persistent();
     let has_device = || bed.ip("a", "link show dev tap0").is_ok();
     let mut daemon = bed.start(&text);
+    let key = bed.directory.join("run").join(&bed.tag).join("service-key");
+    let before = std::fs::read(&key).unwrap();
     assert!(!daemon.end(Signal::KILL).success());
     let shown = bed.run(&["show"]);
     let said = String::from_utf8(shown.stderr).unwrap();
@@ -165,10 +167,14 @@ fn what_a_killed_daemon_needs_again_is_removed_by_its_name_only() {
     good(&cleaned);
     let said = String::from_utf8(cleaned.stdout).unwrap();
     assert!(said.contains("removes its persistent devices") && has_device(), "{said}");
+    assert_eq!(std::fs::read(&key).unwrap(), before, "what its next start needs beside them");
+    // A start that fails takes nothing from the one behind it.
+    let file = bed.configuration(&text.replace("[daemon]", "[daemon]\nsocket_group = \"nobody-has-this\""));
+    assert!(!bed.run(&["run", "-c", file.to_str().unwrap()]).status.success());
+    assert_eq!(std::fs::read(&key).unwrap(), before);
     // One that ended in order has left nothing that is to be cleaned unasked.
     let mut daemon = bed.start(&text);
     assert!(daemon.end(Signal::TERM).success());
-    let key = bed.directory.join("run").join(&bed.tag).join("service-key");
     let cleaned = bed.run(&["clean"]);
     good(&cleaned);
     let said = String::from_utf8(cleaned.stdout).unwrap();

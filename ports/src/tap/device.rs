@@ -606,6 +606,14 @@ pub struct Found {
     pub is_in_use: bool,
 }
 
+/// Whether an instance has left devices, here or in one of these namespaces.
+///
+/// # Errors
+/// The kernel's answer.
+pub fn has_tagged(instance: &str, more: &[Netns]) -> io::Result<bool> {
+    Ok(!tagged(more, |tag| tag.instance == instance)?.is_empty())
+}
+
 /// Deletes the devices that an instance made and that no process has open, in our own namespace, in
 /// all named ones, and in `more` (where the daemon knows to have put some). Devices of others stay.
 ///

@@ -35,7 +35,7 @@ use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
 pub(crate) use device::{Extent, check_names, configure, is_left, is_no_namespace, kernel, name, settle, within};
-pub use device::{Found, OpenError, TapOptions, reconfigure, remove, remove_tagged};
+pub use device::{Found, OpenError, TapOptions, has_tagged, reconfigure, remove, remove_tagged};
 pub use tag::Tag;
 use whereabouts::Spot;
 pub use whereabouts::Whereabouts;
