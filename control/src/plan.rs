@@ -11,7 +11,7 @@ use crate::scale::scale;
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkConfig, Side};
 use datapath::overlay::{MOST_PEERS, MOST_REMOTES};
-use datapath::program::{EndpointId, PortId, Program, Slots};
+use datapath::program::{Change, EndpointId, PortId, Program, Slots};
 use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
 use std::collections::BTreeMap;
@@ -58,13 +58,27 @@ impl Plan {
         Some(Both { egress: uplink.rate().egress.min(rate), ingress: uplink.rate().ingress.min(rate) })
     }
 
-    /// What a switch is to run: where its uplink is slower than configured, with what that carries.
-    /// Guarantees stay what was promised.
+    /// What a switch is to run: where its uplink is slower than configured, with what is left of
+    /// the guarantees.
     #[must_use]
     pub fn scaled_program(&self, switch: &SwitchPlan) -> Program {
         let mut program = switch.program.clone();
-        if let Some(scaled) = self.uplink_rate(switch).and_then(|rate| scale(&program, rate)) {
-            program.uplink = Some(scaled.uplink);
+        let scaled = self.uplink_rate(switch).and_then(|rate| scale(&switch.program, rate));
+        for change in scaled.into_iter().flat_map(|scaled| scaled.changes) {
+            match change {
+                Change::Uplink(uplink) => program.uplink = uplink,
+                Change::Tenant(id, tenant) => program.tenants.set(id.0, tenant),
+                Change::Endpoint(id, endpoint) => program.endpoints.set(id.0, endpoint),
+                Change::Port(..)
+                | Change::FdbAge(_)
+                | Change::UplinkFlood(_)
+                | Change::Overlay(_)
+                | Change::Elsewhere(..)
+                | Change::Service(..)
+                | Change::Connections(_)
+                | Change::Flows(_)
+                | Change::Rescale(_) => {}
+            }
         }
         program
     }

@@ -116,30 +116,6 @@ mod tests {
         assert!(is(endpoints[6], 1000), "{endpoints:?}");
     }
 
-    /// A line at a tenth: promises that do not fit shrink alike, and who has none has next to
-    /// nothing.
-    #[test]
-    fn a_link_that_is_slower_than_promised_is_shared_as_it_was_promised() {
-        let text = [
-            tenant("a", "vlan = 10\nguarantee = \"600 Mbit/s\"", &["guarantee = \"400 Mbit/s\"", ""]),
-            tenant("b", "vlan = 11\nguarantee = \"300 Mbit/s\"", &[""]),
-            tenant("c", "vlan = 12", &[""]),
-        ]
-        .concat();
-        let loaded = load(&format!(
-            "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[switch.uplink]\nport = \"tap://up\"\n\
-             rate = \"1 Gbit/s\"\n{text}"
-        ));
-        let mut program = loaded.plan.expect("a plan").switches[0].program.clone();
-        let slow = Both { egress: Rate(100_000_000), ingress: Rate(100_000_000) };
-        program.uplink = Some(crate::scale::scale(&program, slow).expect("an uplink").uplink);
-        let shares = shares(&program);
-        let tenants: Vec<u32> = shares.tenants.values().copied().collect();
-        assert!(is(tenants[0], 667) && is(tenants[1], 333) && is(tenants[2], 0), "{tenants:?}");
-        let endpoints: Vec<u32> = shares.endpoints.values().copied().collect();
-        assert!(is(endpoints[0], 1000) && is(endpoints[2], 1000), "{endpoints:?}");
-    }
-
     #[test]
     fn without_a_link_weights_are_left_and_nobody_has_nothing() {
         let text =

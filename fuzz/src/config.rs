@@ -5,7 +5,7 @@ use control::config::Config;
 use control::plan::{Plan, PortKind};
 use control::problem::Severity;
 use control::scale::scale;
-use datapath::program::Program;
+use datapath::program::{Change, Program};
 use datapath::units::{Both, Direction, Rate};
 
 /// `data` is a file.
@@ -55,12 +55,19 @@ fn promises(program: &Program) {
         return;
     };
     assert!(scale(program, uplink.rate()).is_some_and(|s| s.met()), "what is admitted can be met");
-    // At half the rate there is half of the room for the same promises.
+    // At half the rate, what is left of the promises fits.
     let half = |d: Direction| Rate(uplink.rate().get(d).0 / 2);
     let half = Both { egress: half(Direction::Egress), ingress: half(Direction::Ingress) };
     let scaled = scale(program, half).expect("there is an uplink");
     for direction in Direction::ALL {
-        assert!(scaled.promise.get(direction).capacity.0 <= half.get(direction).0);
-        assert!(scaled.uplink.rate().get(direction).0 <= half.get(direction).0);
+        let left: u64 = scaled.changes.iter().filter_map(|change| tenant_guarantee(change, direction)).sum();
+        assert!(left <= scaled.promise.get(direction).capacity.0);
+    }
+}
+
+fn tenant_guarantee(change: &Change, direction: Direction) -> Option<u64> {
+    match change {
+        Change::Tenant(_, Some(tenant)) => Some(tenant.share.get(direction).guarantee.0),
+        _ => None,
     }
 }

@@ -263,43 +263,6 @@ fn when_the_link_is_slower_than_promised_guarantees_shrink_in_proportion() {
     }
 }
 
-/// A line that renegotiates to a tenth, or a bond that loses members.
-#[test]
-fn when_the_link_becomes_slower_than_promised_guarantees_shrink_in_proportion_and_come_back() {
-    for order in EXACT {
-        let tenants = [
-            (share(600, 0, 1), &[share(400, 0, 1), share(200, 0, 1)][..]),
-            (share(300, 0, 1), &[share(300, 0, 1)]),
-            (share(50, 0, 1), &[share(50, 0, 9), share(0, 0, 1)]),
-            (share(0, 0, 7), &[share(0, 0, 1)]),
-        ];
-        let mut rig = Rig::new(order, 1000, &tenants);
-        for lengths in [vec![1538], vec![84], vec![1538, 84]] {
-            rig.lengths[0] = lengths;
-            rig.set_rate(1000);
-            let rest = 50.0 / 10.0;
-            let (first, third) = (rest / 2.0, 50.0 + rest);
-            let at_once = [
-                400.0 + first,
-                200.0 + first,
-                300.0 + rest,
-                50.0 + (third - 50.0) * 0.9,
-                (third - 50.0) * 0.1,
-                7.0 * rest,
-            ];
-            rig.expect(SECOND / 2, &at_once, TWO_FRAMES);
-            rig.set_rate(95);
-            rig.run(SECOND / 10, 1);
-            rig.sent.fill(0);
-            rig.run(4 * SECOND, 1);
-            let total: u64 = rig.sent.iter().sum();
-            for (sent, part) in rig.sent.iter().zip([40, 20, 30, 5, 0, 0]) {
-                assert!(sent.abs_diff(total * part / 95) < total / 200, "{order:?} {:?} of {total}", rig.sent);
-            }
-        }
-    }
-}
-
 #[test]
 fn idle_time_is_not_banked() {
     for order in EXACT {

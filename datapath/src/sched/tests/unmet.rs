@@ -121,17 +121,3 @@ fn one_that_gets_nothing_at_all_shows_while_it_waits() {
     assert!(rig.unmet(0) + STRETCH >= so_far && rig.unmet(0) <= so_far);
     rig.expect_unmet(5 * SECOND, 1_000_000, &[]);
 }
-
-/// A line at a tenth: all are short of what they were promised, as long as it lasts.
-#[test]
-fn a_link_that_becomes_slower_shows() {
-    let tenants =
-        [(share(600, 0, 1), &[share(600, 0, 1)][..]), (share(300, 0, 1), &[share(300, 0, 1), share(0, 0, 1)])];
-    let mut rig = Rig::new(OrderKind::Fair, 1000, &tenants);
-    rig.expect_unmet(SECOND, 1, &[]);
-    rig.set_rate(100);
-    rig.expect_unmet(4 * SECOND, 1, &[0, 1]);
-    rig.set_rate(1000);
-    rig.run(SECOND, 1);
-    rig.expect_unmet(SECOND, 1, &[]);
-}
