@@ -324,9 +324,9 @@ impl Reconciler {
         std::mem::replace(features, news).offload != news.offload
     }
 
-    /// By switch and its uplink's port, the most that the line there has carried, in bit/s, where it
-    /// carries less now: who sees only what it carries would take that for what it was configured
-    /// for.
+    /// By switch and its uplink's port, the most that the line there has carried, in bit/s, where
+    /// it carries less now: who sees only what it carries would take that for what it was
+    /// configured for.
     pub fn lines(&self) -> BTreeMap<String, u64> {
         let line = |Held { place: (switch, port), slower, .. }: &Held| {
             let switch = self.plan.switches.get(*switch as u32).filter(|switch| is_line_of(switch, *port))?;

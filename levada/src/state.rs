@@ -26,7 +26,7 @@ use datapath::vcc::saved::BYTES as VCC_RECORD;
 use datapath::verdict::{DropCounters, Reason};
 use datapath::wire::Mac;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -497,7 +497,8 @@ impl State {
 /// What tenants had counted at the uplink that were gone, or are not in this plan.
 fn former_in(switch: &SwitchPlan, written: &Switch) -> Both<LaneStats> {
     let mut former = Both { egress: (&written.former_egress).into(), ingress: (&written.former_ingress).into() };
-    let is_gone = |(name, _): &(&String, &Tenant)| !switch.tenants.values().any(|known| known == *name);
+    let known: BTreeSet<&String> = switch.tenants.values().collect();
+    let is_gone = |(name, _): &(&String, &Tenant)| !known.contains(name);
     for (_, tenant) in written.tenants.iter().filter(is_gone) {
         LaneStats::sum(&mut former.egress, &(&tenant.egress).into());
         LaneStats::sum(&mut former.ingress, &(&tenant.ingress).into());

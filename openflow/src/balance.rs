@@ -165,7 +165,8 @@ pub enum Refused {
     NoBackend,
     /// The table is full of live connections, or the client's part of it.
     Full,
-    /// From the client's port there are live connections, to other services, at all backends.
+    /// From the client's port there are live connections, to other services, at all backends that
+    /// were tried.
     Taken,
     /// It is over: its backend, which is this, is down.
     Cut(usize),

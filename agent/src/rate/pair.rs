@@ -426,10 +426,8 @@ impl Receiver {
             let level = if limit.ignores { level.min(self.share / u64::from(self.limited)) } else { level };
             let level = if limit.told.is_some() && limit.wants_more { held(level) } else { level };
             limit.rate = level.max(SLOWEST.0);
-            if addresses > 1 {
-                let allowed = limit.allowed(now);
-                is_settled &= !limit.each.follow(now, &pair.meter, allowed, addresses);
-            }
+            let allowed = limit.allowed(now);
+            is_settled &= !limit.each.follow(now, &pair.meter, allowed, addresses);
             pair.quiet = limit.quiet(noise);
             is_settled &= limit.is_settled(now, &pair.meter, noise);
             is_unused |= limit.is_unused(now);

@@ -4,7 +4,8 @@
 //! every stage follows: what it keeps for a slot is added, changed or taken away, and nothing of
 //! the others is touched. So a change takes time in proportion to what belongs to its own slot
 //! (frames queued there, addresses learned there; for a tenant, its endpoints) and to nothing else,
-//! but for the uplink's, which concerns every queue.
+//! but for the uplink's, which concerns every queue, and that of an endpoint whose frames were the
+//! longest of a bond, which looks for another with frames as long.
 //!
 //! A slot may have another owner at once. What may still carry the number of the one before, and
 //! where that is dealt with:

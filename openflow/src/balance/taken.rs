@@ -11,8 +11,8 @@ use datapath::units::Instant;
 use datapath::wire::protocol;
 use std::collections::HashMap;
 
-/// Backends that are tried for a connection.
-const TRIES: usize = 4;
+/// Backends that are tried for a connection: so one frame does not wait for all of many.
+const TRIES: usize = 16;
 
 /// Whether a client's port is in use at a backend.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
