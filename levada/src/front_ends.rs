@@ -494,6 +494,9 @@ impl Board {
         machine.taken.1 |= live.session.taken();
         // Half way through a restart, it is there again soon; what always fails is not tried all
         // the time.
+        if why == Fault::Slow.to_string() {
+            machine.pause = LAST_RETRY;
+        }
         machine.retry = Instant::now() + machine.pause;
         machine.pause = (machine.pause * 2).min(LAST_RETRY);
         let was_well = live.has_run || live.began.elapsed() >= WELL;
@@ -532,7 +535,7 @@ impl Board {
             if live.rate.1 > MESSAGES {
                 return Err(format!("it says more than {MESSAGES} things in a second"));
             }
-            if self.machines[index].closing.is_full() {
+            if !descriptors.is_empty() && self.machines[index].closing.is_full() {
                 return Err(CROWDED.to_owned());
             }
             if Session::must_rest(&request) {
@@ -602,22 +605,32 @@ impl Board {
         (live.has_port, live.has_run) = (true, true);
         let _ = self.inbox.send(Request::Restore { device, port: Box::new(port) });
         self.waker.ring();
-        let (pairs, has_offload) = (live.session.pairs(), features.offload.csum);
         machine.pause = FIRST_RETRY;
         machine.failure.clear();
         machine.fault.clear();
         if machine.told != Some(features) && self.news.try_send(News::Guest { device, features }).is_ok() {
             machine.told = Some(features);
         }
-        if pairs > live.said.0 || (pairs, has_offload) == (live.said.0, !live.said.1) {
-            live.said = (pairs, has_offload);
-            live.runs = Some(Instant::now());
-            let queues = if pairs == 1 { "1 pair of rings".to_owned() } else { format!("{pairs} pairs of rings") };
-            let offload = if has_offload { "with offloads" } else { "without offloads" };
-            let text = format!("{}: its guest runs {queues}, {offload}", machine.label);
-            self.line(index, Level::Info, &text);
-        }
+        self.say_guest(index);
         Ok(())
+    }
+
+    /// Says what its guest runs, where that is news. What is not written now is a second later.
+    fn say_guest(&mut self, index: usize) {
+        let Machine { label, live: Some(live), .. } = &self.machines[index] else { return };
+        let (pairs, has_offload) = (live.session.pairs(), live.session.form().features.offload.csum);
+        let is_news = pairs > live.said.0 || (pairs, has_offload) == (live.said.0, !live.said.1);
+        if !live.has_port || !is_news {
+            return;
+        }
+        let queues = if pairs == 1 { "1 pair of rings".to_owned() } else { format!("{pairs} pairs of rings") };
+        let offload = if has_offload { "with offloads" } else { "without offloads" };
+        let text = format!("{label}: its guest runs {queues}, {offload}");
+        if self.line(index, Level::Info, &text)
+            && let Some(live) = &mut self.machines[index].live
+        {
+            (live.said, live.runs) = ((pairs, has_offload), Some(Instant::now()));
+        }
     }
 
     fn tick(&mut self, now: Instant) {
@@ -639,6 +652,7 @@ impl Board {
                 self.end(index, &why);
                 continue;
             }
+            live.session.forget_slow_calls();
             let mut texts: Vec<String> = live
                 .session
                 .broken()
@@ -665,6 +679,7 @@ impl Board {
             for text in texts {
                 self.line(index, Level::Warning, &text);
             }
+            self.say_guest(index);
         }
     }
 

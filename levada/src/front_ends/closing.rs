@@ -5,7 +5,7 @@
 //! that never returns keeps only its own machine waiting. A machine for which much waits is not
 //! served ([`Closing::is_full`]).
 
-use ports::vhost::{Closer, Leaving, host_bytes};
+use ports::vhost::{Closer, Leaving, most_bytes};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,7 +79,7 @@ impl Closing {
     /// a session may have.
     pub fn is_full(&self) -> bool {
         let waiting = self.waiting();
-        waiting.all.len() >= MOST || waiting.bytes > host_bytes()
+        waiting.all.len() >= MOST || waiting.bytes > most_bytes()
     }
 
     /// Has what waits closed, where no thread could be started before.

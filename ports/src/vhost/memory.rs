@@ -72,8 +72,8 @@ impl fmt::Display for MemoryError {
             ),
             MemoryError::Large(bytes) => write!(
                 f,
-                "its memory has {bytes} bytes, more than this host has ({} with swap); give the machine less",
-                host_bytes()
+                "its memory has {bytes} bytes, more than a machine of this host may have ({}); give the machine less",
+                most_bytes()
             ),
             MemoryError::Many => write!(f, "its memory has more than {MOST_REGIONS} regions"),
         }
@@ -82,8 +82,12 @@ impl fmt::Display for MemoryError {
 
 impl std::error::Error for MemoryError {}
 
-/// Memory of the host with its swap: no machine has more. Without bound where that cannot be asked.
-pub fn host_bytes() -> u64 {
+/// What a machine may have at least, whatever the host has.
+const LEAST_BYTES: u64 = 256 << 30;
+
+/// Four times the memory of the host with its swap: a machine may be promised more than there is,
+/// and reserve what it may get later. Without bound where that cannot be asked.
+pub fn most_bytes() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     *BYTES.get_or_init(|| {
         // SAFETY: a zeroed one is valid, and the kernel fills it in.
@@ -91,8 +95,8 @@ pub fn host_bytes() -> u64 {
             let mut info = std::mem::zeroed::<libc::sysinfo>();
             (libc::sysinfo(&raw mut info), info)
         };
-        let all = info.totalram.saturating_add(info.totalswap);
-        if asked == 0 { all.saturating_mul(info.mem_unit.into()) } else { u64::MAX }
+        let all = info.totalram.saturating_add(info.totalswap).saturating_mul(info.mem_unit.into());
+        if asked == 0 { all.saturating_mul(4).max(LEAST_BYTES) } else { u64::MAX }
     })
 }
 
@@ -239,7 +243,7 @@ impl Memory {
         }
         // Holes cost no memory, but addresses, which all machines have together.
         let all = self.mappings.iter().fold(region.bytes, |sum, one| sum.saturating_add(one.region.bytes));
-        if all > host_bytes() && region.guest.checked_add(region.bytes).is_some() {
+        if all > most_bytes() && region.guest.checked_add(region.bytes).is_some() {
             return Err(MemoryError::Large(all));
         }
         let new = Mapping::new(region, file, sharing)?;

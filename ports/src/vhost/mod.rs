@@ -39,7 +39,7 @@ mod session;
 mod stream;
 
 pub use foreign::{Closer, Foreign, Leaving};
-pub use memory::{Mapped, MemoryError, host_bytes};
+pub use memory::{Mapped, MemoryError, most_bytes};
 pub use port::{Form, VhostPort};
 pub use ring::Broken;
 pub use session::{Done, Fault, MOST_PAIRS, Offer, Session, feature, protocol};
@@ -48,7 +48,7 @@ pub use stream::{End, Incoming, Message};
 /// Looks at what the host has. To be called by a thread that may; others get no better an answer
 /// later. False: guests cannot be called without waiting (`call.rs`).
 pub fn prepare() -> bool {
-    memory::host_bytes();
+    memory::most_bytes();
     call::prepare()
 }
 

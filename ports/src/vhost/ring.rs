@@ -17,7 +17,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
 
 use super::call;
 use super::memory::{LINE_BYTES, Memory, fetch};
@@ -31,8 +31,9 @@ pub const MOST_DESCRIPTORS: usize = 1024;
 
 /// A call that takes longer is slow: one costs 1 to 5 us, and as much for each who waits for it.
 const SLOW_CALL_NS: u64 = 200_000;
-/// So many of them, one after the other, are no chance.
-const MOST_SLOW: u8 = 16;
+/// So much of the processor's time for slow calls is no chance, in microseconds: of all rings of a
+/// session, half of it forgotten each second ([`Kept::forget_slow_calls`]).
+pub const MOST_SLOW_US: u32 = 20_000;
 
 const DESCRIPTOR_BYTES: usize = 16;
 const NEXT: u16 = 1;
@@ -76,8 +77,8 @@ pub struct Kept {
     /// The next available entry.
     next: AtomicU16,
     broken: AtomicU8,
-    /// Calls in a row that took long.
-    slow: AtomicU8,
+    /// What slow calls took lately, in microseconds; 1 for the first.
+    slow_us: AtomicU32,
 }
 
 impl Kept {
@@ -92,24 +93,36 @@ impl Kept {
         self.next.store(next, Ordering::Release);
     }
 
-    /// Calls the guest, and counts calls that take long, one after the other.
+    /// Calls the guest, and counts what calls take that take long. Where that is too much it is not
+    /// called any more.
     pub fn call(&self, descriptor: &OwnedFd) {
-        let slow = self.slow.load(Ordering::Relaxed);
+        let slow_us = self.slow_us.load(Ordering::Relaxed);
+        if slow_us >= MOST_SLOW_US {
+            return;
+        }
         // Others may run meanwhile, whom the call wakes: that is not what it costs. Where they do
         // not, what it took is enough, and asked faster.
-        let clock = if slow == 0 { libc::CLOCK_MONOTONIC } else { libc::CLOCK_THREAD_CPUTIME_ID };
+        let clock = if slow_us == 0 { libc::CLOCK_MONOTONIC } else { libc::CLOCK_THREAD_CPUTIME_ID };
         let began = clock_ns(clock);
         call::call(descriptor);
-        let is_slow = clock_ns(clock).saturating_sub(began) > SLOW_CALL_NS;
-        let now = if is_slow { slow.saturating_add(1) } else { 0 };
-        if (slow, now) != (0, 0) && slow < MOST_SLOW {
-            self.slow.store(now, Ordering::Relaxed);
+        let took_ns = clock_ns(clock).saturating_sub(began);
+        if took_ns > SLOW_CALL_NS {
+            let more_us = if slow_us == 0 { 1 } else { u32::try_from(took_ns / 1000).unwrap_or(u32::MAX) };
+            self.slow_us.store(slow_us.saturating_add(more_us), Ordering::Relaxed);
         }
     }
 
-    /// Whether so many calls took long that this is no chance; it stays so.
-    pub fn has_slow_calls(&self) -> bool {
-        self.slow.load(Ordering::Relaxed) >= MOST_SLOW
+    /// What slow calls took lately, in microseconds.
+    pub fn slow_calls_us(&self) -> u32 {
+        self.slow_us.load(Ordering::Relaxed)
+    }
+
+    /// A second has passed.
+    pub fn forget_slow_calls(&self) {
+        let slow_us = self.slow_calls_us();
+        if (1..MOST_SLOW_US).contains(&slow_us) {
+            self.slow_us.store(slow_us / 2, Ordering::Relaxed);
+        }
     }
 
     /// Why it cannot be used any more, if so.

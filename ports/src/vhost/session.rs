@@ -14,12 +14,11 @@ use datapath::frame::MAX_FRAME;
 use datapath::offload::OffloadSupport;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::call;
 use super::foreign::{Closer, Foreign};
 use super::memory::{Memory, MemoryError, Sharing};
 use super::message::{self, Header, MOST_REGIONS, Place, Region, Request};
 use super::port::{Form, LONG_HEADER_BYTES, Pair, VhostPort};
-use super::ring::{Broken, Kept, MOST_ENTRIES, Ring, Setup};
+use super::ring::{Broken, Kept, MOST_ENTRIES, MOST_SLOW_US, Ring, Setup};
 use crate::Features;
 use crate::vnet::HEADER_BYTES;
 
@@ -576,7 +575,7 @@ impl Session {
             ring.is_told = true;
             all.push((number, broken));
             if let Some(error) = &ring.error {
-                call::call(error);
+                ring.kept.call(error);
             }
         }
         all
@@ -591,7 +590,13 @@ impl Session {
     /// Whether calling its guest takes so long that others would wait for it.
     #[must_use]
     pub fn has_slow_calls(&self) -> bool {
-        self.rings.iter().any(|ring| ring.kept.has_slow_calls())
+        let all = self.rings.iter().fold(0u32, |sum, ring| sum.saturating_add(ring.kept.slow_calls_us()));
+        all >= MOST_SLOW_US
+    }
+
+    /// A second has passed: what calls took before counts less.
+    pub fn forget_slow_calls(&self) {
+        self.rings.iter().for_each(|ring| ring.kept.forget_slow_calls());
     }
 
     /// Whether rings run in which the guest, by what can be seen here, has never put anything: its
