@@ -35,6 +35,9 @@ const SLOW_CALL_NS: u64 = 200_000;
 /// session, half of it forgotten each second ([`Kept::forget_slow_calls`]).
 pub const MOST_SLOW_US: u32 = 20_000;
 
+/// Chains whose memory is fetched together at least, where so many are known.
+const TOGETHER: u16 = 16;
+
 const DESCRIPTOR_BYTES: usize = 16;
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
@@ -291,7 +294,13 @@ impl Ring {
     pub fn fetch_ahead(&mut self, most: u16, is_written: bool) {
         let known = self.waiting().min(most);
         let done = self.fetched.wrapping_sub(self.next);
-        let new = if done <= known { done } else { 0 }..known;
+        let done = if done <= known { done } else { 0 };
+        // Several together: their descriptors are then waited for once. The last ones that are
+        // known are as many as there are.
+        if done > 0 && known == most && known - done < TOGETHER {
+            return;
+        }
+        let new = done..known;
         // All descriptors first: reading one waits for it.
         let heads = |ring: &Ring, ahead: u16| {
             let at = 4 + 2 * ring.slot(ring.next.wrapping_add(ahead));
