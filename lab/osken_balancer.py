@@ -11,6 +11,7 @@ frame itself. ARP for the service's address is answered from here. All else is f
 
 import itertools
 import os
+import time
 
 from os_ken.base import app_manager
 from os_ken.controller import ofp_event
@@ -22,6 +23,8 @@ SERVICE_IP, SERVICE_MAC, SERVICE_PORT = os.environ["LB_SERVICE"].split(",")
 SERVICE_PORT = int(SERVICE_PORT)
 SERVERS = [server.split(",") for server in os.environ["LB_SERVERS"].split(";")]
 IDLE_S = 10
+#: Less than IDLE_S: in that time a connection's flows do not go.
+SAME_S = 5.0
 
 
 class Balancer(app_manager.OSKenApp):
@@ -81,11 +84,15 @@ class Balancer(app_manager.OSKenApp):
         if ip is None or segment is None:
             return
         parser, protocol = switch.ofproto_parser, switch.ofproto
-        key = (ip.src, segment.src_port)
-        is_new = key not in self.known
+        key, now = (ip.src, segment.src_port), time.monotonic()
+        # Later frames that came here before the flows were there go the way of the first. Behind
+        # that, a client's port that comes again is another connection, and its flows are gone.
+        server, since = self.known.get(key, (None, 0.0))
+        is_new = server is None or now - since >= SAME_S
         if is_new:
-            self.known[key] = next(self.turn)
-        server_ip, server_mac, server_port = self.known[key]
+            server = next(self.turn)
+            self.known[key] = server, now
+        server_ip, server_mac, server_port = server
         there = [
             parser.OFPActionSetField(eth_dst=server_mac),
             parser.OFPActionSetField(ipv4_dst=server_ip),
