@@ -419,7 +419,7 @@ impl Running {
             (papers, clients)
         });
         if taken.is_none() {
-            worker.recover_services();
+            plan.switches.iter().for_each(|(switch, _)| worker.recover_services(switch as usize));
         }
         let worker = worker_thread.begin(move |stalls| {
             let _alive = alive;
@@ -662,6 +662,7 @@ fn import(worker: &mut Worker, plan: &Plan, state: &mut State, log: &Log) {
     let away_ns = monotonic_ns().saturating_sub(state.at_ns);
     for (switch, known) in state.known(plan) {
         if let Err(why) = worker.import(switch, &known, away_ns) {
+            worker.recover_services(switch);
             log.line(
                 Level::Warning,
                 &format!(

@@ -586,7 +586,9 @@ fn connections_in(switch: &SwitchPlan, written: &mut Switch) -> Vec<u8> {
 
 /// Connections of all switches that are written down at most: in base64 they take half of what a
 /// message may.
-const RECORDS: usize = (32 << 20) / (ConnectionState::BYTES * 4).div_ceil(3);
+const RECORDS: usize = (32 << 20) / RECORD_TEXT;
+/// Characters of one of them.
+const RECORD_TEXT: usize = (ConnectionState::BYTES * 4).div_ceil(3);
 
 fn service_path(switch: &SwitchPlan, id: u32) -> Option<String> {
     let (service, named) = (switch.program.services.get(id)?, switch.services.get(id)?);
@@ -656,6 +658,11 @@ fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(Ser
         let written = all.get(&service_path(switch, id)?)?;
         let is_known = written.connections_version == ConnectionState::VERSION;
         let bytes = if is_known { BASE64.decode(&written.connections).unwrap_or_default() } else { Vec::new() };
+        let connections: Vec<ConnectionState> =
+            bytes.as_chunks().0.iter().filter_map(ConnectionState::from_bytes).collect();
+        // Those that cannot be read are open all the same.
+        let all = written.connections.len().div_ceil(RECORD_TEXT);
+        let left_out = written.left_out.saturating_add(all.saturating_sub(connections.len()) as u64);
         let turns = BASE64.decode(&written.turns).unwrap_or_default();
         let backend = |b: &Backend| {
             let stats = BackendStats {
@@ -694,8 +701,8 @@ fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(Ser
             },
             addresses: written.addresses.iter().map(|&(ip, protocol, port)| Address { ip, protocol, port }).collect(),
             backends: written.backends.iter().map(backend).collect(),
-            connections: bytes.as_chunks().0.iter().filter_map(ConnectionState::from_bytes).collect(),
-            left_out: written.left_out,
+            connections,
+            left_out,
             clients: written.clients.iter().map(client).collect(),
             turns: turns.as_chunks().0.iter().map(TurnState::from_bytes).collect(),
         };

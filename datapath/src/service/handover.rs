@@ -13,7 +13,7 @@ use crate::wire::{Mac, be16};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Connections that a switch hands over at most, of all its services; the others are found again by
-/// their candidates. Written down, they are 14 MB.
+/// their candidates, and the next switch is told that there are some. Written down, they are 14 MB.
 pub const MOST_HANDED: usize = 1 << 18;
 
 /// What a service knows.
@@ -169,7 +169,7 @@ impl Running {
 }
 
 impl Services {
-    /// What the services know, and their connections: of each tenant its part of [`MOST_HANDED`].
+    /// What the services know, and their connections: of each tenant as many as [`level`] says.
     #[must_use]
     pub fn export(&self, now: Instant) -> Vec<(ServiceId, ServiceState)> {
         let mut states: Vec<(ServiceId, ServiceState)> = self
@@ -183,7 +183,8 @@ impl Services {
         let mut tenants: Vec<u32> = self.all.values().map(|running| running.service.tenant.0).collect();
         tenants.sort_unstable();
         tenants.dedup();
-        let most = MOST_HANDED / tenants.len().max(1);
+        let counts = tenants.iter().map(|&tenant| self.connections.count(tenant) as usize).collect();
+        let most = level(counts, MOST_HANDED);
         // In the order of their numbers.
         let place = |all: &[(ServiceId, ServiceState)], id: ServiceId| all.binary_search_by_key(&id.0, |(id, _)| id.0);
         for &tenant in &tenants {
@@ -232,7 +233,7 @@ impl Services {
     }
 
     /// Goes on with what another switch exported `away_ns` ago. How many connections go on, and how
-    /// many do not fit.
+    /// many do not fit. Where some were left out, they may be open: see [`Services::recover`].
     pub fn import(&mut self, now: Instant, away_ns: u64, id: ServiceId, state: &ServiceState) -> (usize, usize) {
         let Some(running) = self.all.get_mut(id.0) else { return (0, state.connections.len()) };
         running.stats.count_on(&state.stats);
@@ -277,6 +278,9 @@ impl Services {
                 self.import_turn(now, &key, (turn.asked_from, turn.mac));
             }
         }
+        if state.left_out > 0 {
+            self.recover(now);
+        }
         (done, state.connections.len() - done)
     }
 
@@ -320,11 +324,29 @@ impl Services {
         let (all, turns, fronts) = (&mut self.all, &mut self.turns, &self.fronts);
         let gone = |gone| super::leave((all, turns), fronts, &gone, true);
         let done = self.connections.insert((now, seen), Opener { owner, bucket }, (hash, key), entry, gone).is_ok();
-        if done && let Some(server) = self.server_mut(&key, backend as u8) {
+        if !done {
+            // The table is smaller than the one before.
+            self.recover(now);
+        } else if let Some(server) = self.server_mut(&key, backend as u8) {
             count(&mut server.stats, entry.kind(), true);
         }
         done
     }
+}
+
+/// How many of its own each may hand over, so that all together hand over no more than `most`: as
+/// many as it has, or as many as all others that have more. What some do not use is the others'.
+fn level(mut counts: Vec<usize>, most: usize) -> usize {
+    counts.sort_unstable();
+    let mut left = most;
+    for (at, &count) in counts.iter().enumerate() {
+        let part = left / (counts.len() - at);
+        if count > part {
+            return part;
+        }
+        left -= count;
+    }
+    most
 }
 
 impl ServiceStats {
@@ -359,5 +381,26 @@ impl BackendStats {
         self.failed_checks = self.failed_checks.saturating_add(more.failed_checks);
         self.falls = self.falls.saturating_add(more.falls);
         self.cut = self.cut.saturating_add(more.cut);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_small_ones_do_not_use_is_the_others() {
+        assert_eq!(level(vec![], 10), 10);
+        assert!(level(vec![0, 3, 7], 10) >= 7, "all fit");
+        let mut fifty = vec![10; 49];
+        fifty.push(30_000);
+        assert!(level(fifty, MOST_HANDED) >= 30_000);
+        assert_eq!(level(vec![100, 2, 100], 50), 24);
+        assert_eq!(level(vec![100; 4], 50), 12);
+        for most in 0..40 {
+            let counts = vec![1, 9, 0, 4, 17, 4];
+            let level = level(counts.clone(), most);
+            assert!(counts.iter().map(|&count| count.min(level)).sum::<usize>() <= most);
+        }
     }
 }

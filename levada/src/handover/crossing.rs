@@ -179,6 +179,25 @@ fn connections_cross_to_the_endpoints_of_their_names() {
 }
 
 #[test]
+fn connections_of_services_that_cannot_be_read_are_left_out() {
+    let text = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\n\
+        [[switch.tenant.service]]\nname = \"web\"\naddress = \"10.0.0.100:80\"\n";
+    let plan = control::load(text).plan.unwrap();
+    // Two records of 39 bytes.
+    for (version, text, left_out) in
+        [(1, "A".repeat(104), 3), (2, "A".repeat(104), 5), (1, "?".repeat(104), 5), (2, String::new(), 3)]
+    {
+        let service = serde_json::json!({"connections_version": version, "connections": text, "left_out": 3});
+        let state = serde_json::json!({"switches": {"s": {"services": {"t/web": service}}}});
+        let mut state: State = serde_json::from_value(state).unwrap();
+        let (_, known) = state.known(&plan).remove(0);
+        let known = &known.services[0].1;
+        assert_eq!(known.connections.len() as u64 + known.left_out, if text.is_empty() { 3 } else { 5 });
+        assert_eq!(known.left_out, left_out, "version {version}");
+    }
+}
+
+#[test]
 fn what_crosses_early_is_bounded_and_must_come() {
     let with = |bytes: u64| -> Early { serde_json::from_value(serde_json::json!({ "bytes": bytes })).unwrap() };
     let mut room = 300;

@@ -78,11 +78,11 @@ impl Worker {
         Ok(imported)
     }
 
-    /// Connections to services may be open that no switch knows: another process ended without
-    /// handing them over. To be called before [`Worker::run`].
-    pub fn recover_services(&mut self) {
+    /// Connections to services of a switch may be open that it does not know: another process did
+    /// not hand them over. To be called before [`Worker::run`].
+    pub fn recover_services(&mut self, switch: usize) {
         let now = self.outside.look();
-        self.switch_slots.iter_mut().for_each(|switch_slot| switch_slot.switch.recover_services(now));
+        self.switch_slots[switch].switch.recover_services(now);
     }
 
     /// Stops reading, sends what is due within [`DRAIN_NS`], and waits for what becomes of it.

@@ -197,6 +197,39 @@ fn connections_are_handed_over_with_what_is_known_of_them() {
 }
 
 #[test]
+fn connections_that_were_left_out_are_looked_for() {
+    for (left_out, is_known) in [(0, false), (1, true)] {
+        let mut before = four(Policy::P2c);
+        let owner = before.open(5);
+        let mut state = before.switch.export(before.now);
+        state.services[0].1.connections.clear();
+        state.services[0].1.left_out = left_out;
+        let mut after = four(Policy::P2c);
+        after.now = before.now;
+        after.switch.import(after.now, 0, &state).expect("the same version");
+        // Its backend speaks first.
+        let said = after.one(owner.into(), &reply(owner, 5)).1;
+        assert_eq!(said == super::seen_with(5, (500, 150), vec![2; 70]), is_known);
+    }
+}
+
+#[test]
+fn a_tenant_hands_over_what_others_do_not_use() {
+    let tenants = [Attachment::Isolated; 64];
+    let mut rig = Rig::new(&tenants, &[(0, 1), (0, 2)], |program| {
+        program.services.push(service(Policy::P2c, vec![backend(2, Some(1))]));
+        for n in 1..64 {
+            program.services.push(Service { tenant: TenantId(n), ..service(Policy::P2c, vec![]) });
+        }
+    });
+    for port in 1..=5000 {
+        assert_eq!(rig.send(1, &ask(port, SYN, (99, 0))), (FORWARDED, vec![2]));
+    }
+    let state = &rig.switch.export(rig.now).services[0].1;
+    assert_eq!((state.connections.len(), state.left_out), (5000, 0), "a 64th is 4096");
+}
+
+#[test]
 fn a_connection_that_is_written_down_is_read_as_it_was() {
     let mut rig = four(Policy::P2c);
     rig.open(1);
