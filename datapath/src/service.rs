@@ -59,7 +59,7 @@ use decide::ends;
 pub(crate) use decide::segment;
 pub use decide::{Decision, Known};
 pub(crate) use entry::Key;
-use entry::{Entry, Kind, State};
+use entry::{Entry, State};
 use fragments::{FragmentKey, Fragments};
 use fronts::{Front, Fronts, MOST_TARGETS, Role};
 pub use handover::{BackendName, ConnectionState, ServiceState, TurnState};
@@ -70,7 +70,7 @@ use recent::Recent;
 pub(crate) use recent::Words;
 pub use retry::Again;
 use retry::Syns;
-use running::{Asker, Running, Server, count};
+use running::{Asker, Running, Server, count, has_place};
 pub use running::{BackendStats, ServiceStats};
 pub use shown::Shown;
 pub use spec::{
@@ -671,7 +671,8 @@ impl Services {
         if before.kind() == after.kind() {
             return;
         }
-        if matches!(after.kind(), None | Some(Kind::Unconfirmed))
+        if has_place(before.kind())
+            && !has_place(after.kind())
             && let Some(running) = self.running_mut(key)
         {
             running.has_freed = true;
@@ -737,10 +738,10 @@ fn leave(
 ) {
     turns.forget(*id);
     let Some(running) = fronts.service(key.front).and_then(|service| all.get_mut(service.0)) else { return };
-    running.has_freed = true;
     let server = running.servers.get_mut(usize::from(entry.backend)).filter(|s| s.generation == entry.generation);
     let Some(server) = server else { return };
     count(&mut server.stats, entry.kind(), false);
+    running.has_freed |= has_place(entry.kind());
     running.stats.evicted += u64::from(is_evicted && entry.state != State::Closed && fronts.get(key.front).is_some());
 }
 

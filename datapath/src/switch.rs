@@ -123,6 +123,8 @@ pub struct Switch {
     owners: Owners,
     tunnels: Tunnels,
     services: Services,
+    /// New connections that waited and were let go, and when.
+    released: (Instant, u32),
     /// What congestion agents hold back on the way to the egress queues.
     pairs: Pairs,
     egress: Scheduler,
@@ -192,6 +194,7 @@ impl Switch {
             owners: Owners::new(program.fdb_age_ns, seed),
             tunnels: Tunnels::new(seed),
             services: Services::new(seed),
+            released: (Instant::ZERO, 0),
             pairs: Pairs::new(seed),
             egress: Scheduler::new(&empty, Direction::Egress, seed),
             arrivals: Arrivals::new(seed),
@@ -301,7 +304,7 @@ impl Switch {
             if let Some(out) = self.tx_due(pool, now) {
                 return Some(out);
             }
-            if !self.work_for_any(pool, now) && self.sweep() == 0 {
+            if !self.work_for_any(pool, now) && self.sweep() == 0 && !self.has_held_due(now) {
                 return None;
             }
         }
@@ -326,9 +329,13 @@ impl Switch {
         if self.services.checks_due().is_some_and(|due| due <= now) {
             self.check_backends(pool, now);
         }
-        if self.services.held_due().is_some_and(|due| due <= now) {
+        if self.has_held_due(now) {
             self.release_held(pool, now);
         }
+    }
+
+    fn has_held_due(&self, now: Instant) -> bool {
+        self.services.held_due().is_some_and(|due| due <= now)
     }
 
     /// Lets go what is due in the queues, until something leaves.
@@ -383,6 +390,7 @@ impl Switch {
                     (_, None) => pool.free(frame),
                 }
             } else {
+                self.released.1 = 0;
                 return self.out.pop_front();
             }
         }

@@ -24,8 +24,6 @@ use std::net::IpAddr;
 pub const MOST_HELD: u16 = 1024;
 /// Those of one bucket.
 const MOST_OF_BUCKET: u16 = MOST_HELD / 4;
-/// Likes of those who wait that are told apart at once: of the others each is looked at by itself.
-const MOST_LIKES: usize = 8;
 
 /// What a tenant has waiting.
 #[derive(Clone, Debug)]
@@ -42,6 +40,8 @@ pub(super) struct Holdings {
     tenants: Vec<Holding>,
     /// Services for which somebody waits.
     services: Vec<u32>,
+    /// When they were let go last: what is due since before is due from then on.
+    looked: Instant,
 }
 
 /// One that waits.
@@ -51,18 +51,7 @@ pub(super) struct Held {
     from: Option<EndpointId>,
     since: Instant,
     opener: Opener,
-    /// Whether its client is a backend of the service.
-    is_own: bool,
     syn: Syn,
-}
-
-/// What of those who wait says whether there is a place for them.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Like {
-    is_v4: bool,
-    is_outside: bool,
-    /// The client, where it is a backend itself.
-    own: Option<[u8; 16]>,
 }
 
 /// One that waits no longer.
@@ -82,7 +71,8 @@ pub(crate) struct Released {
 
 impl Holdings {
     pub(super) fn new(keyed: Keyed) -> Holdings {
-        Holdings { keys: HashSet::with_hasher(keyed), tenants: Vec::new(), services: Vec::new() }
+        let keys = HashSet::with_hasher(keyed);
+        Holdings { keys, tenants: Vec::new(), services: Vec::new(), looked: Instant::ZERO }
     }
 
     fn has_room(&self, opener: Opener) -> bool {
@@ -118,59 +108,38 @@ impl Server {
 }
 
 impl Running {
-    /// Whether a new connection would get a backend if none were full; and whether it would.
-    fn places(&self, now: Instant, like: IpAddr, client: [u8; 16], outside: bool) -> (bool, bool) {
-        let (mut full, mut free) = (false, false);
+    /// The backends that take new connections, be they full or not.
+    fn takers(&self, now: Instant, like: IpAddr, is_outside: bool) -> impl Iterator<Item = (&Server, &Backend)> {
         let ignores_health = self.is_in_panic(now);
-        let takes = |server: &&Server| {
-            server.backend.as_ref().is_some_and(|backend| {
-                let is_other = backend.ip(like).is_some_and(|ip| octets(ip) != client);
-                backend.weight > 0 && is_other && self.fits(backend, like, outside)
-            }) && self.may_have_more(server, now, ignores_health)
-        };
-        for server in self.servers.iter().filter(takes) {
-            full |= server.is_full();
-            free |= !server.is_full();
-        }
-        (full, free || self.may_have_itself(now, like, (client, outside)))
-    }
-
-    /// Whether a client is a backend that may have its own connection, where no other one can have
-    /// it.
-    fn may_have_itself(&self, now: Instant, like: IpAddr, (client, outside): ([u8; 16], bool)) -> bool {
-        let ignores_health = self.is_in_panic(now);
-        self.servers.iter().any(|server| {
-            let is_own = |backend: &Backend| {
-                backend.weight > 0 && backend.ip(like).map(octets) == Some(client) && self.fits(backend, like, outside)
-            };
-            server.backend.as_ref().is_some_and(is_own)
-                && !server.is_full()
-                && self.may_have_more(server, now, ignores_health)
+        self.servers.iter().filter_map(move |server| {
+            let backend = server.backend.as_ref()?;
+            let takes = backend.weight > 0
+                && self.fits(backend, like, is_outside)
+                && self.may_have_more(server, now, ignores_health);
+            takes.then_some((server, backend))
         })
     }
 
-    fn is_backend(&self, like: IpAddr, client: [u8; 16]) -> bool {
-        self.servers.iter().filter_map(|server| server.backend.as_ref()?.ip(like)).any(|ip| octets(ip) == client)
+    /// Whether a new connection gets a backend. One of a backend gets itself where it can get no
+    /// other, so it does not matter whose it is.
+    fn has_place(&self, now: Instant, like: IpAddr, is_outside: bool) -> bool {
+        self.takers(now, like, is_outside).any(|(server, _)| !server.is_full())
     }
 
-    /// The first of those who wait for whom there is a place.
+    /// Whether it may get one later: another than its client.
+    fn may_have_place(&self, now: Instant, like: IpAddr, (client, is_outside): ([u8; 16], bool)) -> bool {
+        self.takers(now, like, is_outside).any(|(_, backend)| backend.ip(like).map(octets) != Some(client))
+    }
+
+    /// The first of those who wait for whom there is a place: the same for all of one IP version
+    /// here, and outside.
     fn first_with_place(&self, now: Instant, fronts: &Fronts) -> Option<usize> {
-        let mut found: [Option<(Like, bool)>; MOST_LIKES] = [None; MOST_LIKES];
+        let mut known: [Option<bool>; 4] = [None; 4];
         self.queue.iter().position(|held| {
             let Some(front) = fronts.get(held.key.front) else { return false };
-            let (like, client) = (front.address.ip, held.key.client);
-            let is_outside = held.from.is_none();
-            let own = held.is_own.then_some(client);
-            let kind = Like { is_v4: like.is_ipv4(), is_outside, own };
-            let known = found.iter().flatten().find(|(other, _)| *other == kind);
-            if let Some(&(_, has_place)) = known {
-                return has_place;
-            }
-            let has_place = self.places(now, like, client, is_outside).1;
-            if let Some(place) = found.iter_mut().find(|place| place.is_none()) {
-                *place = Some((kind, has_place));
-            }
-            has_place
+            let (like, is_outside) = (front.address.ip, held.from.is_none());
+            let known = &mut known[usize::from(like.is_ipv4()) * 2 + usize::from(is_outside)];
+            *known.get_or_insert_with(|| self.has_place(now, like, is_outside))
         })
     }
 }
@@ -185,8 +154,10 @@ impl Services {
         if self.holdings.keys.contains(&key) {
             return Decision::Held(key);
         }
-        let (full, free) = running.places(now, front.address.ip, key.client, from.is_none());
-        let waits = running.service.hold_ns > 0 && (!running.queue.is_empty() || (full && !free));
+        let (like, is_outside) = (front.address.ip, from.is_none());
+        let has_none =
+            || !running.has_place(now, like, is_outside) && running.may_have_place(now, like, (key.client, is_outside));
+        let waits = running.service.hold_ns > 0 && (!running.queue.is_empty() || has_none());
         let has_room = || self.opener(&key, from).is_some_and(|opener| self.holdings.has_room(opener));
         if waits && len <= Syn::MOST && has_room() { Decision::Hold(key) } else { choose }
     }
@@ -199,10 +170,9 @@ impl Services {
         if running.queue.is_empty() {
             self.holdings.services.push(front.service.0);
         }
-        let is_own = running.is_backend(front.address.ip, key.client);
         // Others may wait for backends that this one need not have.
-        running.has_freed |= running.places(now, front.address.ip, key.client, from.is_none()).1;
-        running.queue.push_back(Held { key, from, since: now, opener, is_own, syn });
+        running.has_freed |= running.has_place(now, front.address.ip, from.is_none());
+        running.queue.push_back(Held { key, from, since: now, opener, syn });
         running.stats.held += 1;
         self.holdings.enter(key, opener);
         // What was never answered has a place for as long as it is in the table.
@@ -231,11 +201,13 @@ impl Services {
             let back_at = running.back_at.unwrap_or(until);
             Some(if running.has_freed { Instant::ZERO } else { until.min(back_at) })
         };
-        self.holdings.services.iter().filter_map(due).min()
+        let due = self.holdings.services.iter().filter_map(due).min();
+        due.map(|due| due.max(self.holdings.looked))
     }
 
     /// The next that waits no longer.
     pub(crate) fn next_held(&mut self, now: Instant) -> Option<Released> {
+        self.holdings.looked = now;
         for at in 0..self.holdings.services.len() {
             let id = self.holdings.services[at];
             let Some(running) = self.all.get(id) else { continue };

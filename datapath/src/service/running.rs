@@ -481,3 +481,9 @@ pub(super) fn count(stats: &mut BackendStats, kind: Option<Kind>, more: bool) {
     };
     *of = if more { of.saturating_add(1) } else { of.saturating_sub(1) };
 }
+
+/// Whether such a connection has one of the places that its backend may give: then another one can
+/// have it when it ends.
+pub(super) const fn has_place(kind: Option<Kind>) -> bool {
+    matches!(kind, Some(Kind::Busy | Kind::Idle))
+}

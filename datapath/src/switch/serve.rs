@@ -27,6 +27,10 @@ use core::net::IpAddr;
 /// address is.
 const MOST_ANNOUNCED: usize = 64;
 
+/// New connections that waited and are let go in one go at most: each costs as much as a frame that
+/// is read, and nobody's turns.
+pub(super) const MOST_RELEASED: u32 = 32;
+
 /// What became of a frame at the services' stage.
 pub(super) enum Served {
     /// It goes on, translated or not; perhaps to the endpoint that it is from.
@@ -306,9 +310,16 @@ impl Switch {
         }
     }
 
-    /// New connections that wait no longer: to a backend that has a place, or refused.
+    /// New connections that wait no longer: to a backend that has a place, or refused. Where they
+    /// are many, the rest is due when time has gone on, or these have left.
     pub(super) fn release_held(&mut self, pool: &mut Pool, now: Instant) {
-        while let Some(Released { key, from, network, syn, has_place }) = self.services.next_held(now) {
+        if self.released.0 != now {
+            self.released = (now, 0);
+        }
+        while self.released.1 < MOST_RELEASED
+            && let Some(Released { key, from, network, syn, has_place }) = self.services.next_held(now)
+        {
+            self.released.1 += 1;
             // Where there is no room for it, its client sends it again.
             let Some(frame) = pool.alloc_from(syn.bytes()) else { continue };
             pool.meta_mut(&frame).offload = syn.offload;

@@ -267,3 +267,83 @@ fn an_answer_to_outside_that_cannot_leave_is_counted() {
     assert_eq!(stats(&rig), (1, 0, 1));
     assert_eq!(rig.switch.uplink_drops().nonzero().collect::<Vec<_>>(), [(Reason::PortDown, 1)]);
 }
+
+#[test]
+fn what_goes_that_had_no_place_has_nobody_looked_for() {
+    let mut rig = held(1);
+    rig.switch.change(&mut rig.pool, rig.now, crate::program::Change::Connections(1024)).expect("it fits");
+    rig.open(1);
+    rig.open(2);
+    assert_eq!(now_only(&mut rig, 1, &client(3)), []);
+    let until = rig.now.plus_ns(3 * SECOND);
+    // Connections that nobody knows: of these the oldest goes each time.
+    for port in 10_000..11_000 {
+        let frame = ask(port, ACK, (100, 500)).frame(&mut rig.pool).expect("a buffer");
+        rig.switch.rx(&mut rig.pool, rig.now, PortId(1), frame);
+        assert_eq!(rig.switch.services.held_due(), Some(until), "{port}");
+        out(&mut rig);
+    }
+    let counted = rig.switch.service_stats(FIRST).expect("it is there");
+    assert!(counted.evicted > 500, "{counted:?}");
+}
+
+#[test]
+fn many_who_wait_are_let_go_bit_by_bit() {
+    let mut rig = held(1);
+    rig.open(1);
+    rig.open(2);
+    for port in 1000..1100 {
+        assert_eq!(now_only(&mut rig, 1, &client(port)), []);
+    }
+    rig.change_service(limited(1000, 3 * SECOND));
+    for left in [68, 36, 4, 0, 0] {
+        let before = stats(&rig).1;
+        let mut sent = 0;
+        while let Some((_, frame)) = rig.switch.tx_due(&mut rig.pool, rig.now) {
+            rig.pool.free(frame);
+            sent += 1;
+        }
+        assert_eq!((stats(&rig).1, before - left), (left, sent));
+        let is_due = rig.switch.poll_due().is_some_and(|due| due <= rig.now);
+        assert_eq!(is_due, left > 0, "what is left is due");
+    }
+    // A shell without turns of its own gets them all.
+    for port in 2000..2100 {
+        rig.change_service(limited(1, 3 * SECOND));
+        assert_eq!(now_only(&mut rig, 1, &client(port)), []);
+    }
+    rig.change_service(limited(1000, 3 * SECOND));
+    assert_eq!((out(&mut rig).len(), stats(&rig).1), (100, 0));
+}
+
+#[test]
+fn backends_that_wait_for_others_cost_as_much_as_anybody() {
+    let (others, backends) = (2..100u8, 101..200u8);
+    // None has the service's address.
+    let port = |n: u8| u32::from(if n < 100 { n } else { n - 1 });
+    let time = |clients: std::ops::Range<u8>| {
+        let endpoints: Vec<(u32, u8)> = (1..100).chain(backends.clone()).map(|n| (0, n)).collect();
+        let all = backends.clone().map(|n| Backend { max_connections: Some(1), ..backend(n, Some(port(n) - 1)) });
+        let service = Service { hold_ns: 3 * SECOND, ..service(Policy::RoundRobin, all.collect()) };
+        let mut rig = Rig::new(&[Attachment::Vlan(10)], &endpoints, |program| {
+            program.services.push(service.clone());
+        });
+        for from in 0..99 {
+            assert_eq!(now_only(&mut rig, 1, &client(5000 + from)).len(), 1);
+        }
+        for n in clients {
+            for from in 1..=10 {
+                assert_eq!(now_only(&mut rig, port(n), &tcp((n, from), (100, 80), SYN, (1, 0))), []);
+            }
+        }
+        let once = || {
+            rig.change_service(service.clone());
+            let began = std::time::Instant::now();
+            assert!(rig.switch.services.next_held(rig.now).is_none());
+            began.elapsed()
+        };
+        std::iter::repeat_with(once).take(9).min().expect("several")
+    };
+    let (few, many) = (time(others), time(backends.clone()));
+    assert!(many < few * 8, "{few:?} of others, {many:?} of backends");
+}
