@@ -263,12 +263,13 @@ impl Services {
             }
         }
         for (tenant, _) in was.into_iter().chain(is) {
-            let has = self.tenants.contains_key(&tenant);
+            let of_tenant = self.tenants.get(&tenant);
+            let (has, has_affinity) = (of_tenant.is_some(), of_tenant.is_some_and(|of| of.with_affinity > 0));
             self.connections.set_owner(tenant, has);
             self.fragments.set_owner(tenant, self.tenants.len() as u32);
             self.syns.set_owner(tenant, has);
+            self.affinity.set_owner(tenant, has_affinity);
         }
-        self.plan_affinity();
     }
 
     /// Whether a service's addresses are free, or its own already, and whether there is room for

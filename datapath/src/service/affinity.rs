@@ -1,7 +1,9 @@
 //! Affinity: a client stays at its backend for a while after its last connection.
 //!
 //! What is remembered is shared out evenly among the tenants that have such services, and what has
-//! to go is the tenant's own: who was longest away. So no tenant makes another's clients move.
+//! to go is the tenant's own: who was longest away. So no tenant makes another's clients move. Where
+//! others came to have such services, who was there before has more than its part until they need
+//! theirs: a service that comes costs the same beside however many.
 
 use super::{Known, ServiceId, Services};
 use crate::random::Keyed;
@@ -29,7 +31,7 @@ type Clients = Table<(ServiceId, [u8; 16]), (u8, u8)>;
 #[derive(Debug)]
 pub(super) struct Affinity {
     clients: Clients,
-    /// Tenants with such services.
+    /// Tenants with such services, in order.
     owners: Vec<u32>,
 }
 
@@ -38,22 +40,20 @@ impl Affinity {
         Affinity { clients: Table::new(keyed, MOST_CLIENTS), owners: Vec::new() }
     }
 
-    /// Says who has services with affinity. What is beyond a tenant's part goes.
-    pub(super) fn set_owners(&mut self, mut owners: Vec<u32>) {
-        owners.sort_unstable();
-        owners.dedup();
-        let all: Vec<u32> = self.owners.iter().chain(&owners).copied().collect();
-        self.owners = owners;
-        if let Some(last) = self.owners.last() {
-            self.clients.reserve(*last as usize + 1);
-        }
-        for owner in all {
-            let part = if self.owners.contains(&owner) { self.part() } else { 0 };
-            while self.clients.count(owner) > part
-                && let Some(oldest) = self.clients.oldest(owner)
-            {
-                self.clients.remove(oldest);
+    /// Says whether a tenant has services with affinity: who has none keeps nothing.
+    pub(super) fn set_owner(&mut self, owner: u32, is_in: bool) {
+        match (self.owners.binary_search(&owner), is_in) {
+            (Err(at), true) => {
+                self.owners.insert(at, owner);
+                self.clients.reserve(owner as usize + 1);
             }
+            (Ok(at), false) => {
+                self.owners.remove(at);
+                while let Some(oldest) = self.clients.oldest(owner) {
+                    self.clients.remove(oldest);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -93,12 +93,17 @@ impl Affinity {
         if self.owners.binary_search(&owner).is_err() {
             return;
         }
-        if self.clients.count(owner) >= self.part()
-            && let Some(oldest) = self.clients.oldest(owner)
-        {
-            self.clients.remove(oldest);
+        let goes = if self.clients.count(owner) >= self.part() {
+            self.clients.oldest(owner)
+        } else if self.clients.len() >= MOST_CLIENTS {
+            let fullest = self.owners.iter().max_by_key(|&&owner| self.clients.count(owner));
+            fullest.and_then(|&owner| self.clients.oldest(owner))
+        } else {
+            None
+        };
+        if let Some(id) = goes {
+            self.clients.remove(id);
         }
-        // All parts together are no more than there may be.
         let _ = self.clients.insert(now, owner, client, backend);
     }
 }
@@ -131,13 +136,6 @@ impl Services {
         }
     }
 
-    /// Works out anew who has services with affinity.
-    pub(super) fn plan_affinity(&mut self) {
-        let with = self.all.values().filter(|running| running.service.affinity_ns > 0);
-        let owners = with.map(|running| running.service.tenant.0).collect();
-        self.affinity.set_owners(owners);
-    }
-
     /// The backend that a client was at, where it stays and that still is who it was.
     pub(super) fn stays_at(&self, now: Instant, service: ServiceId, client: [u8; 16]) -> Option<u8> {
         let running = self.all.get(service.0)?;
@@ -164,7 +162,7 @@ mod tests {
     #[test]
     fn a_tenant_that_has_many_clients_forgets_its_own_only() {
         let mut affinity = Affinity::new(Keyed::new(1));
-        affinity.set_owners(vec![3, 5, 5]);
+        [3, 5, 5].into_iter().for_each(|owner| affinity.set_owner(owner, true));
         let now = Instant(0);
         affinity.remember(now, 5, client(0), (1, 0));
         for n in 1..100_000 {
@@ -173,10 +171,18 @@ mod tests {
         assert_eq!(affinity.find(now, 9, ServiceId(0), client(0).1), Some((1, 0)));
         assert_eq!((affinity.clients.count(3), affinity.clients.len()), (MOST_CLIENTS / 2, MOST_CLIENTS / 2 + 1));
         assert_eq!(affinity.find(now, 9, ServiceId(0), client(1).1), None, "the first one is gone");
-        // Who comes gets a part of it, and who has no such service any more keeps nothing.
-        affinity.set_owners(vec![3, 5, 6, 7]);
-        assert_eq!(affinity.clients.count(3), MOST_CLIENTS / 4);
-        affinity.set_owners(vec![5]);
+        // Who comes gets a part of it as soon as it needs that.
+        for owner in [6, 7] {
+            affinity.set_owner(owner, true);
+        }
+        for n in 0..MOST_CLIENTS {
+            affinity.remember(now, 6 + n % 2, (ServiceId(1), client(n).1), (2, 0));
+        }
+        assert_eq!([3, 5, 6, 7].map(|owner| affinity.clients.count(owner)), [8191, 1, 4096, 4096]);
+        // And who has no such service any more keeps nothing.
+        for owner in [3, 6, 7] {
+            affinity.set_owner(owner, false);
+        }
         assert_eq!((affinity.clients.count(3), affinity.clients.len()), (0, 1));
         affinity.remember(now, 3, client(7), (0, 0));
         assert_eq!(affinity.clients.len(), 1, "nor is given anything");

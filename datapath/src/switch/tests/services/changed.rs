@@ -88,6 +88,27 @@ fn a_change_costs_as_much_beside_many_services_as_beside_few() {
 }
 
 #[test]
+fn a_service_with_affinity_costs_as_much_beside_many_tenants_that_have_one_as_beside_few() {
+    let time = |tenants: u32| {
+        let mut rig = Rig::new(&vec![Attachment::Isolated; tenants as usize + 20], &[], |_| {});
+        let one = |n: u32| {
+            let sticky = Service { tenant: TenantId(n), affinity_ns: 1, ..service(Policy::P2c, vec![]) };
+            (ServiceId(n), Some(sticky))
+        };
+        (0..tenants).for_each(|n| rig.set(one(n)));
+        let once = || {
+            let began = Clock::now();
+            (tenants..tenants + 20).for_each(|n| rig.set(one(n)));
+            (tenants..tenants + 20).for_each(|n| rig.set((ServiceId(n), None)));
+            began.elapsed()
+        };
+        std::iter::repeat_with(once).take(9).min().expect("several")
+    };
+    let (few, many) = (time(50), time(1000));
+    assert!(many < few * 8, "{few:?} beside 50, {many:?} beside 1000");
+}
+
+#[test]
 fn what_services_answer_to_outside_takes_from_no_guarantee() {
     // 30 services of one tenant, each asked 2000 times a second with the longest pings.
     let mut rig = rig(Policy::RoundRobin);
