@@ -31,6 +31,7 @@ mod recover;
 mod retry;
 mod roles;
 mod running;
+mod shared;
 mod shown;
 mod spec;
 mod sweep;
@@ -638,7 +639,8 @@ impl Services {
     ) {
         if let (Some(key), Some(after)) = (first, ends(bytes, layout)) {
             let change = fragments::Change::to(bytes, layout, after, self.director(known));
-            self.fragments.insert(now, owner, key, change);
+            let opener = Opener { owner, bucket: self.connections.bucket(known.id) };
+            self.fragments.insert(now, opener, key, change);
         }
     }
 
