@@ -49,7 +49,7 @@ use crate::table::Id;
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout, source};
-use affinity::Affinity;
+use affinity::{Affinity, NEW};
 pub use affinity::{ClientState, MOST_CLIENTS};
 use answer::{Answer, Part};
 pub use ask::{Ask, Http, Tls};
@@ -327,7 +327,11 @@ impl Services {
     /// IPv6 its /64) where it is not here.
     fn opener(&self, key: &Key, from: Option<EndpointId>) -> Option<Opener> {
         let (running, _) = self.running(key.front)?;
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = key.client;
+        Some(Opener { owner: running.service.tenant.0, bucket: self.bucket(&key.client, from) })
+    }
+
+    fn bucket(&self, &client: &[u8; 16], from: Option<EndpointId>) -> u32 {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = client;
         let prefix = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
         let hash = match from {
             Some(endpoint) => self.keyed.hash_one(endpoint),
@@ -335,7 +339,7 @@ impl Services {
             None if prefix == 0 => self.keyed.hash_one(u64::from_be_bytes([i, j, k, l, m, n, o, p])),
             None => self.keyed.hash_one(prefix),
         };
-        Some(Opener { owner: running.service.tenant.0, bucket: hash as u32 % BUCKETS })
+        hash as u32 % BUCKETS
     }
 
     /// The backend that a new connection would get; `from` is the endpoint that asks.
@@ -433,7 +437,7 @@ impl Services {
         // A client whose port is taken at its backend goes elsewhere this once.
         if running.service.affinity_ns > 0 && !is_taken {
             let at = (at as u8, running.servers[at].generation);
-            self.affinity.remember(now, opener.owner, (front.service, key.client), at);
+            self.affinity.remember(now, opener, ((front.service, key.client), NEW), at);
         }
         running.stats.new += u64::from(again.is_none());
         running.stats.off_candidates += u64::from(is_off);
@@ -461,14 +465,17 @@ impl Services {
             set_packet(bytes, layout, self.turns.next_packet());
         }
         self.remember(now, (owner, known), first, bytes, layout);
-        let is_used = self.affinity.is_used()
-            && self.connections.seen(known.id).is_some_and(|seen| now.since(seen) >= connections::SEEN_NS);
+        let has_affinity = self.affinity.is_used();
+        let is_used =
+            has_affinity && self.connections.seen(known.id).is_some_and(|seen| now.since(seen) >= connections::SEEN_NS);
         let change = self.connections.update(now, known.id, |entry| match layout.l4 {
             L4::Tcp => entry.client_sends(&segment(bytes, layout)),
             _ => entry.datagram(false),
         });
         self.recount(&known.key, change);
-        if is_used {
+        let has_opened =
+            |(before, after): (Entry, Entry)| before.state == State::Answered && after.state == State::Open;
+        if is_used || has_affinity && change.is_some_and(has_opened) {
             self.stay(now, known);
         }
         entry.is_hairpin()

@@ -1,17 +1,27 @@
 //! Affinity: a client stays at its backend for a while after its last connection.
 //!
 //! What is remembered is shared out evenly among the tenants that have such services, and what has
-//! to go is the tenant's own: who was longest away. So no tenant makes another's clients move. Where
-//! others came to have such services, who was there before has more than its part until they need
-//! theirs: a service that comes costs the same beside however many.
+//! to go is the tenant's own: of the bucket that has most ([`super::shared`]), who was longest away.
+//! So no tenant makes another's clients move, and no client those of other buckets. A client that
+//! has yet to show that it is one, by a handshake or by what it sends a second later, goes before
+//! others: SYNs from made-up addresses, which are in all buckets, take a quarter. Where others came
+//! to have such services, who was there before has more than its part until they need theirs: a
+//! service that comes costs the same beside however many.
 
+use super::connections::Opener;
+use super::shared::Shared;
 use super::{Known, ServiceId, Services};
 use crate::random::Keyed;
-use crate::table::Table;
+use crate::table::Id;
 use crate::units::Instant;
 
 /// Clients that are remembered, of all services of a switch.
 pub const MOST_CLIENTS: u32 = 16_384;
+/// Classes: a client that was given a backend, and one that is known to speak to it.
+pub(super) const NEW: u32 = 0;
+pub(super) const MET: u32 = 1;
+/// Part of a tenant's clients that may be new where there is no room for all.
+const NEW_PART: u32 = 4;
 
 /// A client that has been given a backend, as it is handed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +35,7 @@ pub struct ClientState {
 }
 
 /// A client of a service, and which of its backends it is at: number and generation.
-type Clients = Table<(ServiceId, [u8; 16]), (u8, u8)>;
+type Clients = Shared<(ServiceId, [u8; 16]), (u8, u8), 2>;
 
 /// See the module.
 #[derive(Debug)]
@@ -37,7 +47,7 @@ pub(super) struct Affinity {
 
 impl Affinity {
     pub(super) fn new(keyed: Keyed) -> Affinity {
-        Affinity { clients: Table::new(keyed, MOST_CLIENTS), owners: Vec::new() }
+        Affinity { clients: Shared::new(keyed, MOST_CLIENTS), owners: Vec::new() }
     }
 
     /// Says whether a tenant has services with affinity: who has none keeps nothing.
@@ -45,13 +55,11 @@ impl Affinity {
         match (self.owners.binary_search(&owner), is_in) {
             (Err(at), true) => {
                 self.owners.insert(at, owner);
-                self.clients.reserve(owner as usize + 1);
+                self.clients.reserve(owner);
             }
             (Ok(at), false) => {
                 self.owners.remove(at);
-                while let Some(oldest) = self.clients.oldest(owner) {
-                    self.clients.remove(oldest);
-                }
+                self.clients.clear(owner);
             }
             _ => {}
         }
@@ -76,15 +84,26 @@ impl Affinity {
 
     /// The clients of a tenant's services, the longest away first.
     pub(super) fn of(&self, owner: u32) -> impl Iterator<Item = (ServiceId, [u8; 16], (u8, u8), Instant)> {
-        self.clients
-            .oldest_first(owner)
+        let all = self.clients.of(owner);
+        let mut all: Vec<_> = all
             .filter_map(|(id, &(service, client), &backend)| Some((service, client, backend, self.clients.seen(id)?)))
+            .collect();
+        all.sort_by_key(|&(.., seen)| seen);
+        all.into_iter()
     }
 
-    /// A client has got a backend.
-    pub(super) fn remember(&mut self, now: Instant, owner: u32, client: (ServiceId, [u8; 16]), backend: (u8, u8)) {
+    /// A client has got a backend. One that is remembered is as well known as before.
+    pub(super) fn remember(
+        &mut self,
+        now: Instant,
+        opener: Opener,
+        (client, class): ((ServiceId, [u8; 16]), u32),
+        backend: (u8, u8),
+    ) {
+        let owner = opener.owner;
         if let Some(id) = self.clients.find(&client) {
-            self.clients.touch(now, id, owner);
+            let before = self.clients.class(id).unwrap_or(NEW);
+            self.clients.touch(now, id, before.max(class));
             if let Some(old) = self.clients.get_mut(id) {
                 *old = backend;
             }
@@ -93,18 +112,22 @@ impl Affinity {
         if self.owners.binary_search(&owner).is_err() {
             return;
         }
-        let goes = if self.clients.count(owner) >= self.part() {
-            self.clients.oldest(owner)
-        } else if self.clients.len() >= MOST_CLIENTS {
-            let fullest = self.owners.iter().max_by_key(|&&owner| self.clients.count(owner));
-            fullest.and_then(|&owner| self.clients.oldest(owner))
+        let gives = if self.clients.count(owner) >= self.part() {
+            Some(owner)
         } else {
-            None
+            self.clients.fullest().filter(|_| self.clients.is_full())
         };
-        if let Some(id) = goes {
+        if let Some(id) = gives.and_then(|owner| self.first_to_go(owner)) {
             self.clients.remove(id);
         }
-        let _ = self.clients.insert(now, owner, client, backend);
+        self.clients.insert(now, opener, class, (client, backend));
+    }
+
+    /// Who of a tenant's clients goes first.
+    fn first_to_go(&self, owner: u32) -> Option<Id> {
+        let has_many_new = self.clients.count_of(owner, NEW) >= (self.part() / NEW_PART).max(1);
+        let classes = if has_many_new { [NEW, MET] } else { [MET, NEW] };
+        classes.into_iter().find_map(|class| self.clients.first_to_go(owner, class))
     }
 }
 
@@ -116,23 +139,22 @@ impl Affinity {
     }
 
     /// A connection of a client lives: it is not away from that backend.
-    fn stay(&mut self, now: Instant, owner: u32, client: &(ServiceId, [u8; 16]), backend: (u8, u8)) {
+    fn stay(&mut self, now: Instant, client: &(ServiceId, [u8; 16]), backend: (u8, u8)) {
         let found = self.clients.find(client).filter(|&id| self.clients.get(id) == Some(&backend));
         if let Some(id) = found {
-            self.clients.touch(now, id, owner);
+            self.clients.touch(now, id, MET);
         }
     }
 }
 
 impl Services {
-    /// A connection is used, as is said of one once a second at most.
+    /// A connection is used, as is said of one when it opens and once a second at most.
     pub(super) fn stay(&mut self, now: Instant, known: &Known) {
         let Some(entry) = self.connections.get(known.id) else { return };
         let backend = (entry.backend, entry.generation);
         let Some((running, front)) = self.running(known.key.front) else { return };
         if running.service.affinity_ns > 0 {
-            let owner = running.service.tenant.0;
-            self.affinity.stay(now, owner, &(front.service, known.key.client), backend);
+            self.affinity.stay(now, &(front.service, known.key.client), backend);
         }
     }
 
@@ -151,7 +173,12 @@ impl Services {
 
 #[cfg(test)]
 mod tests {
+    use super::super::connections::BUCKETS;
     use super::*;
+
+    fn from(owner: u32, bucket: u32) -> Opener {
+        Opener { owner, bucket }
+    }
 
     fn client(n: u32) -> (ServiceId, [u8; 16]) {
         let mut octets = [0; 16];
@@ -164,9 +191,9 @@ mod tests {
         let mut affinity = Affinity::new(Keyed::new(1));
         [3, 5, 5].into_iter().for_each(|owner| affinity.set_owner(owner, true));
         let now = Instant(0);
-        affinity.remember(now, 5, client(0), (1, 0));
+        affinity.remember(now, from(5, 0), (client(0), NEW), (1, 0));
         for n in 1..100_000 {
-            affinity.remember(now, 3, client(n), (2, 0));
+            affinity.remember(now, from(3, 0), (client(n), NEW), (2, 0));
         }
         assert_eq!(affinity.find(now, 9, ServiceId(0), client(0).1), Some((1, 0)));
         assert_eq!((affinity.clients.count(3), affinity.clients.len()), (MOST_CLIENTS / 2, MOST_CLIENTS / 2 + 1));
@@ -176,7 +203,7 @@ mod tests {
             affinity.set_owner(owner, true);
         }
         for n in 0..MOST_CLIENTS {
-            affinity.remember(now, 6 + n % 2, (ServiceId(1), client(n).1), (2, 0));
+            affinity.remember(now, from(6 + n % 2, 1), ((ServiceId(1), client(n).1), NEW), (2, 0));
         }
         assert_eq!([3, 5, 6, 7].map(|owner| affinity.clients.count(owner)), [8191, 1, 4096, 4096]);
         // And who has no such service any more keeps nothing.
@@ -184,7 +211,41 @@ mod tests {
             affinity.set_owner(owner, false);
         }
         assert_eq!((affinity.clients.count(3), affinity.clients.len()), (0, 1));
-        affinity.remember(now, 3, client(7), (0, 0));
+        affinity.remember(now, from(3, 0), (client(7), NEW), (0, 0));
         assert_eq!(affinity.clients.len(), 1, "nor is given anything");
+    }
+
+    #[test]
+    fn a_client_that_opens_many_connections_makes_only_its_own_bucket_forgotten() {
+        let mut affinity = Affinity::new(Keyed::new(1));
+        affinity.set_owner(3, true);
+        affinity.remember(Instant(0), from(3, 2), (client(0), NEW), (1, 0));
+        for n in 1..100_000 {
+            affinity.remember(Instant(1), from(3, 1), (client(n), NEW), (2, 0));
+        }
+        assert_eq!(affinity.find(Instant(2), 9, ServiceId(0), client(0).1), Some((1, 0)));
+        assert_eq!(affinity.clients.count(3), MOST_CLIENTS);
+    }
+
+    #[test]
+    fn who_never_answered_makes_nobody_forgotten_who_did() {
+        let mut affinity = Affinity::new(Keyed::new(1));
+        affinity.set_owner(3, true);
+        for n in 0..1000 {
+            affinity.remember(Instant(0), from(3, n % BUCKETS), (client(n), NEW), (1, 0));
+            affinity.stay(Instant(0), &client(n), (1, 0));
+        }
+        for n in 1000..100_000 {
+            affinity.remember(Instant(1), from(3, n % BUCKETS), (client(n), NEW), (2, 0));
+        }
+        let known = |affinity: &Affinity, n: u32| affinity.find(Instant(2), 9, ServiceId(0), client(n).1).is_some();
+        assert!((0..1000).all(|n| known(&affinity, n)));
+        // Those who did fill the rest, and no more than that.
+        for n in 200_000..300_000 {
+            affinity.remember(Instant(2), from(3, n % BUCKETS), (client(n), NEW), (1, 0));
+            affinity.stay(Instant(2), &client(n), (1, 0));
+        }
+        let counts = [NEW, MET].map(|class| affinity.clients.count_of(3, class));
+        assert_eq!(counts, [MOST_CLIENTS / 4 - 1, MOST_CLIENTS / 4 * 3 + 1]);
     }
 }

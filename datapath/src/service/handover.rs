@@ -3,7 +3,7 @@
 //! nothing: what does not fit is left out and counted, and no more is kept than the table's bounds
 //! let a tenant have.
 
-use super::affinity::ClientState;
+use super::affinity::{ClientState, MET};
 use super::connections::Opener;
 use super::entry::{Entry, Key, State};
 use super::running::{Running, count};
@@ -290,7 +290,8 @@ impl Services {
         if idle_ns < running.service.affinity_ns {
             let (owner, generation) = (running.service.tenant.0, running.servers[backend].generation);
             let seen = Instant(now.0.saturating_sub(idle_ns));
-            self.affinity.remember(seen, owner, (id, client), (backend as u8, generation));
+            let opener = Opener { owner, bucket: self.bucket(&client, None) };
+            self.affinity.remember(seen, opener, ((id, client), MET), (backend as u8, generation));
         }
     }
 

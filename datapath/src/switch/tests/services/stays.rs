@@ -96,3 +96,20 @@ fn a_client_is_not_away_while_a_connection_of_it_is_used() {
     let others: Vec<u32> = (3..6).map(|port| far(&mut rig, 60, port)).collect();
     assert_eq!(rig.switch.service_stats(FIRST).unwrap().stayed, 3, "{others:?}");
 }
+
+#[test]
+fn syns_of_many_addresses_make_no_client_forgotten_that_has_a_connection() {
+    let mut rig = rig(Policy::RoundRobin);
+    rig.change_service(sticky(Policy::RoundRobin));
+    let at = rig.open(1);
+    let mut syn = |n: u32| {
+        let [_, _, b, c] = n.to_be_bytes();
+        let frame = eth(mac(77), MAC).ipv4([10, 9, b, c].into(), ip(100)).tcp(1, 80, 9).flags(SYN).vlan(10);
+        rig.send(0, &frame)
+    };
+    for n in 0..20_000 {
+        assert_eq!(syn(n).0, FORWARDED);
+    }
+    assert_eq!([2, 3, 4].map(|port| rig.one(1, &ask(port, SYN, (99, 0))).0), [at.into(); 3]);
+    assert_eq!(rig.switch.service_stats(FIRST).expect("it is there").stayed, 3);
+}
