@@ -26,13 +26,14 @@ use crate::frame::Pool;
 use crate::network::{Network, network_of, slot};
 use crate::overlay::{MOST_REMOTES, OverlayChange};
 use crate::program::{
-    Attachment, Change, ChangeError, Endpoint, EndpointId, Member, MemberId, PortFeatures, PortId, Slots, Tenant,
-    TenantId, Uplink,
+    Attachment, Change, ChangeError, Endpoint, EndpointId, Member, MemberId, Outside, PortFeatures, PortId, Slots,
+    Tenant, TenantId, Uplink,
 };
 use crate::units::{Instant, Rate};
 use crate::vcc;
 use crate::verdict::Reason;
 use crate::wire::Mac;
+use std::borrow::Cow;
 
 impl Switch {
     /// Takes one step to another program. `now` may not be earlier than any `now` before.
@@ -269,12 +270,18 @@ impl Switch {
                 all.for_each(|&(_, mac)| self.fdb.set_elsewhere(network, mac, is_there));
             }
         }
-        for (tenant, is_there) in [(tenant, true), (before, false)] {
-            let Some(tenant) = tenant else { continue };
-            tenant.outside.macs.iter().for_each(|&mac| self.fdb.set_elsewhere(network(tenant), mac, is_there));
-            let (gone, come) =
-                if is_there { (&[][..], &tenant.outside.ips[..]) } else { (&tenant.outside.ips[..], &[][..]) };
-            self.owners.list(network(tenant), gone, come);
+        let none = Outside::default();
+        let (old, new) = (before.map_or(&none, |old| &old.outside), tenant.map_or(&none, |new| &new.outside));
+        let (gone, come) = match (before, tenant) {
+            // Each service has an address here: with one more, thousands are listed as before.
+            (Some(before), Some(tenant)) if network(before) == network(tenant) => difference(old, new),
+            _ => (old.clone(), new.clone()),
+        };
+        for (tenant, list, is_there) in [(tenant, &come, true), (before, &gone, false)] {
+            let Some(network) = tenant.map(network) else { continue };
+            list.macs.iter().for_each(|&mac| self.fdb.set_elsewhere(network, mac, is_there));
+            let (gone, come) = if is_there { (&[][..], &list.ips[..]) } else { (&list.ips[..], &[][..]) };
+            self.owners.list(network, gone, come);
         }
         if tenant.is_none() {
             self.fdb.clear_outside(Network(id.0));
@@ -509,6 +516,45 @@ impl Gone {
     pub(super) fn had(self, queued: Instant) -> bool {
         self.0.is_some_and(|gone| queued <= gone)
     }
+}
+
+/// What only the first lists, and only the second.
+fn difference(before: &Outside, after: &Outside) -> (Outside, Outside) {
+    let (macs, ips) = (only_in(&before.macs, &after.macs), only_in(&before.ips, &after.ips));
+    (Outside { macs: macs.0, ips: ips.0 }, Outside { macs: macs.1, ips: ips.1 })
+}
+
+/// What only the first list has, and only the second; where one has it twice, once more.
+fn only_in<T: Ord + Copy>(first: &[T], second: &[T]) -> (Vec<T>, Vec<T>) {
+    // As a rule they differ in one place, and what is before and behind it need not be compared twice.
+    let is_same = |(one, other): &(&T, &T)| one == other;
+    let start = first.iter().zip(second).take_while(is_same).count();
+    let (first, second) = (&first[start..], &second[start..]);
+    let end = first.iter().rev().zip(second.iter().rev()).take_while(is_same).count();
+    let (first, second) = (sorted(&first[..first.len() - end]), sorted(&second[..second.len() - end]));
+    let (mut first, mut second, mut only) = (&first[..], &second[..], (Vec::new(), Vec::new()));
+    while let (Some(one), Some(other)) = (first.first(), second.first()) {
+        let order = one.cmp(other);
+        if order.is_lt() {
+            only.0.push(*one);
+        } else if order.is_gt() {
+            only.1.push(*other);
+        }
+        first = &first[usize::from(order.is_le())..];
+        second = &second[usize::from(order.is_ge())..];
+    }
+    only.0.extend(first);
+    only.1.extend(second);
+    only
+}
+
+/// Lists are in order as they are compiled.
+fn sorted<T: Ord + Copy>(list: &[T]) -> Cow<'_, [T]> {
+    let mut list = Cow::Borrowed(list);
+    if !list.is_sorted() {
+        list.to_mut().sort_unstable();
+    }
+    list
 }
 
 fn floods(endpoint: &Endpoint) -> FloodLimits {

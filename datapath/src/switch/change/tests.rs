@@ -1,6 +1,7 @@
 //! Changes while frames wait: who must not notice, what must be freed, and what must never reach
 //! the next owner of a number.
 
+use super::only_in;
 use crate::frame::{Pool, PoolLimits};
 use crate::guard::Identity;
 use crate::program::{
@@ -417,4 +418,18 @@ fn an_uplink_may_have_members_and_each_is_charged_for_what_came_by_it() {
     let slower = two([0, 5]).at_rate(both(Rate(50 * MBIT)));
     assert_eq!(slower.members.iter().map(|member| member.rate.egress).collect::<Vec<_>>(), [Rate(25 * MBIT); 2]);
     assert_eq!((slower.member_at(PortId(5)), slower.port_of(MemberId(7))), (Some(MemberId(1)), PortId(0)));
+}
+
+#[test]
+fn only_what_differs_is_listed_anew_in_whatever_order() {
+    let case = |before: &[u8], after: &[u8], gone: &[u8], come: &[u8]| {
+        assert_eq!(only_in(before, after), (gone.to_vec(), come.to_vec()), "{before:?} {after:?}");
+    };
+    case(&[], &[], &[], &[]);
+    case(&[1, 2, 3], &[1, 2, 3, 4], &[], &[4]);
+    case(&[1, 2, 3], &[0, 2], &[1, 3], &[0]);
+    case(&[3, 1, 2], &[2, 3, 9, 1], &[], &[9]);
+    case(&[7, 7], &[7], &[7], &[]);
+    case(&[1, 2, 5, 9], &[1, 3, 4, 9], &[2, 5], &[3, 4]);
+    case(&[5], &[6, 7, 6], &[5], &[6, 6, 7]);
 }

@@ -1,6 +1,7 @@
 //! Services change beside others.
 
 use super::*;
+use crate::program::Outside;
 use std::time::Instant as Clock;
 
 /// A service of its own address, with a backend that many services have.
@@ -83,6 +84,42 @@ fn a_change_costs_as_much_beside_many_services_as_beside_few() {
         std::iter::repeat_with(once).take(9).min().expect("several")
     };
     // Twenty times as many would cost twenty times as much, or four hundred times.
+    let (few, many) = (time(200), time(4000));
+    assert!(many < few * 8, "{few:?} beside 200, {many:?} beside 4000");
+}
+
+/// So many services of a tenant, each of its own address, as they are compiled.
+fn compiled(rig: &Rig, services: u32) -> Program {
+    let one = |n: u32| {
+        let [.., a, b] = n.to_be_bytes();
+        Service { mac: Mac([2, 1, 0, 0, a, b]), ..other(n).1.expect("it is there") }
+    };
+    let services: Vec<Service> = (1..=services).map(one).collect();
+    let macs = services.iter().map(|service| service.mac).collect();
+    let ips = services.iter().map(|service| service.addresses[0].ip).collect();
+    let mut program = rig.switch.program().clone();
+    (program.tenants[0].outside, program.services) = (Outside { macs, ips }, services.into());
+    program
+}
+
+#[test]
+fn one_more_service_costs_as_much_in_a_tenant_that_has_many_as_in_one_that_has_few() {
+    let time = |others: u32| {
+        let mut rig = rig(Policy::P2c);
+        let (one, other) = (compiled(&rig, others), compiled(&rig, others + 1));
+        let steps = |to: &Program, from: &Program| to.changes_from(from).expect("the same order");
+        let take = |rig: &mut Rig, changes: Vec<crate::program::Change>| {
+            let began = Clock::now();
+            for change in changes {
+                rig.switch.change(&mut rig.pool, rig.now, change).expect("it fits");
+            }
+            began.elapsed()
+        };
+        let first = steps(&one, rig.switch.program());
+        take(&mut rig, first);
+        let there_and_back = steps(&other, &one).into_iter().chain(steps(&one, &other)).collect::<Vec<_>>();
+        std::iter::repeat_with(|| take(&mut rig, there_and_back.clone())).take(20).min().expect("several")
+    };
     let (few, many) = (time(200), time(4000));
     assert!(many < few * 8, "{few:?} beside 200, {many:?} beside 4000");
 }
