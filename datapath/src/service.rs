@@ -205,7 +205,9 @@ impl Services {
         if !self.turns.have_room() && service.as_ref().is_some_and(|service| service.director.is_some()) {
             self.reserve_turns();
         }
-        self.recent.forget();
+        for changed in [self.all.get(id.0).map(|before| before.network), service.is_some().then_some(network)] {
+            changed.into_iter().for_each(|network| self.recent.forget(network));
+        }
         if service.is_none() {
             self.release_all(id);
         }

@@ -15,7 +15,7 @@ use super::ask::{Ask, LOOKED_AT};
 use super::entry::Segment;
 use super::running::Running;
 use super::sweep::Sweep;
-use super::{Address, Decision, Role, ServiceId, Services, ends};
+use super::{Address, Decision, OnFailure, Role, ServiceId, Services, ends};
 use crate::ids::EndpointId;
 use crate::network::Network;
 use crate::units::Instant;
@@ -303,8 +303,9 @@ impl Services {
             let is_over = prober.stage != Stage::Idle && prober.due(&check) <= now;
             if is_over {
                 running.has_freed = true;
-                if server.ended(now, &check, (&mut prober, &mut self.sweep), false) {
-                    self.recent.forget();
+                let goes = server.ended(now, &check, (&mut prober, &mut self.sweep), false);
+                if goes && running.service.on_failure == OnFailure::Reset {
+                    self.recent.forget(running.network);
                 }
             }
             let is_tcp = |address: &&Address| address.protocol == protocol::TCP;
@@ -419,8 +420,9 @@ impl Services {
         let heard = prober.hear(&check, request, segment, payload);
         if let Some(is_well) = heard.is_well {
             running.has_freed = true;
-            if server.ended(now, &check, (&mut prober, &mut self.sweep), is_well) {
-                self.recent.forget();
+            let goes = server.ended(now, &check, (&mut prober, &mut self.sweep), is_well);
+            if goes && running.service.on_failure == OnFailure::Reset {
+                self.recent.forget(running.network);
             }
         }
         server.prober = Some(prober);
@@ -434,7 +436,8 @@ fn part(of_ns: u64, part: u64) -> u64 {
 }
 
 impl super::Server {
-    /// A probe of it has ended. Whether it is down now and was not, or the other way round.
+    /// A probe of it has ended. Whether it is down now and was not: where that ends connections,
+    /// what was worked out for recent ones is not true any more.
     fn ended(
         &mut self,
         now: Instant,
@@ -462,6 +465,6 @@ impl super::Server {
         if is_well {
             self.answered(now);
         }
-        prober.is_down != was_down
+        prober.is_down && !was_down
     }
 }

@@ -13,8 +13,8 @@
 //! made at a second frame that comes before others have taken the place, so that a million
 //! connections that all send now and then touch no line, only a small table of tags.
 //! It counts only while its entry in the table is still that connection's, open, and at the same
-//! backend, and until any service changes. Lines are chosen by a secret, so that nobody can aim at
-//! another's.
+//! backend, and until a service of its network changes. Lines are chosen by a secret, so that nobody
+//! can aim at another's.
 
 use super::connections::{Connections, SEEN_NS};
 use super::decide::Known;
@@ -38,11 +38,11 @@ const SHIFT: u32 = 64 - PLACES.trailing_zeros();
 const IDLE_NS: u64 = 3 * SECOND;
 
 /// What a frame is recognized by: addresses, ports and network, Ethernet source and whether it is
-/// from outside, with the number of the services' state above [`STAMP`].
+/// from outside.
 pub(crate) type Words = [u64; 3];
 
-/// Where that number begins.
-const STAMP: u32 = 49;
+/// The last word of a line that does not count: no frame's.
+const GONE: u64 = u64::MAX;
 
 /// The headers of a frame that may have a line: TCP over IPv4 without options, whole.
 struct Headers<'a> {
@@ -65,10 +65,10 @@ impl Headers<'_> {
     }
 
     #[inline(always)]
-    fn words(&self, network: Network, is_outside: bool, stamp: u64) -> Words {
+    fn words(&self, network: Network, is_outside: bool) -> Words {
         let ports = u64::from(number::<4>(self.tcp, 0) as u32);
         let source = number::<8>(self.macs, 4) >> 16;
-        [number::<8>(self.ip, 12), ports << 32 | u64::from(network.0), source | u64::from(is_outside) << 48 | stamp]
+        [number::<8>(self.ip, 12), ports << 32 | u64::from(network.0), source | u64::from(is_outside) << 48]
     }
 }
 
@@ -96,7 +96,7 @@ const _: () = assert!(size_of::<Line>() == 64);
 
 impl Line {
     const NONE: Line = Line {
-        words: [0; 3],
+        words: [0, 0, GONE],
         until: Instant::ZERO,
         id: Id(0),
         owner: 0,
@@ -109,6 +109,16 @@ impl Line {
         backend: 0,
         is_client: false,
     };
+
+    /// Whether it is anybody's.
+    fn counts(&self) -> bool {
+        self.words[2] != GONE
+    }
+
+    /// The network of its frames.
+    fn network(&self) -> Network {
+        Network(self.words[1] as u32)
+    }
 
     /// Whose frames it is of, out of its words: the client's address and port.
     #[inline(always)]
@@ -196,8 +206,6 @@ pub(super) struct Recent {
     /// How many count, of each tenant.
     of: Vec<u32>,
     secret: [u64; 2],
-    /// Which state of the services it is, of which lines count; never 0.
-    stamp: u64,
     /// Frames that were passed on so, for tests.
     #[cfg(test)]
     passed: u64,
@@ -211,7 +219,6 @@ impl Recent {
             missed: Vec::new(),
             of: Vec::new(),
             secret: [secret | 1, secret.rotate_left(29) | 1],
-            stamp: 1 << STAMP,
             #[cfg(test)]
             passed: 0,
         }
@@ -225,14 +232,19 @@ impl Recent {
         }
     }
 
-    /// Services have changed: no line counts any more.
-    pub(super) fn forget(&mut self) {
-        self.stamp = self.stamp.wrapping_add(1 << STAMP);
-        self.of.clear();
-        if self.stamp == 0 {
-            self.stamp = 1 << STAMP;
-            if let Some(all) = &mut self.all {
-                all.tags.fill([0; LINES]);
+    /// A service of a network has changed: no line of it counts any more. They are looked for, so
+    /// that no frame has to ask which of them count.
+    pub(super) fn forget(&mut self, network: Network) {
+        let Some(all) = &mut self.all else { return };
+        // A network of its own has its tenant's number.
+        if network != Network::UNTAGGED && self.of.get(network.0 as usize).is_none_or(|&count| count == 0) {
+            return;
+        }
+        // Their tags stay: by them a connection gets another line at once.
+        for line in all.lines.as_flattened_mut() {
+            if line.counts() && line.network() == network {
+                line.words[2] = GONE;
+                self.of[line.owner as usize] -= 1;
             }
         }
     }
@@ -274,7 +286,7 @@ impl Recent {
         let Some(all) = &self.all else { return };
         let (tags, lines, turn) = (&all.tags[at], &all.lines[at], usize::from(self.missed[at].turn));
         let of = |which: usize| self.count(lines[which].owner);
-        let counts = |which: usize| tags[which] != 0 && lines[which].words[2] >> STAMP == self.stamp >> STAMP;
+        let counts = |which: usize| lines[which].counts();
         let is_free = |which: usize| !counts(which) || is_idle(&lines[which]);
         let may_take = |which: usize| is_free(which) || of(which) >= self.count(line.owner);
         // By a tag one line is found.
@@ -326,7 +338,7 @@ impl Services {
         }
         let Some(mut headers) = Headers::of(bytes, layout) else { return Err(None) };
         let Services { recent, connections, .. } = self;
-        let words = headers.words(network, is_outside, recent.stamp);
+        let words = headers.words(network, is_outside);
         let Some(line) = recent.find(&words) else { return Err(Some(words)) };
         const RARE: u8 = tcp_flags::SYN | tcp_flags::FIN | tcp_flags::RST;
         if now >= line.until || headers.tcp[transport::TCP_FLAGS] & (RARE | tcp_flags::ACK) != tcp_flags::ACK {
@@ -436,14 +448,14 @@ fn difference(old: u32, new: u32) -> u16 {
 mod tests {
     use super::*;
 
-    /// The line of a connection of a tenant.
-    fn line(recent: &Recent, owner: u32, connection: u32) -> Line {
-        let words = [u64::from(connection) << 32 | u64::from(owner), 7, 9 | recent.stamp];
+    /// The line of a connection of a tenant, in its own network.
+    fn line(owner: u32, connection: u32) -> Line {
+        let words = [u64::from(connection) << 32, owner.into(), 9];
         Line { words, owner, ..Line::NONE }
     }
 
     fn kept(recent: &Recent, owner: u32, connections: u32) -> usize {
-        (0..connections).filter(|&n| recent.find(&line(recent, owner, n).words).is_some()).count()
+        (0..connections).filter(|&n| recent.find(&line(owner, n).words).is_some()).count()
     }
 
     #[test]
@@ -453,8 +465,7 @@ mod tests {
             recent.reserve();
             let put = |recent: &mut Recent, owner, connections| {
                 for n in 0..connections {
-                    let line = line(recent, owner, n);
-                    recent.put(line, |_| false);
+                    recent.put(line(owner, n), |_| false);
                 }
             };
             if few_come_first {
@@ -467,8 +478,11 @@ mod tests {
             assert!(kept(&recent, 1, 100_000) > PLACES * LINES * 9 / 10, "the rest is the other's");
             let counts = [1, 2].map(|owner| recent.count(owner) as usize);
             assert_eq!(counts, [kept(&recent, 1, 100_000), 200]);
-            recent.forget();
-            assert_eq!((kept(&recent, 2, 200), recent.count(1)), (0, 0));
+            recent.forget(Network(1));
+            assert_eq!((kept(&recent, 1, 100_000), recent.count(1)), (0, 0));
+            assert_eq!((kept(&recent, 2, 200), recent.count(2)), (200, 200), "the others stay");
+            recent.forget(Network(2));
+            assert_eq!((kept(&recent, 2, 200), recent.count(2)), (0, 0));
             put(&mut recent, 2, 200);
             assert_eq!(kept(&recent, 2, 200), 200, "those that do not count are nobody's");
         }
@@ -480,15 +494,14 @@ mod tests {
         recent.reserve();
         let put = |recent: &mut Recent, owner, connections, is_idle: fn(&Line) -> bool| {
             for n in 0..connections {
-                let line = line(recent, owner, n);
-                recent.put(line, is_idle);
+                recent.put(line(owner, n), is_idle);
             }
         };
         put(&mut recent, 1, 100_000, |_| false);
         put(&mut recent, 2, 1024, |_| false);
-        let had = (512..1024).filter(|&n| recent.find(&line(&recent, 2, n).words).is_some()).count();
+        let had = (512..1024).filter(|&n| recent.find(&line(2, n).words).is_some()).count();
         put(&mut recent, 1, 100_000, |old| old.owner == 2 && old.words[0] >> 32 < 512);
-        let idle = (0..512).filter(|&n| recent.find(&line(&recent, 2, n).words).is_some()).count();
+        let idle = (0..512).filter(|&n| recent.find(&line(2, n).words).is_some()).count();
         assert!(had > 500, "more than four in one place are the tenant's own matter");
         assert_eq!((idle, kept(&recent, 2, 1024)), (0, had));
     }

@@ -1,6 +1,7 @@
 //! A frame of a connection that sent lately is passed on as if it went the whole way.
 
 use super::*;
+use crate::service::{Check, OnFailure};
 use proptest::prelude::*;
 
 /// What may happen: who sends, from which of a few ports, what, and after how long; or a change.
@@ -121,4 +122,59 @@ fn who_asks_by_a_neighbours_address_reaches_the_backend_whatever_else_goes_to_th
         assert_eq!(rig.one(1, &by(4, 5, ACK, (101, 501))).0, u32::from(backend), "frame {n}");
     }
     assert!(rig.switch.services.passed_recent() >= 4);
+}
+
+/// Two tenants, in networks of their own: the second one's service checks its only backend.
+fn two_tenants(on_failure: OnFailure) -> Rig {
+    let attachments = [Attachment::Vlan(10), Attachment::Vlan(20)];
+    Rig::new(&attachments, &[(0, 1), (0, 2), (1, 1), (1, 2)], |program| {
+        let check = Check { fall: 1, ..Check::default() };
+        program.services.push(service(Policy::RoundRobin, vec![backend(2, Some(1))]));
+        program.services.push(Service {
+            tenant: TenantId(1),
+            check: Some(check),
+            on_failure,
+            ..service(Policy::RoundRobin, vec![backend(2, Some(3))])
+        });
+    })
+}
+
+/// Frames at a time, by port.
+fn at_once(rig: &mut Rig, frames: &[(u32, build::Build<'_>)]) {
+    for (at, frame) in frames {
+        let frame = frame.frame(&mut rig.pool).expect("a buffer");
+        assert_eq!(rig.switch.rx(&mut rig.pool, rig.now, PortId(*at), frame), FORWARDED);
+        while let Some((_, frame)) = rig.switch.tx(&mut rig.pool, rig.now) {
+            rig.pool.free(frame);
+        }
+    }
+}
+
+/// How many of four more frames of a client are quick.
+fn quick(rig: &mut Rig, client: u32) -> u64 {
+    let before = rig.switch.services.passed_recent();
+    at_once(rig, &[0; 4].map(|_| (client, ask(5, ACK, (100, 500)))));
+    rig.switch.services.passed_recent() - before
+}
+
+#[test]
+fn a_backend_that_goes_down_makes_only_its_own_network_go_the_whole_way_and_only_where_it_matters() {
+    for (on_failure, own) in [(OnFailure::Keep, 4), (OnFailure::Reset, 0)] {
+        let mut rig = two_tenants(on_failure);
+        for client in [1, 3] {
+            at_once(&mut rig, &[(client, ask(5, SYN, (99, 0))), (client + 1, answer(2, 5, SYN_ACK, (499, 100)))]);
+            quick(&mut rig, client);
+            assert_eq!(quick(&mut rig, client), 4);
+        }
+        // Nobody answers its checks.
+        let until = rig.now.plus_ns(2_500_000_000);
+        while let Some(due) = rig.switch.poll_timeout().filter(|&due| due <= until) {
+            rig.now = rig.now.max(due);
+            while let Some((_, frame)) = rig.switch.tx(&mut rig.pool, rig.now) {
+                rig.pool.free(frame);
+            }
+        }
+        assert!(rig.switch.service_backends(ServiceId(1)).all(|(.., stats)| stats.is_down));
+        assert_eq!([1, 3].map(|client| quick(&mut rig, client)), [4, own], "{on_failure:?}");
+    }
 }
