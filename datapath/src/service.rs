@@ -205,8 +205,10 @@ impl Services {
         if !self.turns.have_room() && service.as_ref().is_some_and(|service| service.director.is_some()) {
             self.reserve_turns();
         }
-        for changed in [self.all.get(id.0).map(|before| before.network), service.is_some().then_some(network)] {
-            changed.into_iter().for_each(|network| self.recent.forget(network));
+        let before = self.all.get(id.0).map(|before| before.network);
+        before.into_iter().for_each(|network| self.recent.forget(network));
+        if service.is_some() && before != Some(network) {
+            self.recent.forget(network);
         }
         if service.is_none() {
             self.release_all(id);
@@ -438,7 +440,7 @@ impl Services {
         };
         // A client whose port is taken at its backend goes elsewhere this once.
         if running.service.affinity_ns > 0 && !is_taken {
-            let at = (at as u8, running.servers[at].generation);
+            let at = ((at as u8, running.servers[at].generation), running.service.affinity_ns);
             self.affinity.remember(now, opener, ((front.service, key.client), NEW), at);
         }
         running.stats.new += u64::from(again.is_none());
@@ -475,8 +477,10 @@ impl Services {
             _ => entry.datagram(false),
         });
         self.recount(&known.key, change);
-        let has_opened =
-            |(before, after): (Entry, Entry)| before.state == State::Answered && after.state == State::Open;
+        // An acknowledgement of nothing that the backend has said opens nothing: it may be made up.
+        let has_opened = |(before, after): (Entry, Entry)| {
+            before.state == State::Answered && after.state == State::Open && after.client_ack == after.server_end
+        };
         if is_used || has_affinity && change.is_some_and(has_opened) {
             self.stay(now, known);
         }

@@ -3,12 +3,13 @@
 //! What is remembered is shared out evenly among the tenants that have such services, and what has
 //! to go is the tenant's own: of the bucket that has most ([`super::shared`]), who was longest away.
 //! So no tenant makes another's clients move, and no client those of other buckets. A client that
-//! has yet to show that it is one, by a handshake or by what it sends a second later, goes before
+//! has yet to show that it is one, by a handshake or a second datagram behind an answer, goes before
 //! others: SYNs from made-up addresses, which are in all buckets, take a quarter. Where others came
 //! to have such services, who was there before has more than its part until they need theirs: a
-//! service that comes costs the same beside however many.
+//! service that comes costs the same beside however many. Who was away for longer than it is remembered goes
+//! before anybody else, some buckets at each client that comes.
 
-use super::connections::Opener;
+use super::connections::{BUCKETS, Opener};
 use super::shared::Shared;
 use super::{Known, ServiceId, Services};
 use crate::random::Keyed;
@@ -34,8 +35,20 @@ pub struct ClientState {
     pub idle_ms: u32,
 }
 
-/// A client of a service, and which of its backends it is at: number and generation.
-type Clients = Shared<(ServiceId, [u8; 16]), (u8, u8), 2>;
+/// Buckets that are looked at for clients that were away for long when one comes.
+const AGED_AT_ONCE: u32 = 8;
+
+/// Where a client is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Its backend: number and generation.
+    backend: (u8, u8),
+    /// For how long it is remembered.
+    for_ns: u64,
+}
+
+/// A client of a service, and where it is.
+type Clients = Shared<(ServiceId, [u8; 16]), Place, 2>;
 
 /// See the module.
 #[derive(Debug)]
@@ -43,11 +56,13 @@ pub(super) struct Affinity {
     clients: Clients,
     /// Tenants with such services, in order.
     owners: Vec<u32>,
+    /// The bucket that is looked at next for who was away for long.
+    next: u32,
 }
 
 impl Affinity {
     pub(super) fn new(keyed: Keyed) -> Affinity {
-        Affinity { clients: Shared::new(keyed, MOST_CLIENTS), owners: Vec::new() }
+        Affinity { clients: Shared::new(keyed, MOST_CLIENTS), owners: Vec::new(), next: 0 }
     }
 
     /// Says whether a tenant has services with affinity: who has none keeps nothing.
@@ -79,17 +94,20 @@ impl Affinity {
     ) -> Option<(u8, u8)> {
         let id = self.clients.find(&(service, client))?;
         let is_fresh = now.since(self.clients.seen(id)?) < affinity_ns;
-        self.clients.get(id).copied().filter(|_| is_fresh)
+        self.clients.get(id).filter(|_| is_fresh).map(|place| place.backend)
     }
 
-    /// The clients of a tenant's services, the longest away first.
+    /// The clients of a tenant's services: those that are new first, and the longest away.
     pub(super) fn of(&self, owner: u32) -> impl Iterator<Item = (ServiceId, [u8; 16], (u8, u8), Instant)> {
         let all = self.clients.of(owner);
         let mut all: Vec<_> = all
-            .filter_map(|(id, &(service, client), &backend)| Some((service, client, backend, self.clients.seen(id)?)))
+            .filter_map(|(id, &(service, client), place)| {
+                let rank = (self.clients.class(id)?, self.clients.seen(id)?);
+                Some((rank, (service, client, place.backend, rank.1)))
+            })
             .collect();
-        all.sort_by_key(|&(.., seen)| seen);
-        all.into_iter()
+        all.sort_by_key(|&(rank, _)| rank);
+        all.into_iter().map(|(_, client)| client)
     }
 
     /// A client has got a backend. One that is remembered is as well known as before.
@@ -98,29 +116,51 @@ impl Affinity {
         now: Instant,
         opener: Opener,
         (client, class): ((ServiceId, [u8; 16]), u32),
-        backend: (u8, u8),
+        (backend, for_ns): ((u8, u8), u64),
     ) {
         let owner = opener.owner;
         if let Some(id) = self.clients.find(&client) {
             let before = self.clients.class(id).unwrap_or(NEW);
             self.clients.touch(now, id, before.max(class));
             if let Some(old) = self.clients.get_mut(id) {
-                *old = backend;
+                *old = Place { backend, for_ns };
             }
             return;
         }
         if self.owners.binary_search(&owner).is_err() {
             return;
         }
+        self.forget_aged(now, opener);
         let gives = if self.clients.count(owner) >= self.part() {
             Some(owner)
+        } else if self.clients.is_full() {
+            self.clients.fullest()
         } else {
-            self.clients.fullest().filter(|_| self.clients.is_full())
+            None
         };
         if let Some(id) = gives.and_then(|owner| self.first_to_go(owner)) {
             self.clients.remove(id);
         }
-        self.clients.insert(now, opener, class, (client, backend));
+        self.clients.insert(now, opener, class, (client, Place { backend, for_ns }));
+    }
+
+    /// Forgets who was away for longer than it is remembered: one of the bucket at most, and of
+    /// each of some others of the same tenant.
+    fn forget_aged(&mut self, now: Instant, Opener { owner, bucket }: Opener) {
+        let others = (0..AGED_AT_ONCE).map(|n| (self.next + n) % BUCKETS);
+        for bucket in others.chain([bucket]) {
+            for class in [NEW, MET] {
+                let oldest = self.clients.oldest(Opener { owner, bucket }, class);
+                let is_aged = |&id: &Id| {
+                    let place = self.clients.get(id).zip(self.clients.seen(id));
+                    place.is_some_and(|(place, seen)| now.since(seen) >= place.for_ns)
+                };
+                if let Some(id) = oldest.filter(is_aged) {
+                    self.clients.remove(id);
+                }
+            }
+        }
+        self.next = (self.next + AGED_AT_ONCE) % BUCKETS;
     }
 
     /// Who of a tenant's clients goes first.
@@ -138,23 +178,35 @@ impl Affinity {
         !self.owners.is_empty()
     }
 
-    /// A connection of a client lives: it is not away from that backend.
-    fn stay(&mut self, now: Instant, client: &(ServiceId, [u8; 16]), backend: (u8, u8)) {
-        let found = self.clients.find(client).filter(|&id| self.clients.get(id) == Some(&backend));
-        if let Some(id) = found {
-            self.clients.touch(now, id, MET);
+    /// A connection of a client lives: it is not away from that backend. False: it is not known.
+    fn stay(&mut self, now: Instant, (client, class): (&(ServiceId, [u8; 16]), u32), backend: (u8, u8)) -> bool {
+        let Some(id) = self.clients.find(client) else { return false };
+        if self.clients.get(id).is_some_and(|place| place.backend == backend) {
+            let before = self.clients.class(id).unwrap_or(NEW);
+            self.clients.touch(now, id, before.max(class));
         }
+        true
     }
 }
 
 impl Services {
-    /// A connection is used, as is said of one when it opens and once a second at most.
+    /// A connection is used, as is said of one when it opens and once a second at most. What it is
+    /// then says whether its client is known to speak to the backend.
     pub(super) fn stay(&mut self, now: Instant, known: &Known) {
         let Some(entry) = self.connections.get(known.id) else { return };
         let backend = (entry.backend, entry.generation);
+        let class = if entry.state.is_half_open() { NEW } else { MET };
         let Some((running, front)) = self.running(known.key.front) else { return };
-        if running.service.affinity_ns > 0 {
-            self.affinity.stay(now, &(front.service, known.key.client), backend);
+        let for_ns = running.service.affinity_ns;
+        if for_ns == 0 {
+            return;
+        }
+        let owner = running.service.tenant.0;
+        let client = (front.service, known.key.client);
+        // A flood may have had it forgotten between its first segment and its second.
+        if !self.affinity.stay(now, (&client, class), backend) && class == MET {
+            let opener = Opener { owner, bucket: self.connections.bucket(known.id) };
+            self.affinity.remember(now, opener, (client, MET), (backend, for_ns));
         }
     }
 
@@ -173,7 +225,6 @@ impl Services {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connections::BUCKETS;
     use super::*;
 
     fn from(owner: u32, bucket: u32) -> Opener {
@@ -191,9 +242,9 @@ mod tests {
         let mut affinity = Affinity::new(Keyed::new(1));
         [3, 5, 5].into_iter().for_each(|owner| affinity.set_owner(owner, true));
         let now = Instant(0);
-        affinity.remember(now, from(5, 0), (client(0), NEW), (1, 0));
+        affinity.remember(now, from(5, 0), (client(0), NEW), ((1, 0), 9));
         for n in 1..100_000 {
-            affinity.remember(now, from(3, 0), (client(n), NEW), (2, 0));
+            affinity.remember(now, from(3, 0), (client(n), NEW), ((2, 0), 9));
         }
         assert_eq!(affinity.find(now, 9, ServiceId(0), client(0).1), Some((1, 0)));
         assert_eq!((affinity.clients.count(3), affinity.clients.len()), (MOST_CLIENTS / 2, MOST_CLIENTS / 2 + 1));
@@ -203,7 +254,7 @@ mod tests {
             affinity.set_owner(owner, true);
         }
         for n in 0..MOST_CLIENTS {
-            affinity.remember(now, from(6 + n % 2, 1), ((ServiceId(1), client(n).1), NEW), (2, 0));
+            affinity.remember(now, from(6 + n % 2, 1), ((ServiceId(1), client(n).1), NEW), ((2, 0), 9));
         }
         assert_eq!([3, 5, 6, 7].map(|owner| affinity.clients.count(owner)), [8191, 1, 4096, 4096]);
         // And who has no such service any more keeps nothing.
@@ -211,7 +262,7 @@ mod tests {
             affinity.set_owner(owner, false);
         }
         assert_eq!((affinity.clients.count(3), affinity.clients.len()), (0, 1));
-        affinity.remember(now, from(3, 0), (client(7), NEW), (0, 0));
+        affinity.remember(now, from(3, 0), (client(7), NEW), ((0, 0), 9));
         assert_eq!(affinity.clients.len(), 1, "nor is given anything");
     }
 
@@ -219,9 +270,9 @@ mod tests {
     fn a_client_that_opens_many_connections_makes_only_its_own_bucket_forgotten() {
         let mut affinity = Affinity::new(Keyed::new(1));
         affinity.set_owner(3, true);
-        affinity.remember(Instant(0), from(3, 2), (client(0), NEW), (1, 0));
+        affinity.remember(Instant(0), from(3, 2), (client(0), NEW), ((1, 0), 9));
         for n in 1..100_000 {
-            affinity.remember(Instant(1), from(3, 1), (client(n), NEW), (2, 0));
+            affinity.remember(Instant(1), from(3, 1), (client(n), NEW), ((2, 0), 9));
         }
         assert_eq!(affinity.find(Instant(2), 9, ServiceId(0), client(0).1), Some((1, 0)));
         assert_eq!(affinity.clients.count(3), MOST_CLIENTS);
@@ -232,20 +283,37 @@ mod tests {
         let mut affinity = Affinity::new(Keyed::new(1));
         affinity.set_owner(3, true);
         for n in 0..1000 {
-            affinity.remember(Instant(0), from(3, n % BUCKETS), (client(n), NEW), (1, 0));
-            affinity.stay(Instant(0), &client(n), (1, 0));
+            affinity.remember(Instant(0), from(3, n % BUCKETS), (client(n), NEW), ((1, 0), 9));
+            affinity.stay(Instant(0), (&client(n), MET), (1, 0));
         }
         for n in 1000..100_000 {
-            affinity.remember(Instant(1), from(3, n % BUCKETS), (client(n), NEW), (2, 0));
+            affinity.remember(Instant(1), from(3, n % BUCKETS), (client(n), NEW), ((2, 0), 9));
         }
         let known = |affinity: &Affinity, n: u32| affinity.find(Instant(2), 9, ServiceId(0), client(n).1).is_some();
         assert!((0..1000).all(|n| known(&affinity, n)));
         // Those who did fill the rest, and no more than that.
         for n in 200_000..300_000 {
-            affinity.remember(Instant(2), from(3, n % BUCKETS), (client(n), NEW), (1, 0));
-            affinity.stay(Instant(2), &client(n), (1, 0));
+            affinity.remember(Instant(2), from(3, n % BUCKETS), (client(n), NEW), ((1, 0), 9));
+            affinity.stay(Instant(2), (&client(n), MET), (1, 0));
         }
         let counts = [NEW, MET].map(|class| affinity.clients.count_of(3, class));
         assert_eq!(counts, [MOST_CLIENTS / 4 - 1, MOST_CLIENTS / 4 * 3 + 1]);
+    }
+    #[test]
+    fn who_was_away_for_long_goes_before_who_is_not() {
+        let mut affinity = Affinity::new(Keyed::new(1));
+        affinity.set_owner(3, true);
+        // Visitors from everywhere, who are gone; and many behind one router, who are not.
+        for n in 0..MOST_CLIENTS {
+            affinity.remember(Instant(0), from(3, n % BUCKETS), ((ServiceId(0), client(n).1), MET), ((1, 0), 9));
+        }
+        let live = |n: u32| client(n + 500_000);
+        for n in 0..1000 {
+            affinity.remember(Instant(20), from(3, 7), (live(n), MET), ((2, 0), 9));
+        }
+        for n in 0..10_000 {
+            affinity.remember(Instant(21), from(3, n % BUCKETS), (client(n + 100_000), NEW), ((1, 0), 9));
+        }
+        assert!((0..1000).all(|n| affinity.find(Instant(22), 9, ServiceId(0), live(n).1).is_some()));
     }
 }

@@ -102,6 +102,12 @@ impl State {
         !matches!(self, State::Closed | State::Direct | State::Sought)
     }
 
+    /// Whether its ends would miss its entry.
+    #[must_use]
+    pub const fn is_missed(self) -> bool {
+        matches!(self, State::Open | State::Closing | State::TwoWay)
+    }
+
     /// How it is written.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -4,7 +4,7 @@
 //! let a tenant have.
 
 use super::affinity::{ClientState, MET};
-use super::connections::Opener;
+use super::connections::{Opener, Removed};
 use super::entry::{Entry, Key, State};
 use super::running::{Running, count};
 use super::{Address, BackendStats, ServiceId, ServiceStats, Services};
@@ -206,7 +206,7 @@ impl Services {
                 let state = &mut states[at_state].1;
                 let address = state.addresses.iter().position(|address| *address == front.address);
                 let (true, Some(address)) = (at < most, address) else {
-                    state.left_out += 1;
+                    state.left_out += u64::from(entry.state.is_missed());
                     continue;
                 };
                 let idle_ns = self.connections.seen(id).map_or(0, |seen| now.since(seen));
@@ -291,7 +291,8 @@ impl Services {
             let (owner, generation) = (running.service.tenant.0, running.servers[backend].generation);
             let seen = Instant(now.0.saturating_sub(idle_ns));
             let opener = Opener { owner, bucket: self.bucket(&client, None) };
-            self.affinity.remember(seen, opener, ((id, client), MET), (backend as u8, generation));
+            let at = ((backend as u8, generation), running.service.affinity_ns);
+            self.affinity.remember(seen, opener, ((id, client), MET), at);
         }
     }
 
@@ -323,15 +324,23 @@ impl Services {
         };
         let seen = Instant(now.0.saturating_sub(idle_ns));
         let (all, turns, fronts) = (&mut self.all, &mut self.turns, &self.fronts);
-        let gone = |gone| super::leave((all, turns), fronts, &gone, true);
+        let mut is_missed = false;
+        let gone = |gone: Removed| {
+            is_missed |= gone.2.state.is_missed();
+            super::leave((all, turns), fronts, &gone, true);
+        };
         let done = self.connections.insert((now, seen), Opener { owner, bucket }, (hash, key), entry, gone).is_ok();
-        if !done {
+        if !done || is_missed {
             // The table is smaller than the one before.
             self.recover(now);
-        } else if let Some(server) = self.server_mut(&key, backend as u8) {
+        }
+        if !done {
+            return false;
+        }
+        if let Some(server) = self.server_mut(&key, backend as u8) {
             count(&mut server.stats, entry.kind(), true);
         }
-        done
+        true
     }
 }
 

@@ -83,6 +83,11 @@ impl<K: Eq + Hash, V, const CLASSES: u32> Shared<K, V, CLASSES> {
         self.table.oldest(list)
     }
 
+    /// The oldest of a bucket.
+    pub(super) fn oldest(&self, Opener { owner, bucket }: Opener, class: u32) -> Option<Id> {
+        self.table.oldest(Self::list(Opener { owner, bucket }, class))
+    }
+
     /// The oldest of a bucket, where it was not seen for `age_ns`.
     pub(super) fn aged(&self, now: Instant, opener: Opener, class: u32, age_ns: u64) -> Option<Id> {
         self.table.aged(now, Self::list(opener, class), age_ns)

@@ -113,3 +113,35 @@ fn syns_of_many_addresses_make_no_client_forgotten_that_has_a_connection() {
     assert_eq!([2, 3, 4].map(|port| rig.one(1, &ask(port, SYN, (99, 0))).0), [at.into(); 3]);
     assert_eq!(rig.switch.service_stats(FIRST).expect("it is there").stayed, 3);
 }
+
+#[test]
+fn a_second_syn_or_a_made_up_acknowledgement_shows_no_client() {
+    let mut rig = rig(Policy::RoundRobin);
+    rig.change_service(sticky(Policy::RoundRobin));
+    let at = far(&mut rig, 60, 1);
+    rig.one(at, &tcp((at as u8, 8080), (60, 1), SYN_ACK, (499, 2)));
+    rig.one(0, &tcp((60, 1), (100, 80), ACK, (2, 500)).vlan(10));
+    let made_up = |n: u32, flags, numbers: (u32, u32)| {
+        let [_, _, b, c] = n.to_be_bytes();
+        let frame = eth(mac(77), MAC).ipv4([10, 9, b, c].into(), ip(100)).tcp(1, 80, numbers.0);
+        frame.flags(flags).ack(numbers.1, 1000).vlan(10)
+    };
+    for n in 0..20_000 {
+        let backend = rig.one(0, &made_up(n, SYN, (9, 0))).0;
+        let [_, _, b, c] = n.to_be_bytes();
+        let answer = eth(mac(backend as u8), mac(77)).ipv4(ip(backend as u8), [10, 9, b, c].into());
+        rig.send(backend, &answer.tcp(8080, 1, 499).flags(SYN_ACK).ack(10, 1000));
+        if n % 2 == 0 {
+            rig.one(0, &made_up(n, ACK, (10, 12_345)));
+        }
+        if n % 4096 == 4095 {
+            rig.now = rig.now.plus_ns(2 * SECOND);
+            for again in n - 4095..=n {
+                rig.send(0, &made_up(again, SYN, (9, 0)));
+            }
+        }
+    }
+    let before = rig.switch.service_stats(FIRST).unwrap().stayed;
+    assert_eq!([2, 3, 4].map(|port| far(&mut rig, 60, port)), [at; 3]);
+    assert_eq!(rig.switch.service_stats(FIRST).unwrap().stayed - before, 3);
+}
