@@ -25,6 +25,8 @@
 //!
 //! What each may do, `privileges` says.
 
+mod staged;
+
 use crate::changes::{self, Changes};
 use crate::early::Early;
 use crate::ending::{self, Asked};
@@ -56,6 +58,7 @@ use ports::netns::{self, Netns};
 use ports::{Inherited, Survey, veth};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use staged::Staged;
 use std::collections::BTreeSet;
 use std::io;
 use std::iter;
@@ -64,7 +67,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Orders that wait for the worker at most: among them what other hosts say at once, 256 datagrams
@@ -608,44 +611,6 @@ impl Running {
         ending::send(&self.tasks, Task::Stop, STOPPING);
         ended("levada-maint", self.maintenance, STOPPING);
         crashed
-    }
-}
-
-/// A thread that waits for what it is to do; it ends where that does not come.
-struct Staged<T> {
-    thread: JoinHandle<()>,
-    work: SyncSender<Box<dyn FnOnce(T) + Send>>,
-}
-
-impl<T: 'static> Staged<T> {
-    /// Starts a thread that has no more rights than its duty takes. `before` is done while it still
-    /// has those of its parent, and what it made is handed on.
-    fn new(
-        before: impl FnOnce() -> T + Send + 'static,
-        name: &str,
-        duty: Duty,
-        log: &Log,
-    ) -> Result<Staged<T>, Failure> {
-        let log = log.clone();
-        let (work, awaited) = sync_channel::<Box<dyn FnOnce(T) + Send>>(1);
-        let thread = move || {
-            let made = before();
-            if let Err(why) = confine(duty) {
-                log.line(Level::Warning, &why);
-            }
-            if let Ok(work) = awaited.recv() {
-                work(made);
-            }
-        };
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(thread);
-        let thread = thread.map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
-        Ok(Staged { thread, work })
-    }
-
-    /// Has it do this.
-    fn begin(self, work: impl FnOnce(T) + Send + 'static) -> JoinHandle<()> {
-        let _ = self.work.send(Box::new(work));
-        self.thread
     }
 }
 
