@@ -32,7 +32,7 @@ use crate::early::Early;
 use crate::ending::{self, Asked};
 use crate::front_ends::FrontEnds;
 use crate::handler::{self, Fault, Handler};
-use crate::handover::{TakeoverClient, TakeoverServer, TakeoverState, monotonic_ns};
+use crate::handover::{DECISION, Outcome, TakeoverClient, TakeoverServer, TakeoverState, monotonic_ns};
 use crate::http;
 use crate::log::{Format, Level, Log};
 use crate::maintenance::Maintenance;
@@ -156,7 +156,7 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
         let descriptors = stored.filter_map(|(fd, known_as)| Some(Inherited { fd: fd?, known_as })).collect();
         (rundir, Inheritance { descriptors, elsewhere, takeover_client: None })
     };
-    let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance, &notifier)?;
+    let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance, &notifier, &asked)?;
     log.ready();
     notifier.ready(&status(&plan, running.lost));
     if notifier.is_there() {
@@ -305,6 +305,8 @@ struct Running {
     ended: UnixStream,
     /// Ends when the work has been given away.
     given: UnixStream,
+    /// Whether it is, or this process ends with it.
+    outcome: Outcome,
     /// Devices that it began without.
     lost: usize,
 }
@@ -317,6 +319,7 @@ impl Running {
         rundir: &mut RunDir,
         mut inheritance: Inheritance,
         manager: &Notifier,
+        asked: &Asked,
     ) -> Result<Running, Failure> {
         let mut pool = Pool::new(plan.pool);
         warm(&mut pool);
@@ -409,7 +412,8 @@ impl Running {
         let door_thread = stage("levada-door", Duty::Serving)?;
         // From here on nobody else reads the devices.
         let take_early = |early| import_early(&mut worker, plan, early);
-        let taken = inheritance.takeover_client.map(|client| client.take(plugs.inherited(), take_early)).transpose();
+        let take = |client: TakeoverClient| client.take(plugs.inherited(), take_early, || asked.is_end());
+        let taken = inheritance.takeover_client.map(take).transpose();
         let taken = taken.map_err(failed("the takeover failed, and the old process continues; see its log"))?;
         for (machine, device) in machines {
             front_ends.join(machine, device);
@@ -490,6 +494,7 @@ impl Running {
                     .line(Level::Warning, &format!("the control socket is not served: {error}; restart the daemon"));
             }
         });
+        let outcome = Outcome::default();
         let takeover_server = TakeoverServer {
             lock,
             handler: Arc::clone(&handler),
@@ -500,6 +505,7 @@ impl Running {
             waker: waker.clone(),
             log: log.clone(),
             left,
+            outcome: outcome.clone(),
         };
         door_thread.begin(move |()| takeover_server.serve(&door));
         Ok(Running {
@@ -516,6 +522,7 @@ impl Running {
             changes,
             ended,
             given,
+            outcome,
             lost,
         })
     }
@@ -543,6 +550,8 @@ impl Running {
                     let status = self.reload(file, log);
                     notifier.ready(&status);
                 }
+                // One that has all already takes it, or lets us have it again.
+                _ if self.outcome.end(DECISION) => return End::GivenAway,
                 _ => return End::Stop,
             }
         }

@@ -9,6 +9,7 @@ use crate::log::{Level, Log};
 use crate::os::{Signal, Signals};
 use crate::privileges::{Duty, confine};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvFlags, recv};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -26,6 +27,10 @@ const HEEDING: Duration = Duration::from_secs(10);
 pub const ENDING: Duration = Duration::from_secs(45);
 /// How long the last word may take: nobody may read the log.
 const LAST_WORD: Duration = Duration::from_millis(200);
+/// What signals are passed on as; the end is the greater.
+const RELOAD: u8 = 0;
+/// See [`RELOAD`].
+const END: u8 = 1;
 /// How often it is looked whether a thread has ended.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -57,7 +62,7 @@ impl Asked {
                 let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
                 let Some(signal) = signals.next() else { continue };
                 // Where so much is unread already, that is as good.
-                let _ = (&theirs).write(&[u8::from(signal == Signal::End)]);
+                let _ = (&theirs).write(&[if signal == Signal::End { END } else { RELOAD }]);
                 if signal == Signal::End {
                     thread::sleep(HEEDING);
                     if !heeded.load(Ordering::Acquire) {
@@ -76,7 +81,17 @@ impl Asked {
         let mut bytes = [0; 64];
         let read = self.news.read(&mut bytes).ok()?;
         let last = bytes[..read].iter().max()?;
-        Some(if *last == 0 { Signal::Reload } else { Signal::End })
+        Some(if *last == END { Signal::End } else { Signal::Reload })
+    }
+
+    /// Whether the end is among what was asked for. It stays to be taken with the rest by
+    /// [`Asked::next`].
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        // More than the socket has room for, at a byte each.
+        let mut bytes = [0; 1024];
+        let read = recv(&self.news, &mut bytes[..], RecvFlags::PEEK).map_or(0, |(read, _)| read);
+        bytes[..read].contains(&END)
     }
 
     /// The daemon ends from now on, for whatever reason, and has [`ENDING`] for it.

@@ -18,8 +18,13 @@
 //! Whatever goes wrong before `taken` (an error, an end, a silence) leaves the old one at work: its
 //! worker resumes. `taken` arrives or it does not: before the old one gives up waiting for it, it
 //! shuts the socket, so that a late `taken` fails where it is sent, and the new process ends.
+//!
+//! A new one that is told to end before it has sent `taken` does not send it. An old one that is
+//! told to end gives nothing more away; what is already on its way has its outcome first
+//! ([`Outcome`]).
 
 mod message;
+mod outcome;
 
 use crate::changes::Changes;
 use crate::descriptors;
@@ -36,6 +41,7 @@ use crate::worker::{Lent, Request, Waker};
 use control::plan::SwitchPlan;
 use datapath::vcc::early::Part;
 use message::{Message, receive, send};
+pub use outcome::Outcome;
 use ports::Inherited;
 use rustix::net::sockopt::socket_peercred;
 use std::collections::BTreeMap;
@@ -57,6 +63,9 @@ pub const PROTOCOL: u32 = 1;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the old one waits for `taken` while nobody reads.
 const SHORT: Duration = Duration::from_millis(500);
+/// How long an old one that is told to end waits for what becomes of a takeover whose state is on
+/// its way: [`SHORT`], and what the rest of it takes on a busy machine.
+pub const DECISION: Duration = Duration::from_secs(2);
 
 fn send_descriptors(stream: &UnixStream, all: &[BorrowedFd<'_>]) -> io::Result<()> {
     all.chunks(descriptors::MOST).try_for_each(|some| descriptors::send(stream, b"d", some))
@@ -150,6 +159,8 @@ pub struct TakeoverServer {
     pub log: Log,
     /// Dropped when the work has been given away: the main thread sees its other end close.
     pub left: UnixStream,
+    /// Whether this process gives its work away or ends with it.
+    pub outcome: Outcome,
 }
 
 impl TakeoverServer {
@@ -170,10 +181,12 @@ impl TakeoverServer {
             let give = move || match takeover_server.give(&stream) {
                 // It stays busy: nothing is left to be taken.
                 Ok(pid) => {
+                    takeover_server.outcome.succeed();
                     takeover_server.log.line(Level::Info, &format!("process {pid} has taken over"));
                     let _ = takeover_server.left.shutdown(Shutdown::Both);
                 }
                 Err(error) => {
+                    takeover_server.outcome.fail();
                     takeover_server.handler.give(false);
                     is_busy.store(false, Ordering::Release);
                     takeover_server
@@ -243,6 +256,9 @@ impl TakeoverServer {
             other => return Err(unexpected(&other)),
         }
         let early = takes_early.then(|| self.hand_over_early(stream)).transpose()?;
+        if !self.outcome.begin() {
+            return Err(io::Error::other("it was told to end"));
+        }
         // The next process has programs of its own; what ours count by then goes along.
         let suspended = self.handler.suspend_shortcuts();
         self.handler.fall_silent();
@@ -413,11 +429,19 @@ impl TakeoverClient {
 
     /// Takes the work, and the VDE directories that are inherited. All must be ready: when this
     /// returns, nobody else reads the devices. Connections that come before the rest are given to
-    /// `take_early`, in their order.
+    /// `take_early`, in their order. Where this process `is_to_end` by then, the old one keeps all:
+    /// else both would end, and nobody would have the devices.
     ///
     /// # Errors
     /// The old process goes on.
-    pub fn take(self, directories: Vec<PathBuf>, mut take_early: impl FnMut(Early)) -> io::Result<TakeoverState> {
+    pub fn take(
+        self,
+        directories: Vec<PathBuf>,
+        mut take_early: impl FnMut(Early),
+        is_to_end: impl Fn() -> bool,
+    ) -> io::Result<TakeoverState> {
+        let or_ended = || if is_to_end() { Err(io::Error::other("this one was told to end")) } else { Ok(()) };
+        or_ended()?;
         send(&self.stream, &Message::Ready {})?;
         let mut room = CONNECTIONS_BYTES;
         let (mut state, papers, machines) = loop {
@@ -435,6 +459,7 @@ impl TakeoverClient {
         let count = machines.iter().fold(of_clients, |sum, paper| sum.saturating_add(paper.descriptors()));
         let mut clients = receive_descriptors(&self.stream, count)?;
         let sessions = clients.split_off(of_clients);
+        or_ended()?;
         send(&self.stream, &Message::Taken { directories })?;
         Ok(TakeoverState { state, papers, clients, machines: (machines, sessions) })
     }

@@ -548,6 +548,65 @@ fn a_takeover_that_fails_leaves_the_old_process_at_work() {
 }
 
 #[test]
+fn who_is_told_to_end_before_it_takes_over_leaves_the_old_process_at_work() {
+    let Some(_turn) = turn("who_is_told_to_end_before_it_takes_over_leaves_the_old_process_at_work") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(NEIGHBOURS);
+    let transfer = Transfer::begin(&bed);
+    transfer.goes_on();
+    let file = bed.configuration(NEIGHBOURS);
+    for signal in [Signal::INT, Signal::TERM] {
+        // It waits for the old one's offer.
+        daemon.freeze();
+        let mut command = bed.levada(&["run", "--takeover", "-c", file.to_str().unwrap()]);
+        let new = command.stderr(Stdio::piped()).spawn().unwrap();
+        let threads = format!("/proc/{}/task", new.id());
+        let names = || std::fs::read_dir(&threads).into_iter().flatten().flatten().map(|thread| thread.path());
+        let is_signals = |path: std::path::PathBuf| {
+            std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "levada-signals")
+        };
+        soon("it has a thread for signals", || names().any(is_signals));
+        rustix::process::kill_process(Pid::from_child(&new), signal).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        daemon.signal(Signal::CONT);
+        let output = new.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains("the old process continues"), "{said}");
+        assert!(said.contains("this one was told to end"), "{said}");
+        transfer.goes_on();
+    }
+    transfer.end();
+    soon("the old one says so", || daemon.log().matches("a takeover failed, and this process goes on").count() == 2);
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn who_is_told_to_end_while_the_next_process_takes_over_leaves_it_the_work() {
+    let Some(_turn) = turn("who_is_told_to_end_while_the_next_process_takes_over_leaves_it_the_work") else { return };
+    let hello = br#"{"message":"hello","protocol":1,"version":"9.0.0","pid":1}"#;
+    let bed = Bed::new(&["a", "b", "c"]);
+    let home = bed.directory.join("run").join(&bed.tag);
+    for is_taken in [true, false] {
+        let mut daemon = bed.start(NEIGHBOURS);
+        let stream = speak(&daemon, &bed, &[hello]);
+        answer(&stream);
+        (&stream).read_exact(&mut [0]).unwrap();
+        say(&stream, br#"{"message":"ready"}"#);
+        assert!(answer(&stream).contains("\"state\""));
+        std::fs::write(home.join("control.sock.1"), "").unwrap();
+        daemon.signal(Signal::TERM);
+        std::thread::sleep(Duration::from_millis(100));
+        if is_taken {
+            say(&stream, br#"{"message":"taken"}"#);
+        }
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        // The run directory is the next one's, or nobody's.
+        assert_eq!(daemon.log().contains("process 1 has taken over"), is_taken, "{}", daemon.log());
+        assert_eq!([home.join("control.sock.1"), home.join("lock")].map(|path| path.exists()), [is_taken; 2]);
+    }
+}
+
+#[test]
 fn a_takeover_of_more_devices_than_a_shell_allows_files_raises_the_limit_or_says_so() {
     let name = "a_takeover_of_more_devices_than_a_shell_allows_files_raises_the_limit_or_says_so";
     let Some(_turn) = turn(name) else { return };
