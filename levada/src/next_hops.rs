@@ -13,6 +13,7 @@ use datapath::overlay::{Overlay, Vtep};
 use datapath::wire::Mac;
 use ports::neighbours::{Hop, answer_for_own, look};
 use ports::netns::Netns;
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
@@ -31,13 +32,15 @@ pub struct NextHops {
 }
 
 impl NextHops {
-    /// Asks the host. `None`: there is no host to ask, the program has all.
+    /// Asks the host. `None`: there is no host to ask, the program has all; or it cannot be asked
+    /// at this moment, and what was known is not wrong for that.
     pub fn look(underlay: &Underlay) -> Option<NextHops> {
         let (interface, netns) = underlay.interface.as_ref()?;
         let netns = netns.as_deref().map(Netns::new);
         let others: Vec<IpAddr> = underlay.hosts.keys().copied().collect();
         let seen = match look(interface, netns.as_ref(), underlay.vtep, &others) {
             Ok(seen) => seen,
+            Err(error) if is_of_this_process(&error) => return None,
             Err(error) => {
                 let why = match error.kind() {
                     io::ErrorKind::NotFound => {
@@ -83,6 +86,13 @@ impl NextHops {
     }
 }
 
+/// Whether an error tells nothing of the host: this process has no thread, descriptor or memory
+/// left.
+fn is_of_this_process(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS))
+}
+
 /// Why the host may answer for its end of tunnels over an interface that the uplink takes: others
 /// would send there what is for the device behind the switch. An interface that is not there yet is
 /// looked for again.
@@ -90,7 +100,7 @@ fn answers_elsewhere((interface, netns): &(String, Option<String>)) -> Option<St
     let netns = netns.as_deref().map(Netns::new);
     match answer_for_own(interface, netns.as_ref()) {
         Ok(()) => None,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_of_this_process(&error) => None,
         Err(error) => Some(format!(
             "the host answers ARP for this address over {interface} too ({error}); run sysctl -w net.ipv4.conf.{interface}.arp_ignore=1"
         )),

@@ -121,7 +121,7 @@ impl Netns {
     /// on in the caller.
     ///
     /// # Errors
-    /// The namespace does not exist, or may not be entered.
+    /// The namespace does not exist, or may not be entered, or there is no thread to be had.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let file = self.open()?;
         run_in(file.as_fd(), work)
@@ -237,7 +237,7 @@ impl Netns {
         share_directory()?;
         let netns = Netns::new(name);
         File::create_new(&netns.0)?;
-        let made = thread::scope(|scope| join(scope.spawn(|| mount_new_at(&netns.0))));
+        let made = apart(|| mount_new_at(&netns.0)).and_then(|made| made);
         if made.is_err() {
             let _ = fs::remove_file(&netns.0);
         }
@@ -250,16 +250,14 @@ impl Netns {
     /// # Errors
     /// The process may not: it takes root, or a user namespace of its own.
     pub(crate) fn nameless(called: &str) -> io::Result<Netns> {
-        let made = thread::scope(|scope| {
-            join(scope.spawn(|| {
-                unshare()?;
-                // A kernel without IPv6 has no such file.
-                let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-                fs::write("/proc/sys/net/ipv4/ip_forward", "0")?;
-                File::open(OWN)
-            }))
+        let made = apart(|| {
+            unshare()?;
+            // A kernel without IPv6 has no such file.
+            let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+            fs::write("/proc/sys/net/ipv4/ip_forward", "0")?;
+            File::open(OWN)
         });
-        Ok(Netns::of(called, made?))
+        Ok(Netns::of(called, made??))
     }
 
     /// That of the calling thread, held.
@@ -332,12 +330,20 @@ pub(crate) fn run_in<T: Send>(netns: BorrowedFd<'_>, work: impl FnOnce() -> T + 
         drop(away);
         return Ok(done);
     }
-    thread::scope(|scope| {
-        join(scope.spawn(|| {
-            enter(netns)?;
-            Ok(work())
-        }))
-    })
+    apart(|| {
+        enter(netns)?;
+        Ok(work())
+    })?
+}
+
+/// Runs `work` on a thread of its own, which then ends, and waits for it. A panic in it goes on in
+/// the caller.
+///
+/// # Errors
+/// There is no thread to be had, as where the process has as many as it may have: `work` was not
+/// begun.
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    thread::scope(|scope| Ok(join(thread::Builder::new().spawn_scoped(scope, work)?)))
 }
 
 fn enter(netns: BorrowedFd<'_>) -> io::Result<()> {
@@ -364,15 +370,17 @@ impl Drop for Away {
 }
 
 /// Runs `work` on one thread which enters the namespaces that it needs itself, and waits for it. A
-/// panic in it goes on in the caller.
+/// panic in it goes on in the caller. Where there is no thread to be had, the caller does the work,
+/// and its visits, which would have threads of their own, fail one by one.
 pub fn roaming<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
-        join(scope.spawn(|| {
-            // Without a way home it does not roam.
-            HOME.set(File::open(OWN).ok());
-            work()
-        }))
-    })
+    let mut work = Some(work);
+    let mut begin = || work.take().expect("it is begun once")();
+    let roam = || {
+        // Without a way home it does not roam.
+        HOME.set(File::open(OWN).ok());
+        begin()
+    };
+    apart(roam).unwrap_or_else(|_| begin())
 }
 
 /// Where network namespaces are mounted, by the lines of [`MOUNTS`]: the fourth word is
@@ -436,6 +444,7 @@ fn mount_new_at(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seccomp::{self, Rule};
 
     #[test]
     fn mounts_of_network_namespaces_are_found_in_the_table() {
@@ -466,6 +475,24 @@ mod tests {
         }
         assert!(Netns::new("/proc/4194305/ns/net").is_another(Identity::own().unwrap()), "there is no such process");
         assert!(passed.is_of_process() && !Netns::new("red").is_of_process());
+    }
+
+    #[test]
+    fn without_a_thread_to_be_had_a_visit_fails_and_what_roams_is_done_all_the_same() {
+        // On a thread that may start none, which a filter of calls makes sure of.
+        const DENIED: &[libc::c_long] = &[libc::SYS_clone, libc::SYS_clone3];
+        let calls: Vec<Rule> = (0..460).filter(|call| !DENIED.contains(call)).map(Rule::Always).collect();
+        let alone = thread::spawn(move || {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            seccomp::restrict(&[calls.as_slice()]).unwrap();
+            let own = Netns::own().unwrap();
+            let here = thread::current().id();
+            let visit = || own.run(|| ()).map_err(|error| error.kind());
+            let roamed = roaming(|| (thread::current().id() == here, visit()));
+            (visit(), roamed, Netns::nameless("test").is_err())
+        });
+        let refused = Err(io::ErrorKind::PermissionDenied);
+        assert_eq!(alone.join().unwrap(), (refused, (true, refused), true));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::traffic::{A, B, C, NEIGHBOURS};
 use crate::vde;
 use rustix::process::{Resource, Rlimit, Signal};
 use std::fs::File;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -101,15 +102,41 @@ fn a_namespace_that_is_missing_is_named_and_the_others_work() {
     assert!(daemon.end(Signal::TERM).success());
 }
 
+/// A switch on an interface of its host, behind which is [`FAR`].
+const ON_UP0: &str = r#"
+[daemon]
+name = "NAME"
+[[switch]]
+name = "s1"
+[switch.uplink]
+port = "packet://up0"
+netns = "NS-host"
+rate = "100 Mbit/s"
+[[switch.tenant]]
+name = "red"
+vlan = "untagged"
+[[switch.tenant.endpoint]]
+name = "red"
+port = "tap://red"
+netns = "NS-red"
+address = "10.9.0.1/24"
+"#;
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+
+/// Makes the interface.
+fn add_up0(bed: &Bed) {
+    bed.ip("host", "link add up0 type veth peer name far").unwrap();
+    bed.ip("host", "link set up0 up").unwrap();
+    bed.ip("host", "link set far up").unwrap();
+    bed.ip("host", &format!("address add {FAR}/24 dev far")).unwrap();
+}
+
 #[test]
 fn an_interface_that_is_missing_at_the_start_is_named_and_taken_when_it_comes() {
     let name = "an_interface_that_is_missing_at_the_start_is_named_and_taken_when_it_comes";
     let Some(_turn) = turn(name) else { return };
     let bed = Bed::new(&["host", "red"]);
-    let text = "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n[switch.uplink]\nport = \"packet://up0\"\n\
-        netns = \"NS-host\"\nrate = \"100 Mbit/s\"\n[[switch.tenant]]\nname = \"red\"\nvlan = \"untagged\"\n\
-        [[switch.tenant.endpoint]]\nname = \"red\"\nport = \"tap://red\"\nnetns = \"NS-red\"\naddress = \"10.9.0.1/24\"\n";
-    let mut daemon = bed.start(text);
+    let mut daemon = bed.start(ON_UP0);
     let warning = "warning: packet://up0 of s1/uplink is not there (interface up0 in namespace ";
     soon("it is said", || daemon.log().contains(warning));
     // One who changes what runs is told at once.
@@ -117,14 +144,60 @@ fn an_interface_that_is_missing_at_the_start_is_named_and_taken_when_it_comes() 
     let output = bed.run(&["add", "endpoint", "s1/red/more", "port=packet://none", &port]);
     let why = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && why.contains("interface none"), "{why}");
-    bed.ip("host", "link add up0 type veth peer name far").unwrap();
-    bed.ip("host", "link set up0 up").unwrap();
-    bed.ip("host", "link set far up").unwrap();
-    bed.ip("host", "address add 10.9.0.2/24 dev far").unwrap();
+    add_up0(&bed);
     soon("it is there", || daemon.log().contains("packet://up0 of s1/uplink is back"));
-    let far = std::net::Ipv4Addr::new(10, 9, 0, 2);
-    let _echo = bed.echo("host", far);
-    assert_eq!(bed.ask("red", far, 3), 3);
+    let _echo = bed.echo("host", FAR);
+    assert_eq!(bed.ask("red", FAR, 3), 3);
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+/// A control group in which processes may have no more threads than they have, until it is dropped.
+struct NoThreads(PathBuf);
+
+impl NoThreads {
+    /// `None` where this process may make none.
+    fn of(tag: &str, pid: u32) -> Option<NoThreads> {
+        // The hierarchy of the controller alone, or the one of all.
+        let parents = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(PathBuf::from);
+        let groups = parents.into_iter().filter(|parent| parent.join("cgroup.procs").exists());
+        groups.map(|parent| NoThreads(parent.join(format!("levada-{tag}")))).find(|NoThreads(group)| {
+            std::fs::create_dir(group).is_ok()
+                && std::fs::write(group.join("cgroup.procs"), pid.to_string()).is_ok()
+                && std::fs::write(group.join("pids.max"), "1").is_ok()
+        })
+    }
+}
+
+impl Drop for NoThreads {
+    fn drop(&mut self) {
+        let out = self.0.parent().unwrap().join("cgroup.procs");
+        for pid in std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default().lines() {
+            let _ = std::fs::write(&out, pid);
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_moment_without_threads_to_be_had_costs_no_device_and_no_later_change() {
+    let Some(_turn) = turn("a_moment_without_threads_to_be_had_costs_no_device_and_no_later_change") else { return };
+    let bed = Bed::new(&["host", "red"]);
+    add_up0(&bed);
+    let mut daemon = bed.start(ON_UP0);
+    let Some(limited) = NoThreads::of(&bed.tag, daemon.pid()) else {
+        println!("SKIPPED: no control group can be made here");
+        return;
+    };
+    // It is asked for what it dropped each second.
+    std::thread::sleep(Duration::from_millis(2500));
+    drop(limited);
+    assert!(!daemon.log().contains("panicked") && !daemon.log().contains("is gone"), "{}", daemon.log());
+    let changed = bed.run(&["set", "endpoint", "s1/red/red", "limit=5 Mbit/s"]);
+    assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));
+    bed.ip("host", "link delete dev up0").unwrap();
+    soon("the loss is noticed", || daemon.log().contains("packet://up0 of s1/uplink is gone"));
+    add_up0(&bed);
+    soon("it is back", || daemon.log().contains("packet://up0 of s1/uplink is back"));
     assert!(daemon.end(Signal::TERM).success());
 }
 
