@@ -187,13 +187,17 @@ impl Netns {
         self
     }
 
-    /// Whether the path stands for another namespace than this, or for none. One that may not be
-    /// looked at is taken for what it was.
+    /// Whether the path stands for another namespace than this, or for none. One that cannot be
+    /// looked at, for want of a right, a descriptor or memory, is taken for what it was.
     #[must_use]
     pub fn is_another(&self, than: Identity) -> bool {
         match self.identity() {
             Ok(identity) => identity != than,
-            Err(error) => error.kind() != io::ErrorKind::PermissionDenied,
+            // ESRCH: a process that it is named by ends at this moment.
+            Err(error) => {
+                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+                    || error.raw_os_error() == Some(libc::ESRCH)
+            }
         }
     }
 

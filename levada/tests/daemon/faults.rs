@@ -202,6 +202,26 @@ fn a_moment_without_threads_to_be_had_costs_no_device_and_no_later_change() {
 }
 
 #[test]
+fn a_moment_without_descriptors_costs_no_device() {
+    let Some(_turn) = turn("a_moment_without_descriptors_costs_no_device") else { return };
+    let bed = Bed::new(&["host", "red"]);
+    add_up0(&bed);
+    let mut daemon = bed.start(ON_UP0);
+    let pid = rustix::process::Pid::from_raw(daemon.pid() as i32);
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    for current in [Some(1), maximum] {
+        rustix::process::prlimit(pid, Resource::Nofile, Rlimit { current, maximum }).unwrap();
+        // It is asked for what it dropped each second.
+        std::thread::sleep(Duration::from_millis(2500));
+    }
+    let _echo = bed.echo("host", FAR);
+    assert_eq!(bed.ask("red", FAR, 3), 3);
+    let uplink = daemon.show()["switches"][0]["uplink"].clone();
+    assert_eq!((&uplink["state"], &uplink["losses"]), (&"up".into(), &0.into()), "{}", daemon.log());
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
 fn a_run_directory_that_is_removed_is_told_of_and_costs_no_devices() {
     let Some(_turn) = turn("a_run_directory_that_is_removed_is_told_of_and_costs_no_devices") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
