@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// How long a change is waited for where links are not asked by the clock, until it is looked
@@ -41,19 +41,24 @@ struct Link {
 
 /// The watchers of all namespaces.
 #[derive(Default)]
-pub struct Watchers(BTreeMap<Option<String>, Watcher>);
+pub struct Watchers {
+    running: BTreeMap<Option<String>, Watcher>,
+    /// Namespaces that cannot be watched, and why.
+    failed: BTreeMap<Option<String>, String>,
+}
 
 struct Watcher {
     links: Links,
     patience: Duration,
     is_polled: bool,
-    /// The thread ends when this is gone.
+    /// The thread ends when this is gone, and when its namespace is.
     _wanted: Arc<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Watchers {
     /// Watches the members that `plan` has, whose devices are known by their recipes. Those whose
-    /// links are watched already are left. What cannot be watched is said.
+    /// links are watched already are left. What cannot be watched is said, unless it was before.
     pub fn follow<'a>(
         &mut self,
         plan: &Plan,
@@ -61,9 +66,10 @@ impl Watchers {
         tell: impl Fn() -> (SyncSender<Request>, Waker),
     ) -> Vec<String> {
         let mut wanted = wanted(plan, devices);
-        self.0.retain(|place, watcher| {
+        self.running.retain(|place, watcher| {
             let is_same = wanted.get(place).is_some_and(|(links, miimon)| {
-                *links == watcher.links && (patience(*miimon), *miimon > 0) == (watcher.patience, watcher.is_polled)
+                let is_asked = (patience(*miimon), *miimon > 0) == (watcher.patience, watcher.is_polled);
+                *links == watcher.links && is_asked && !watcher.thread.is_finished()
             });
             if is_same {
                 wanted.remove(place);
@@ -71,16 +77,27 @@ impl Watchers {
             is_same
         });
         let mut complaints = Vec::new();
+        let before = std::mem::take(&mut self.failed);
         for (place, (links, miimon_ns)) in wanted {
             match watch(place.as_deref(), &links, miimon_ns, tell()) {
-                Ok(watcher) => drop(self.0.insert(place, watcher)),
+                Ok(watcher) => drop(self.running.insert(place, watcher)),
                 Err(error) => {
                     let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-                    complaints.push(format!("the links of {} are not watched: {error}", names.join(", ")));
+                    let why = format!("the links of {} are not watched: {error}; it is tried again", names.join(", "));
+                    // Where the namespace is not there, nor are the devices, of which that is said.
+                    if error.kind() != io::ErrorKind::NotFound && before.get(&place) != Some(&why) {
+                        complaints.push(why.clone());
+                    }
+                    self.failed.insert(place, why);
                 }
             }
         }
         complaints
+    }
+
+    /// Whether a namespace is not watched, for whatever reason: it may be there again.
+    pub fn is_blind(&self) -> bool {
+        !self.failed.is_empty() || self.running.values().any(|watcher| watcher.thread.is_finished())
     }
 }
 
@@ -144,14 +161,14 @@ fn watch(
     let is_wanted = Arc::downgrade(&wanted);
     let (links, patience, is_polled) = (links.clone(), patience(miimon_ns), miimon_ns > 0);
     let mine = links.clone();
-    thread::Builder::new().name("levada-links".to_owned()).spawn(move || {
+    let thread = thread::Builder::new().name("levada-links".to_owned()).spawn(move || {
         listen(carriers, &mine, patience, is_polled, &is_wanted, |device, link| {
             let is_there = inbox.send(Request::Link { device, link }).is_ok();
             waker.ring();
             is_there
         });
     })?;
-    Ok(Watcher { links, patience, is_polled, _wanted: wanted })
+    Ok(Watcher { links, patience, is_polled, _wanted: wanted, thread })
 }
 
 /// Tells of each link once, and then of each change.
@@ -168,9 +185,14 @@ fn listen(
     }
     let mut told = BTreeMap::new();
     let mut is_due = true;
-    while is_wanted.strong_count() > 0 {
+    let is_wanted = || is_wanted.strong_count() > 0;
+    while is_wanted() {
+        let mut is_unknown = false;
         for Link { device, name, is_made, .. } in links.iter().filter(|_| is_due) {
-            let Ok(negotiated) = carriers.negotiated(name) else { continue };
+            let Ok(negotiated) = carriers.negotiated(name) else {
+                is_unknown = true;
+                continue;
+            };
             let is_up = negotiated.is_some();
             let link = LinkState { is_up, negotiated: negotiated.filter(|_| !is_made).unwrap_or_default() };
             if told.insert(*device, link) != Some(link) && !tell(*device, link) {
@@ -178,10 +200,11 @@ fn listen(
             }
         }
         is_due = match carriers.wait(patience) {
-            Ok(has_changed) => has_changed || is_polled,
-            // The namespace is gone, and all its links with it.
+            Ok(has_changed) => has_changed || is_polled || is_unknown,
+            // The namespace is gone, and all its links with it. Who is not wanted any more has a
+            // successor, which knows better.
             Err(_) => {
-                links.iter().all(|link| tell(link.device, LinkState::default()));
+                links.iter().all(|link| is_wanted() && tell(link.device, LinkState::default()));
                 return;
             }
         };

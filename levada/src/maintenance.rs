@@ -169,6 +169,8 @@ pub struct Maintenance {
     monitors: BTreeMap<(Subject, Option<String>), RouteMonitor>,
     /// Tells the worker of the links of uplinks' members.
     watchers: Watchers,
+    /// The worker has what the plan says.
+    is_placed: bool,
     /// Tells ourselves.
     tasks: SyncSender<Task>,
     /// When they are asked for next, and how long after the last time.
@@ -214,6 +216,7 @@ impl Maintenance {
             hops: BTreeMap::new(),
             monitors: BTreeMap::new(),
             watchers: Watchers::default(),
+            is_placed: false,
             tasks,
             hops_next: now,
             hops_pause: FIRST_LOOK,
@@ -256,7 +259,7 @@ impl Maintenance {
                 Ok(Task::Bond { switch, news }) => self.bond(switch, news),
                 Ok(Task::Shortage(shortage)) => self.shortage(&shortage),
                 Ok(Task::Devices { plan, gone, new, done }) => {
-                    self.plan = plan;
+                    (self.plan, self.is_placed) = (plan, false);
                     // Whoever made the change has looked for himself: what was told before may not
                     // be what he knows.
                     self.hops.clear();
@@ -265,7 +268,10 @@ impl Maintenance {
                     new.into_iter().for_each(|(device, reopen, port)| self.attend(device, reopen, port));
                     let _ = done.try_send(());
                 }
-                Ok(Task::Placed) => self.watch_links(),
+                Ok(Task::Placed) => {
+                    self.is_placed = true;
+                    self.watch_links();
+                }
                 Ok(Task::Ways) => {
                     let soon = Instant::now() + FIRST_LOOK;
                     (self.hops_next, self.hops_pause) = (self.hops_next.min(soon), FIRST_LOOK);
@@ -504,6 +510,10 @@ impl Maintenance {
         if Instant::now() >= self.ask {
             self.ask(|_| true);
             self.look_after_home();
+            // A namespace may have been made anew since its watcher ended.
+            if self.is_placed && self.watchers.is_blind() {
+                self.watch_links();
+            }
             self.ask = Instant::now() + ASK;
         }
     }

@@ -41,7 +41,7 @@ impl Carriers {
     pub fn wait(&self, patience: Duration) -> io::Result<bool> {
         let has_changed = self.news.wait(patience)?;
         if let Some((netns, identity)) = &self.place
-            && netns.identity()? != *identity
+            && netns.is_another(*identity)
         {
             return Err(io::ErrorKind::NotFound.into());
         }

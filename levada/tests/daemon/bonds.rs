@@ -220,6 +220,26 @@ fn a_daemon_starts_without_a_member_that_is_gone_and_takes_it_when_it_comes() {
     assert!(bond(&one)["members"][1]["sent"]["segments"].as_u64().unwrap() > 50, "{}", bond(&one));
 }
 
+#[test]
+fn a_member_in_a_namespace_that_comes_late_or_is_made_anew_is_used() {
+    let Some(_turn) = turn("a_member_in_a_namespace_that_comes_late_or_is_made_anew_is_used") else { return };
+    let beds = [Bed::new(&["host", "red"]), Bed::new(&["host", "red"])];
+    connect(&beds, "up0");
+    let text = text(1, "active-backup").replace("hold = \"100 ms\"\n", "");
+    let one = beds[0].start(&text.replace("packet://up1\"\nnetns = \"NS-host", "packet://up1\"\nnetns = \"NS-more"));
+    soon("one member is up", || state(&one, 0) == "distributing");
+    for _ in 0..2 {
+        beds[0].add("more");
+        let add = format!("link add up1 mtu 1504 type veth peer name up1 netns {}", beds[1].name("host"));
+        soon("the cable before is gone", || beds[0].ip("more", &add).is_ok());
+        beds[0].ip("more", "link set up1 up").unwrap();
+        beds[1].ip("host", "link set up1 up").unwrap();
+        soon("the other is used", || state(&one, 1) == "distributing");
+        beds[0].remove("more");
+        soon("it is noticed", || state(&one, 1) == "down");
+    }
+}
+
 /// The same in a tunnel, which ends at a device of the host behind the bond.
 fn tunnelled(number: u8, mode: &str) -> String {
     let other = 3 - number;
