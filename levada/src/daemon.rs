@@ -93,6 +93,8 @@ const CLOSING: Duration = Duration::from_secs(30);
 const STOPPING: Duration = Duration::from_secs(3);
 /// How long the worker may take to lend its devices when the daemon ends.
 const LENDING: Duration = Duration::from_secs(1);
+/// How long one that starts waits for who has the run directory and does not answer.
+const SILENCE: Duration = Duration::from_secs(5);
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
@@ -142,7 +144,7 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     let (mut rundir, inheritance) = if takeover {
         inherit(&plan.name)?
     } else {
-        let mut rundir = take_rundir(&plan.name)?;
+        let mut rundir = take_rundir(&plan.name, &asked)?;
         // Also where this start fails: another may follow.
         rundir.keep(notifier.is_there() || has_persistent(&plan));
         for why in rundir.remove_directories().into_iter().filter_map(Result::err) {
@@ -271,8 +273,8 @@ fn has_worked(made: Result<Result<(), String>, Fault>, failing: &mut Option<Stri
     failing.is_none()
 }
 
-fn take_rundir(name: &str) -> Result<RunDir, Failure> {
-    RunDir::take(&rundir::base(), name).map_err(|taken| {
+fn take_rundir(name: &str, asked: &Asked) -> Result<RunDir, Failure> {
+    RunDir::take_patiently(&rundir::base(), name, SILENCE, || asked.is_end()).map_err(|taken| {
         Failure::Failed(match taken {
             Taken::Running(pid) => {
                 let pid = pid.map_or_else(|| "an unknown process".to_owned(), |pid| format!("process {pid}"));

@@ -17,6 +17,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Where instances have their run directories, unless `LEVADA_RUN_DIR` says otherwise.
 const BASE: &str = "/run/levada";
@@ -39,6 +41,9 @@ const MADE: u8 = b'+';
 /// Names looked at in a directory that another process left, before a daemon starts: less than a
 /// second. `levada clean` looks at all.
 const NAMES_AT_START: usize = 65_536;
+
+/// How often it is looked whether a lock is free.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The directory that holds all run directories.
 #[must_use]
@@ -110,6 +115,29 @@ impl RunDir {
             let taken = RunDir { path, lock, is_ours: true, is_kept: false };
             taken.remove_sockets();
             return Ok(taken);
+        }
+    }
+
+    /// The same; but who has the lock and does not answer is waited for as long as `patience`,
+    /// unless that `is_over`: it is starting, or ending, or `levada clean`. A service manager
+    /// starts a daemon again at once, and counts how often.
+    ///
+    /// # Errors
+    /// See [`Taken`].
+    pub fn take_patiently(
+        base: &Path,
+        name: &str,
+        patience: Duration,
+        is_over: impl Fn() -> bool,
+    ) -> Result<RunDir, Taken> {
+        let (socket, until) = (base.join(name).join(SOCKET), Instant::now() + patience);
+        loop {
+            let taken = RunDir::take(base, name);
+            let is_silent = matches!(taken, Err(Taken::Running(_))) && listener(&socket).is_none();
+            if !is_silent || is_over() || Instant::now() >= until {
+                return taken;
+            }
+            thread::sleep(LOOK);
         }
     }
 

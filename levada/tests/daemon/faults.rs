@@ -222,6 +222,24 @@ fn a_moment_without_descriptors_costs_no_device() {
 }
 
 #[test]
+fn who_starts_while_the_run_directory_is_cleaned_waits_for_it() {
+    let Some(_turn) = turn("who_starts_while_the_run_directory_is_cleaned_waits_for_it") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let home = bed.directory.join("run").join(&bed.tag);
+    std::fs::create_dir_all(&home).unwrap();
+    // As levada clean does: it has the lock, and answers nobody.
+    let lock = File::create(home.join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let cleaner = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(1));
+        drop(lock);
+    });
+    let mut daemon = bed.start(NEIGHBOURS);
+    cleaner.join().unwrap();
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
 fn a_run_directory_that_is_removed_is_told_of_and_costs_no_devices() {
     let Some(_turn) = turn("a_run_directory_that_is_removed_is_told_of_and_costs_no_devices") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
