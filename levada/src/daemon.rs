@@ -349,8 +349,13 @@ impl Running {
         let front_ends = FrontEnds::new(log.clone(), inbox.clone(), waker.clone(), news.clone());
         let (front_ends, closing) = front_ends.map_err(failed("cannot watch virtual machines"))?;
         let (mail, ring, errand) = (inbox.clone(), waker.clone(), tasks.clone());
-        let service_key = rundir.service_key(reconciler::random());
-        let service_key = service_key.map_err(failed("cannot keep the key of services in the run directory"))?;
+        let (service_key, unkept) = rundir.service_key(reconciler::random());
+        if let Some(error) = unkept {
+            let text = format!(
+                "the key of services cannot be kept in the run directory: {error}; after a restart, connections may be given to other backends"
+            );
+            log.line(Level::Warning, &text);
+        }
         let processes = Processes::read(Some(rundir.place(PROCESSES)));
         let lines = inheritance.takeover_client.as_ref().map(|client| client.lines.clone()).unwrap_or_default();
         let earlier = Earlier { service_key, processes, lines };

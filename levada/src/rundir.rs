@@ -111,7 +111,8 @@ impl RunDir {
             if let Some(pid) = listener(&path.join(SOCKET)) {
                 return Err(Taken::Running(pid));
             }
-            write_pid(&mut lock).map_err(failed(&file))?;
+            // On a full file system people do not see who it is, and nothing else is worse.
+            let _ = write_pid(&mut lock);
             let taken = RunDir { path, lock, is_ours: true, is_kept: false };
             taken.remove_sockets();
             return Ok(taken);
@@ -185,23 +186,24 @@ impl RunDir {
         Ledger { place: if self.is_ours { place } else { place.with_extension(std::process::id().to_string()) } }
     }
 
-    /// The key of services: that of the daemon before, or `fresh`.
-    ///
-    /// # Errors
-    /// The directory cannot be written.
-    pub fn service_key(&self, fresh: u64) -> io::Result<u64> {
+    /// The key of services: that of the daemon before, or `fresh`; and why that could not be kept
+    /// for the next one, as on a full file system.
+    pub fn service_key(&self, fresh: u64) -> (u64, Option<io::Error>) {
         let place = self.path.join(SERVICE_KEY);
         let found = fs::read_to_string(&place).ok().and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
         if let Some(key) = found {
-            return Ok(key);
+            return (key, None);
         }
         // Beside it, so that it is whole or not there.
         let beside = place.with_extension("new");
         let _ = fs::remove_file(&beside);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
-        file.and_then(|mut file| writeln!(file, "{fresh:016x}"))?;
-        fs::rename(&beside, &place)?;
-        Ok(fresh)
+        let written = file.and_then(|mut file| writeln!(file, "{fresh:016x}"));
+        let kept = written.and_then(|()| fs::rename(&beside, &place));
+        if kept.is_err() {
+            let _ = fs::remove_file(&beside);
+        }
+        (fresh, kept.err())
     }
 
     /// Removes what a daemon that was killed left in VDE directories, before another one starts.

@@ -239,6 +239,44 @@ fn who_starts_while_the_run_directory_is_cleaned_waits_for_it() {
     assert!(daemon.end(Signal::TERM).success());
 }
 
+/// A file system on a directory, until it is dropped.
+struct Small(PathBuf);
+
+impl Small {
+    fn on(path: PathBuf) -> Small {
+        std::fs::create_dir_all(&path).unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "levada"]).arg(&path).status();
+        assert!(mounted.unwrap().success());
+        Small(path)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn on_a_full_file_system_for_its_run_directory_it_starts_and_is_taken_over_from() {
+    let Some(_turn) = turn("on_a_full_file_system_for_its_run_directory_it_starts_and_is_taken_over_from") else {
+        return;
+    };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let run = Small::on(bed.directory.join("run"));
+    assert!(std::fs::write(run.0.join("full"), vec![0; 128 << 10]).is_err());
+    let mut daemon = bed.start(NEIGHBOURS);
+    assert!(daemon.log().contains("the key of services cannot be kept in the run directory"), "{}", daemon.log());
+    let mut next = bed.take_over(NEIGHBOURS);
+    assert!(daemon.wait().success(), "{}", daemon.log());
+    let again = bed.run(&["run", "-c", bed.configuration(NEIGHBOURS).to_str().unwrap()]);
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(said.contains("runs already as an unknown process"), "{said}");
+    assert!(next.end(Signal::TERM).success());
+    let left: Vec<_> = std::fs::read_dir(&run.0).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["full"]);
+}
+
 #[test]
 fn a_run_directory_that_is_removed_is_told_of_and_costs_no_devices() {
     let Some(_turn) = turn("a_run_directory_that_is_removed_is_told_of_and_costs_no_devices") else { return };
