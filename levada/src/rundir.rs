@@ -265,9 +265,11 @@ impl RunDir {
         self.is_kept = is_kept;
     }
 
-    /// Leaves the directory to the process that has taken over.
-    pub fn leave(mut self) {
-        self.is_ours = false;
+    /// Leaves the directory to the process that has taken over, with all that is in it: that
+    /// process, in another namespace of processes, may have the same number. The lock is closed
+    /// with this process.
+    pub fn leave(self) {
+        std::mem::forget(self);
     }
 
     /// Whether an entry of the directory is of this process alone.
@@ -451,6 +453,23 @@ mod tests {
         let again = RunDir::take(&base, "demo").unwrap();
         assert!(!base.join("demo").join(SOCKET).exists());
         drop(again);
+        fs::remove_dir(&base).unwrap();
+    }
+
+    #[test]
+    fn who_leaves_the_directory_to_another_with_its_number_takes_nothing_away() {
+        let base = std::env::temp_dir().join(format!("levada-left-{}", std::process::id()));
+        let first = RunDir::take(&base, "demo").unwrap();
+        let mut second = RunDir::inherit(&base, "demo", first.lock().unwrap());
+        let bind = |socket| std::os::unix::net::UnixListener::bind(second.coming(socket)).unwrap();
+        let _listeners = [SOCKET, HANDOVER].map(bind);
+        second.ledger().add(Path::new("/nowhere"), false);
+        first.leave();
+        second.announce().unwrap();
+        for left in [SOCKET, HANDOVER, LEDGER] {
+            assert!(second.place(left).exists(), "{left}");
+        }
+        drop(second);
         fs::remove_dir(&base).unwrap();
     }
 
