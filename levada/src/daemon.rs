@@ -56,7 +56,7 @@ use control::units::show_count;
 use datapath::frame::{MAX_FRAME, Pool};
 use ports::netns::{self, Netns};
 use ports::{Inherited, Survey, veth};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use staged::Staged;
 use std::collections::BTreeSet;
@@ -161,20 +161,18 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance, &notifier, &asked)?;
     log.ready();
     notifier.ready(&status(&plan, running.lost));
-    if notifier.is_there() {
-        notifier.begin(&names, &running.lend());
-    }
+    let is_stored = !notifier.is_there() || notifier.begin(&names, running.lend());
     let watched = notifier.watch(running.inbox.clone(), running.waker.clone());
     watched.map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
     // All that are to have more have been started.
     if let Err(why) = confine(Duty::Main) {
         log.line(Level::Warning, &why);
     }
-    let end = running.wait(&mut asked, file, &log, &notifier);
+    let end = running.wait(&mut asked, file, &log, &notifier, (!is_stored).then_some(&names[..]));
     asked.heed(&log);
     notifier.stopping();
     if end == End::Stop && notifier.is_there() {
-        notifier.store(&running.lend());
+        notifier.store(&running.lend().unwrap_or_default());
     }
     rundir.keep(notifier.is_there() || has_persistent(&running.handler.facts().plan));
     let crashed = running.stop(end, &log);
@@ -535,17 +533,33 @@ impl Running {
     }
 
     /// Waits for a signal to end, for another process to take over, or for the worker to end, which
-    /// it should not. SIGHUP reads the file again.
-    fn wait(&self, asked: &mut Asked, file: &Path, log: &Log, notifier: &Notifier) -> End {
+    /// it should not. SIGHUP reads the file again. A manager that is yet to be told of the devices,
+    /// whose store has `names`, is told when the worker answers.
+    fn wait(
+        &self,
+        asked: &mut Asked,
+        file: &Path,
+        log: &Log,
+        notifier: &Notifier,
+        mut names: Option<&[String]>,
+    ) -> End {
+        let mut pause = LENDING;
         loop {
             let mut fds = [
                 PollFd::new(&self.given, PollFlags::IN),
                 PollFd::new(asked, PollFlags::IN),
                 PollFd::new(&self.ended, PollFlags::IN),
             ];
-            // An error is an interruption by a signal that is not ours.
-            if poll(&mut fds, None).is_err() {
-                continue;
+            let patience = names.map(|_| Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: 0 });
+            match poll(&mut fds, patience.as_ref()) {
+                Ok(0) => {
+                    // Not too often: what a worker that hangs is asked lies in its inbox.
+                    (names, pause) = (names.filter(|names| !notifier.begin(names, self.lend())), pause * 2);
+                    continue;
+                }
+                Ok(_) => {}
+                // An error is an interruption by a signal that is not ours.
+                Err(_) => continue,
             }
             if !fds[0].revents().is_empty() {
                 return End::GivenAway;
@@ -587,16 +601,16 @@ impl Running {
         text.lines().next().unwrap_or_default().to_owned()
     }
 
-    /// Second descriptors of the devices that may wait for the next process; none where the worker
-    /// does not answer.
-    fn lend(&self) -> Vec<Inherited> {
+    /// Second descriptors of the devices that may wait for the next process; `None` where the
+    /// worker does not answer.
+    fn lend(&self) -> Option<Vec<Inherited>> {
         let (reply, answer) = sync_channel(1);
         if self.inbox.try_send(Request::Lend { which: Lent::MayWait, reply }).is_err() {
-            return Vec::new();
+            return None;
         }
         self.waker.ring();
-        let devices = answer.recv_timeout(LENDING).unwrap_or_default();
-        devices.into_iter().map(|(_, lent)| lent).collect()
+        let devices = answer.recv_timeout(LENDING).ok()?;
+        Some(devices.into_iter().map(|(_, lent)| lent).collect())
     }
 
     /// Ends the threads; devices that are not persistent end with the worker, unless another

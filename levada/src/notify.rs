@@ -110,14 +110,18 @@ impl Notifier {
     }
 
     /// Has the store hold these devices while they are served, and no more of what was in it under
-    /// `names`.
-    pub fn begin(&self, names: &[String], devices: &[Inherited]) {
+    /// `names`. Where it is not known which they are, it stays as it is, and is to be told again:
+    /// what were taken out now would be missing after a kill.
+    #[must_use]
+    pub fn begin(&self, names: &[String], devices: Option<Vec<Inherited>>) -> bool {
+        let Some(devices) = devices else { return false };
         let kept: BTreeSet<String> = devices.iter().filter_map(named).collect();
         let ours = names.iter().filter(|name| known_as(name).is_some() && !kept.contains(*name));
         let gone = ours.map(String::as_str).chain([STORED]).collect::<BTreeSet<_>>();
         if gone.into_iter().all(|name| self.remove(name)) {
-            self.keep(devices);
+            self.keep(&devices);
         }
+        true
     }
 
     /// Has the store hold these devices, too, while they are served. One whose name is too long for
@@ -258,6 +262,28 @@ pub fn inherited() -> (u32, Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_stored_stays_until_it_is_known_what_is_served() {
+        let path = env::temp_dir().join(format!("levada-notify-{}", std::process::id()));
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_nonblocking(true).unwrap();
+        let notifier = Notifier(Some(Arc::new(connect(path.as_os_str().as_bytes()).unwrap())));
+        std::fs::remove_file(&path).unwrap();
+        let said = || {
+            let mut bytes = [0; 256];
+            let read = manager.recv(&mut bytes).ok()?;
+            Some(String::from_utf8_lossy(&bytes[..read]).into_owned())
+        };
+        let stored = [stored_as(Some("ns/red1")), "another's".to_owned()];
+        assert!(!notifier.begin(&stored, None));
+        assert_eq!(said(), None);
+        assert!(notifier.begin(&stored, Some(Vec::new())));
+        for name in [STORED, &stored[0]] {
+            assert_eq!(said().unwrap(), format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+        }
+        assert_eq!(said(), None);
+    }
 
     #[test]
     fn what_a_device_is_known_by_is_read_from_the_store_as_it_was_written() {
