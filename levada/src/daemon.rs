@@ -445,6 +445,7 @@ impl Running {
             );
         }
         rundir.announce().map_err(failed("cannot rename the sockets in the run directory"))?;
+        handler.settle_in();
         handler.join_others();
         plugs.write_down(rundir.ledger());
         if let Some(from) = from {

@@ -476,6 +476,11 @@ impl Handler {
         but.map_or(Ok(()), |why| Err(Fault::Failed(why)))
     }
 
+    /// The run directory is this process's: what the next one is to know is written down there.
+    pub fn settle_in(&self) {
+        lock(&self.reconciler).note_processes(&[]);
+    }
+
     /// The worker runs: frames may go past its switches.
     pub fn begin_shortcuts(&self) {
         lock(&self.reconciler).put_in_shortcuts(&self.log);

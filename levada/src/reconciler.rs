@@ -200,7 +200,6 @@ impl Reconciler {
         let (done, _nobody_waits) = sync_channel(1);
         let task = Task::Devices { plan: Arc::new(plan.clone()), gone: Vec::new(), new, done };
         (self.plan, self.programs, self.devices) = (plan, programs, ready.devices);
-        self.note_processes(&[]);
         Ok(Beginning { edits, task, plugs, machines, facts, adopted, known_as, lost })
     }
 
@@ -246,7 +245,9 @@ impl Reconciler {
         Ok((facts, but))
     }
 
-    fn note_processes(&mut self, named: &[PathBuf]) {
+    /// Writes down whom namespaces are named by, of which those that are `named` are meant anew.
+    /// Not before the run directory is this process's.
+    pub fn note_processes(&mut self, named: &[PathBuf]) {
         let recipes = self.devices.iter().flatten().filter_map(|held| match &held.kind {
             Kind::Opened(recipe, _) => Some(recipe),
             _ => None,

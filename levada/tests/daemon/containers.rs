@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 
 const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
@@ -174,6 +175,35 @@ fn nor_is_it_after_a_restart_by_the_service_manager() {
         manager.store.retain(|(name, _)| !name.contains("/proc/"));
         Some(manager)
     });
+}
+
+#[test]
+fn a_takeover_that_fails_leaves_what_is_noted_of_processes() {
+    let Some(_turn) = turn("a_takeover_that_fails_leaves_what_is_noted_of_processes") else { return };
+    let bed = Bed::new(&["b"]);
+    let (container, other) = (Container::new(), Container::new());
+    let text = with_a("tap://tap0", &container);
+    let mut daemon = bed.start(&text);
+    let home = bed.directory.join("run").join(&bed.tag);
+    let noted = || std::fs::read_to_string(home.join("processes")).unwrap();
+    let before = noted();
+    assert!(before.contains(&container.path()), "{before}");
+    // It has another container, and fails where it is to listen.
+    let wanted = with_a("tap://tap0", &other);
+    let (program, file) = (env!("CARGO_BIN_EXE_levada"), bed.configuration(&wanted));
+    let place = format!("{}/handover.sock.$$", home.display());
+    let script = format!("mkdir {place}; exec {program} run --takeover -c {}", file.display());
+    let failed = Command::new("sh").args(["-c", &script]).env("LEVADA_RUN_DIR", bed.directory.join("run")).output();
+    let said = String::from_utf8(failed.unwrap().stderr).unwrap();
+    assert!(said.contains("cannot listen on the takeover socket"), "{said}");
+    assert_eq!(noted(), before);
+    soon("the old one goes on", || daemon.log().contains("a takeover failed, and this process goes on"));
+    let mut next = bed.take_over(&wanted);
+    assert!(daemon.wait().success(), "{}", daemon.log());
+    soon("the next one notes its own", || noted().contains(&other.path()) && !noted().contains(&container.path()));
+    let left = std::fs::read_dir(&home).unwrap().flatten().map(|entry| entry.path()).find(|path| path.is_dir());
+    std::fs::remove_dir(left.unwrap()).unwrap();
+    assert!(next.end(Signal::TERM).success());
 }
 
 fn not_taken_for_the_container(run_once: impl FnOnce(&Bed, &str) -> Option<Manager>) {
