@@ -77,7 +77,7 @@ impl Acceptor {
     /// These may go through it, and nobody else stays in.
     pub fn admit(&mut self, members: &BTreeMap<String, SocketAddr>) {
         let now = Instant::now();
-        let addresses: Vec<IpAddr> = members.values().map(SocketAddr::ip).collect();
+        let addresses: Vec<IpAddr> = members.values().map(|address| address.ip().to_canonical()).collect();
         self.known.retain(|address, _| addresses.contains(address));
         for address in addresses {
             self.known.entry(address).or_insert_with(|| Bucket::new(KNOWN.0, KNOWN.1, now));
@@ -115,6 +115,12 @@ impl Acceptor {
         }
     }
 
+    /// That of the attempts from `address`. A socket that is also for IPv4 gives those addresses as
+    /// IPv6's (RFC 4291, section 2.5.5.2).
+    fn bucket(&mut self, address: IpAddr) -> &mut Bucket {
+        self.known.get_mut(&address.to_canonical()).unwrap_or(&mut self.unknown)
+    }
+
     /// Somebody wants to come in.
     pub fn meet(&mut self, incoming: Incoming) {
         let now = Instant::now();
@@ -128,8 +134,8 @@ impl Acceptor {
             }
             return;
         }
-        let bucket = self.known.get_mut(&incoming.remote_address().ip()).unwrap_or(&mut self.unknown);
-        let place = bucket.take(now).then(|| Arc::clone(&self.under_way).try_acquire_owned().ok()).flatten();
+        let is_due = self.bucket(incoming.remote_address().ip()).take(now);
+        let place = is_due.then(|| Arc::clone(&self.under_way).try_acquire_owned().ok()).flatten();
         let Some(place) = place else {
             incoming.ignore();
             self.status.refused(Refusal::Crowd);
@@ -189,5 +195,29 @@ async fn host_visitor(status: &Status, hear: &Hear, inside: &Mutex<Inside>, conn
     }
     if !inside.visitors.contains_key(&name) {
         status.host(&name, |host| host.incoming = None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_no_stranger_at_a_socket_for_both_families() {
+        let mut acceptor = Acceptor::new(Arc::default(), Arc::new(|_, _| true));
+        let members = ["192.0.2.1:7370", "[::ffff:192.0.2.2]:7370", "[2001:db8::3]:7370"].map(|at| at.parse().unwrap());
+        acceptor.admit(&["a", "b", "c"].map(str::to_owned).into_iter().zip(members).collect());
+        let now = Instant::now();
+        while acceptor.bucket("::ffff:192.0.2.9".parse().unwrap()).take(now) {}
+        for (address, is_member) in [
+            ("192.0.2.1", true),
+            ("::ffff:192.0.2.1", true),
+            ("192.0.2.2", true),
+            ("::ffff:192.0.2.2", true),
+            ("2001:db8::3", true),
+            ("192.0.2.9", false),
+        ] {
+            assert_eq!(acceptor.bucket(address.parse().unwrap()).take(now), is_member, "{address}");
+        }
     }
 }
