@@ -444,7 +444,16 @@ impl Running {
                 &format!("the run directory cannot get its group: {error}; correct [daemon] socket_group"),
             );
         }
-        rundir.announce().map_err(failed("cannot rename the sockets in the run directory"))?;
+        match rundir.announce() {
+            // The old process has nothing any more: who ended now would end all.
+            Err(error) if from.is_some() => log.line(
+                Level::Warning,
+                &format!(
+                    "the sockets cannot be renamed in the run directory: {error}; levada show, set and run --takeover do not find this process; restart the daemon"
+                ),
+            ),
+            announced => announced.map_err(failed("cannot rename the sockets in the run directory"))?,
+        }
         handler.settle_in();
         handler.join_others();
         plugs.write_down(rundir.ledger());

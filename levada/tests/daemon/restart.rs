@@ -8,13 +8,16 @@ use crate::vde;
 use ports::netns::Netns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
-use std::io::{IoSliceMut, Read as _, Write as _};
+use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -604,6 +607,38 @@ fn who_is_told_to_end_while_the_next_process_takes_over_leaves_it_the_work() {
         assert_eq!(daemon.log().contains("process 1 has taken over"), is_taken, "{}", daemon.log());
         assert_eq!([home.join("control.sock.1"), home.join("lock")].map(|path| path.exists()), [is_taken; 2]);
     }
+}
+
+#[test]
+fn who_has_taken_over_goes_on_where_the_run_directory_was_removed_meanwhile() {
+    let name = "who_has_taken_over_goes_on_where_the_run_directory_was_removed_meanwhile";
+    let Some(_turn) = turn(name) else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let home = bed.directory.join("run").join(&bed.tag);
+    std::fs::create_dir_all(&home).unwrap();
+    let lock = std::fs::File::create(home.join("lock")).unwrap();
+    let listener = UnixListener::bind(home.join("handover.sock")).unwrap();
+    // The old process, which has no devices.
+    let old = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        answer(&stream);
+        say(&stream, br#"{"message":"offer","version":"9.0.0","pid":1,"descriptors":1}"#);
+        let descriptors = [lock.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        sendmsg(&stream, &[IoSlice::new(b"d")], &mut beside, SendFlags::NOSIGNAL).unwrap();
+        assert!(answer(&stream).contains("\"ready\""));
+        std::fs::remove_dir_all(&home).unwrap();
+        say(&stream, br#"{"message":"state","state":{}}"#);
+        assert!(answer(&stream).contains("\"taken\""));
+    });
+    let mut daemon = bed.take_over(NEIGHBOURS);
+    old.join().unwrap();
+    assert!(daemon.log().contains("the sockets cannot be renamed in the run directory"), "{}", daemon.log());
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 3), 3);
+    assert!(daemon.end(Signal::TERM).success());
 }
 
 #[test]
