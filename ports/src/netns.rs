@@ -350,6 +350,15 @@ fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| Ok(join(thread::Builder::new().spawn_scoped(scope, work)?)))
 }
 
+/// What helps where a visit failed for want of a thread or a descriptor, and not by the namespace.
+pub(crate) fn cure_of_want(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error()? {
+        libc::EAGAIN => Some("let the daemon have more threads (ulimit -u, TasksMax=)"),
+        libc::EMFILE | libc::ENFILE => Some("raise the limit of open files (LimitNOFILE=, fs.file-max)"),
+        _ => None,
+    }
+}
+
 fn enter(netns: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::thread::move_into_link_name_space(netns, Some(LinkNameSpaceType::Network))?)
 }
@@ -497,6 +506,23 @@ mod tests {
         });
         let refused = Err(io::ErrorKind::PermissionDenied);
         assert_eq!(alone.join().unwrap(), (refused, (true, refused), true));
+    }
+
+    #[test]
+    fn what_this_process_has_too_little_of_is_not_said_to_be_a_fault_of_the_namespace() {
+        let netns = Netns::new("red");
+        for (errno, cure) in
+            [(libc::EAGAIN, "TasksMax="), (libc::EMFILE, "LimitNOFILE="), (libc::ENOENT, "ip netns add")]
+        {
+            let error = || io::Error::from_raw_os_error(errno);
+            let of_tap =
+                crate::tap::OpenError::Namespace { device: "tap0".into(), netns: netns.clone(), error: error() };
+            let place = crate::packet::Place { name: "up0".into(), netns: Some(netns.clone()) };
+            let of_packet = crate::packet::OpenError::Namespace(place, error());
+            for text in [of_tap.to_string(), of_packet.to_string()] {
+                assert!(text.contains(cure), "{text}");
+            }
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ use datapath::wire::Mac;
 use rustix::io::Errno;
 
 use crate::ethtool;
-use crate::netns::{Identity, Netns};
+use crate::netns::{Identity, Netns, cure_of_want};
 use crate::rtnl::{Link, Netlink, Which};
 use crate::survey::{Inherited, Survey, place};
 use crate::vnet::{self, HEADER_BYTES};
@@ -118,7 +118,7 @@ impl fmt::Display for OpenError {
                 let remedy = if is_hidden && place.netns.as_ref().is_some_and(Netns::is_of_process) {
                     "a daemon that was started without a namespace below /proc may not look at processes; levada add, set and apply, as root, pass the namespace on"
                 } else {
-                    "make the namespace first (ip netns add), or correct `netns`"
+                    cure_of_want(error).unwrap_or("make the namespace first (ip netns add), or correct `netns`")
                 };
                 write!(f, "{place}: {error}; {remedy}")
             }

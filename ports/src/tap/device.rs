@@ -27,7 +27,7 @@ use rustix::io::Errno;
 use super::ioctl;
 use super::tag::{Tag, WITHOUT_IPV6};
 use super::whereabouts::visit;
-use crate::netns::{Identity, Netns};
+use crate::netns::{Identity, Netns, cure_of_want};
 use crate::rtnl::{Change, Link, Netlink, Which};
 use crate::survey::{Inherited, RELEASE, Survey, place};
 use crate::vnet::HEADER_BYTES;
@@ -137,14 +137,14 @@ impl OpenError {
         match self {
             OpenError::Name(why) => write!(f, "{why}"),
             OpenError::Namespace { device, netns, error } => {
-                let remedy = match error.kind() {
+                let remedy = cure_of_want(error).unwrap_or_else(|| match error.kind() {
                     io::ErrorKind::NotFound if netns.is_of_process() => "the process has ended; correct `netns`",
                     io::ErrorKind::NotFound => "make it first (ip netns add), or correct `netns`",
                     io::ErrorKind::PermissionDenied => {
                         "a daemon that was started without a namespace below /proc may not look at processes; levada add, set and apply, as root, pass the namespace on: add its netns= to the change"
                     }
                     _ => "`netns` must name a network namespace",
-                };
+                });
                 write!(f, "{kind} {device}: namespace {netns}: {error}; {remedy}")
             }
             OpenError::Foreign { device, netns, owner } => {
