@@ -334,6 +334,8 @@ impl Services {
         Some(Opener { owner: running.service.tenant.0, bucket: self.bucket(&key.client, from) })
     }
 
+    /// The same without whose it is.
+    #[inline]
     fn bucket(&self, &client: &[u8; 16], from: Option<EndpointId>) -> u32 {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = client;
         let prefix = u64::from_be_bytes([a, b, c, d, e, f, g, h]);

@@ -334,8 +334,9 @@ impl Switch {
         }
     }
 
+    #[inline]
     fn has_held_due(&self, now: Instant) -> bool {
-        self.services.held_due().is_some_and(|due| due <= now)
+        self.services.has_dues() && self.services.held_due().is_some_and(|due| due <= now)
     }
 
     /// Lets go what is due in the queues, until something leaves.
