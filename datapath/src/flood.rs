@@ -16,9 +16,9 @@ const NS: u64 = 1_000_000_000;
 /// What is saved of a budget for copies, in time at its rate. One frame may overdraw it: nobody's
 /// whole budget is less than a frame.
 const SAVED_NS: u64 = NS / 4;
-/// The most that is remembered of what was overdrawn: frames of 64 KiB to a thousand members at 50
-/// Mbit/s are 10 s.
-const OVERDRAWN_NS: u64 = 20 * NS;
+/// The most that is remembered of what was overdrawn, and more than one frame overdraws: a week. A
+/// frame of 64 KiB to a thousand members is 6.4 days at 1 kbit/s, 11 s at 50 Mbit/s.
+const OVERDRAWN_NS: u64 = 7 * 86_400 * NS;
 
 /// What may be flooded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +89,7 @@ impl FloodBudget {
         self.refill(now);
         self.per_second = u64::from(limits.per_second);
         self.tokens = self.tokens.min(Self::capacity(self.per_second));
-        self.copies.rate = limits.rate;
+        self.copies.set_rate(now, limits.rate);
     }
 
     /// What is saved of the budget.
@@ -159,8 +159,16 @@ impl CopyBudget {
         CopyBudget { rate, full_at: Instant::ZERO }
     }
 
-    /// Changes the rate; the same part of what it holds stays.
-    pub fn set_rate(&mut self, rate: Rate) {
+    /// Changes the rate; the same part of what it holds stays. What is overdrawn is paid at the new
+    /// rate where that is higher: a lower one makes nobody wait longer for what he was allowed.
+    pub fn set_rate(&mut self, now: Instant, rate: Rate) {
+        let used = self.used_ns(now);
+        if let Some(overdrawn) = used.checked_sub(SAVED_NS)
+            && rate > self.rate
+        {
+            let overdrawn = u128::from(overdrawn) * u128::from(self.rate.0) / u128::from(rate.0);
+            self.full_at = now.plus_ns(SAVED_NS + overdrawn as u64);
+        }
         self.rate = rate;
     }
 
@@ -229,6 +237,21 @@ mod tests {
     }
 
     #[test]
+    fn what_one_frame_overdraws_is_paid_however_long_that_takes() {
+        // 64 KiB to 999 members, at each second.
+        let (rate, frame) = (Rate(1_000_000), 999 * 69_600);
+        let mut budget = FloodBudget::new(limits(1000, rate));
+        let passed = (1..=4000).filter(|second| budget.take(Instant(second * NS), bulk(frame))).count() as u64;
+        let bits = passed * frame * 8;
+        assert!((3_500_000_000..=4000 * rate.0 + frame * 8).contains(&bits), "{bits} in 4000 s");
+        // Elsewhere it goes on.
+        let mut next = FloodBudget::new(limits(1000, rate));
+        let used_ns = 556 * NS;
+        next.restore(Instant(NS), 100 * NS, Saved { frames: 0, used_ns });
+        assert_eq!(next.saved(Instant(NS)).used_ns, 456 * NS);
+    }
+
+    #[test]
     fn ones_own_bulk_does_not_stop_arp() {
         for rate in [Rate::UNLIMITED, Rate(50_000_000)] {
             let mut budget = FloodBudget::new(limits(1000, rate));
@@ -248,16 +271,21 @@ mod tests {
     fn nothing_is_flooded_without_a_budget_and_a_change_keeps_what_was_used() {
         let mut none = CopyBudget::new(Rate(0));
         assert!(!none.allows(Instant(NS), true));
-        none.set_rate(Rate(8_000));
+        none.set_rate(Instant(NS), Rate(8_000));
         assert!(none.allows(Instant(NS), false));
         none.charge(Instant(NS), 1000);
         assert_eq!(none.used_ns(Instant(NS)), NS);
-        none.set_rate(Rate(80_000));
-        assert!(!none.allows(Instant(NS), true), "half a second is used of a quarter");
+        none.set_rate(Instant(NS), Rate(80_000));
+        assert!(!none.allows(Instant(NS), true), "all is used");
+        assert_eq!(none.used_ns(Instant(NS)), NS / 4 + NS * 3 / 40, "and what is over is 75 ms at the new rate");
+        none.set_rate(Instant(NS), Rate(8_000));
+        assert_eq!(none.used_ns(Instant(NS)), NS / 4 + NS * 3 / 40, "which no change makes longer");
         none.charge(Instant(NS), u64::MAX);
         assert_eq!(none.used_ns(Instant(NS)), OVERDRAWN_NS);
+        none.set_rate(Instant(NS), Rate::UNLIMITED);
+        assert_eq!(none.used_ns(Instant(NS)), NS / 4);
         let mut next = CopyBudget::new(Rate(8_000));
-        next.restore(Instant(5), 19 * NS, u64::MAX);
+        next.restore(Instant(5), OVERDRAWN_NS - NS, u64::MAX);
         assert_eq!(next.used_ns(Instant(5)), NS);
     }
 }

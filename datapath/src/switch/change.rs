@@ -212,7 +212,7 @@ impl Switch {
         }
         self.set_outside(id, Some(&tenant));
         self.attach(pool, id, before, Some(tenant.attachment));
-        self.set_tenant_flood(id, before.is_none(), tenant.flood_rate);
+        self.set_tenant_flood(now, id, before.is_none(), tenant.flood_rate);
         self.memory.change_tenant(id, self.program.tenants.get(id.0), Some(&tenant));
         if self.program.tenants.get(id.0).is_some_and(|before| before.vcc != tenant.vcc) {
             // One that says otherwise itself goes on as it is.
@@ -226,7 +226,7 @@ impl Switch {
     }
 
     /// A tenant's budgets, which are full where its slot has a new owner.
-    fn set_tenant_flood(&mut self, id: TenantId, is_new: bool, rate: Rate) {
+    fn set_tenant_flood(&mut self, now: Instant, id: TenantId, is_new: bool, rate: Rate) {
         let (at, network) = (id.0 as usize, slot(Network(id.0)));
         if self.tenant_floods.len() <= at {
             self.tenant_floods.resize(at + 1, CopyBudget::new(Rate(0)));
@@ -236,7 +236,7 @@ impl Switch {
             self.tenant_floods[at] = CopyBudget::new(rate);
             self.uplink_floods[network] = FloodBudget::new(self.program.uplink_flood);
         }
-        self.tenant_floods[at].set_rate(rate);
+        self.tenant_floods[at].set_rate(now, rate);
     }
 
     fn remove_tenant(&mut self, pool: &mut Pool, id: TenantId) -> Result<(), ChangeError> {
