@@ -5,15 +5,17 @@
 //! before the ingress queue, so they are the demand as far as the network lets it through; losses
 //! are what the queue, its management or the policer took. Nothing is counted unless somebody
 //! watches. Sources are chosen by strangers, so the table is bounded, for each endpoint and in all,
-//! and hashed under a key from the seed. Where it is full, bytes still count for their endpoint,
-//! under no source. A source from which nothing came for a while is given up, so that one that
-//! sends a frame now and then is not put in and taken out each time; where the table fills, after
-//! one sample.
+//! and hashed under a key from the seed. A tenant's endpoints have as many of them as it leaves
+//! free (dynamic thresholds, Choudhury and Hahne 1998), so those who hear from few are never without
+//! room. Where there is none, bytes still count for their endpoint, under no source. A source from
+//! which nothing came for a while is given up, so that one that sends a frame now and then is not
+//! put in and taken out each time; where an endpoint or a tenant has nearly all that it may have,
+//! its own after one sample.
 //!
 //! A sample costs what has arrived in it, not what is in the table: sources with bytes are kept in
 //! a list, and silent ones are looked for in a part of the table each time.
 
-use crate::program::EndpointId;
+use crate::program::{EndpointId, TenantId};
 use crate::random::Keyed;
 use crate::table::{Id, Table};
 use crate::units::Instant;
@@ -21,13 +23,12 @@ use crate::wire::Mac;
 
 /// Sources of one endpoint that are told apart in a sample.
 pub const MOST_OF_ENDPOINT: u32 = 1024;
-/// Sources of all endpoints: 100 endpoints that hear from 80 each.
-pub const MOST: u32 = 8192;
+/// Sources of all endpoints. A tenant alone has half: 100 endpoints that hear from 80 each.
+pub const MOST: u32 = 16_384;
 /// A source is given up when nothing has come from it for so many samples, and found out within as
 /// many again.
 const SILENT_SAMPLES: u64 = 64;
-/// Where so many parts of eight of a bound are used up, silent sources are given up after one
-/// sample.
+/// Who has so many parts of eight of what he may have gives up silent sources after one sample.
 const CROWDED: u32 = 6;
 
 /// What arrived from one source for one endpoint since the last sample.
@@ -102,6 +103,17 @@ struct Receiver {
     last_dropped: Option<Mac>,
     /// It is among those that the next sample looks at.
     active: bool,
+    /// It has nearly as many sources as it may have.
+    is_crowded: bool,
+}
+
+/// A tenant.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tenant {
+    /// Sources of its endpoints.
+    sources: u32,
+    /// They are nearly as many as they may be.
+    is_crowded: bool,
 }
 
 /// The table.
@@ -117,13 +129,16 @@ pub struct Arrivals {
     samples: u64,
     /// The endpoint at which the search for silent sources goes on.
     swept: usize,
-    /// The table fills.
+    /// An endpoint or a tenant is.
     is_crowded: bool,
     /// The source that was looked up last: frames of one often come together.
     last: Id,
     /// By endpoint.
     receivers: Vec<Receiver>,
     active: Vec<EndpointId>,
+    /// By endpoint, whose it is; kept while nobody watches.
+    owners: Vec<TenantId>,
+    tenants: Vec<Tenant>,
 }
 
 impl Arrivals {
@@ -142,7 +157,17 @@ impl Arrivals {
             last: Id(0),
             receivers: Vec::new(),
             active: Vec::new(),
+            owners: Vec::new(),
+            tenants: vec![Tenant::default()],
         }
+    }
+
+    /// Whose a new endpoint is. Of one of which nothing is said it is the first tenant.
+    pub fn set_owner(&mut self, endpoint: EndpointId, tenant: TenantId) {
+        let (at, of) = (endpoint.0 as usize, tenant.0 as usize);
+        self.owners.resize(self.owners.len().max(at + 1), TenantId(0));
+        self.owners[at] = tenant;
+        self.tenants.resize(self.tenants.len().max(of + 1), Tenant::default());
     }
 
     /// Starts counting, from nothing, or stops and gives the memory back.
@@ -150,7 +175,8 @@ impl Arrivals {
         if on != self.watched {
             self.sources = Table::new(self.keyed, MOST);
             (self.touched, self.receivers, self.active) = (Vec::new(), Vec::new(), Vec::new());
-            self.watched = on;
+            (self.is_crowded, self.watched) = (false, on);
+            self.tenants.fill(Tenant::default());
         }
     }
 
@@ -236,26 +262,43 @@ impl Arrivals {
         *receiver = Receiver::default();
         self.active.retain(|&other| other != endpoint);
         while let Some(id) = self.sources.oldest(endpoint.0) {
-            let _ = self.sources.remove(id);
+            self.give_up(id, endpoint);
         }
         let sources = &self.sources;
         self.touched.retain(|&id| sources.get(id).is_some());
     }
 
-    /// Gives up sources that have been silent: of some endpoints at each sample, or of all where
-    /// the table fills. None has bytes now.
+    /// Gives up sources that have been silent: of some endpoints at each sample, or of all that are
+    /// crowded. None has bytes now.
     fn sweep(&mut self) {
         let all = self.receivers.len();
-        let (endpoints, silent) = match std::mem::take(&mut self.is_crowded) {
-            true => (all, 1),
-            false => (all.div_ceil(SILENT_SAMPLES as usize), SILENT_SAMPLES),
-        };
-        for _ in 0..endpoints {
+        let is_crowded = std::mem::take(&mut self.is_crowded);
+        for _ in 0..if is_crowded { all } else { all.div_ceil(SILENT_SAMPLES as usize) } {
             self.swept = if self.swept + 1 < all { self.swept + 1 } else { 0 };
-            while let Some(id) = self.sources.aged(Instant(self.samples), self.swept as u32, silent) {
-                let _ = self.sources.remove(id);
+            let endpoint = EndpointId(self.swept as u32);
+            let of_receiver = std::mem::take(&mut self.receivers[self.swept].is_crowded);
+            let early = of_receiver || self.tenants[self.owner(endpoint)].is_crowded;
+            let silent = if early { 1 } else { SILENT_SAMPLES };
+            while let Some(id) = self.sources.aged(Instant(self.samples), endpoint.0, silent) {
+                self.give_up(id, endpoint);
             }
         }
+        if is_crowded {
+            self.tenants.iter_mut().for_each(|tenant| tenant.is_crowded = false);
+        }
+    }
+
+    /// Gives up a source of an endpoint.
+    fn give_up(&mut self, id: Id, endpoint: EndpointId) {
+        if self.sources.remove(id).is_some() {
+            let owner = self.owner(endpoint);
+            self.tenants[owner].sources -= 1;
+        }
+    }
+
+    /// The tenant whose an endpoint is.
+    fn owner(&self, endpoint: EndpointId) -> usize {
+        self.owners.get(endpoint.0 as usize).map_or(0, |tenant| tenant.0 as usize)
     }
 
     fn count(&mut self, to: EndpointId, from: Mac, more: Bytes) {
@@ -292,12 +335,20 @@ impl Arrivals {
             self.last = id;
             return Some(id);
         }
-        let (own, all) = (self.sources.count(to.0), self.sources.len());
-        self.is_crowded |= own >= MOST_OF_ENDPOINT / 8 * CROWDED || all >= MOST / 8 * CROWDED;
-        if own >= MOST_OF_ENDPOINT {
+        let (own, free) = (self.sources.count(to.0), MOST - self.sources.len());
+        let owner = self.owner(to);
+        let tenant = &mut self.tenants[owner];
+        let is_near = |count: u32, most: u32| count >= most / 8 * CROWDED;
+        let of_receiver = is_near(own, MOST_OF_ENDPOINT);
+        self.receivers[to.0 as usize].is_crowded |= of_receiver;
+        tenant.is_crowded |= is_near(tenant.sources, free);
+        self.is_crowded |= of_receiver || tenant.is_crowded;
+        if own >= MOST_OF_ENDPOINT || tenant.sources >= free {
             return None;
         }
-        self.sources.insert(Instant(self.samples), to.0, key, Bytes::NONE).ok()
+        let added = self.sources.insert(Instant(self.samples), to.0, key, Bytes::NONE).ok()?;
+        tenant.sources += 1;
+        Some(added)
     }
 }
 

@@ -64,9 +64,35 @@ fn a_full_table_still_counts_for_the_endpoint() {
         }
     }
     let (arrivals, queues) = take(&mut table);
-    assert_eq!(arrivals.iter().filter(|arrival| arrival.from.is_some()).count(), MOST as usize);
+    assert_eq!(arrivals.iter().filter(|arrival| arrival.from.is_some()).count(), MOST as usize / 2, "all are one's");
     assert_eq!(arrivals.iter().map(|arrival| arrival.wire_bytes).sum::<u64>(), 100_000);
     assert_eq!(queues.len(), 100);
+}
+
+#[test]
+fn a_tenant_that_hears_from_many_leaves_others_their_room_and_their_silent_sources() {
+    let mut table = watched();
+    (0..8).for_each(|endpoint| table.set_owner(EndpointId(endpoint), TenantId(1)));
+    let other = EndpointId(8);
+    table.set_owner(other, TenantId(2));
+    for sample in 0..40 {
+        // Others each time, so that the silent ones of before are in the way.
+        for endpoint in 0..8 {
+            (0..MOST / 8).for_each(|n| table.arrive(EndpointId(endpoint), mac(sample << 16 | n), 1));
+        }
+        let speaks = sample % 10 == 0;
+        if speaks {
+            table.arrive(other, mac(1), 1);
+        }
+        let heard = take(&mut table).0;
+        let own = heard.iter().filter(|arrival| arrival.to == other).map(|arrival| arrival.from);
+        assert_eq!(own.collect::<Vec<_>>(), if speaks { vec![Some(mac(1))] } else { vec![] }, "sample {sample}");
+        assert!(table.sources.find(&Key::new(other, mac(1))).is_some(), "sample {sample}");
+        let counts = table.tenants.iter().map(|tenant| tenant.sources).collect::<Vec<_>>();
+        assert_eq!((counts[0], counts[2], counts[1] + 1), (0, 1, table.sources.len()));
+    }
+    (0..9).for_each(|endpoint| table.forget(EndpointId(endpoint)));
+    assert!(table.sources.is_empty() && table.tenants.iter().all(|tenant| tenant.sources == 0));
 }
 
 #[test]

@@ -319,6 +319,7 @@ impl Switch {
                 self.gone.resize(at + 1, Gone::NEVER);
             }
             self.floods[at] = FloodBudget::new(floods(&endpoint));
+            self.arrivals.set_owner(id, endpoint.tenant);
             self.backlogs.add(id);
             self.egress.add_endpoint(id, &endpoint);
             self.ingress.add_endpoint(id, &endpoint);
