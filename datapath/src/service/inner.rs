@@ -5,7 +5,7 @@
 use super::translate::{End, replace};
 use crate::checksum;
 use crate::offload::Offload;
-use crate::wire::{L3, L4, Layout, be16, ipv4, protocol, put16, transport};
+use crate::wire::{L3, L4, Layout, be16, ipv4, ipv6, protocol, put16, transport};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Errors of ICMP: destination unreachable, time exceeded, parameter problem.
@@ -106,8 +106,7 @@ fn quoted_v4(packet: &[u8]) -> Option<(u8, usize, IpAddr, IpAddr)> {
     (h[0] >> 4 == 4 && header >= IPV4 && is_first).then(|| (h[9], header, address(12), address(16)))
 }
 
-/// The same; a packet with extension headers is left alone, as it has no ports where they are
-/// looked for.
+/// The same; behind extension headers too, as long as these are quoted.
 fn quoted_v6(packet: &[u8]) -> Option<(u8, usize, IpAddr, IpAddr)> {
     let h: &[u8; IPV6] = packet.first_chunk()?;
     let address = |at: usize| {
@@ -115,13 +114,16 @@ fn quoted_v6(packet: &[u8]) -> Option<(u8, usize, IpAddr, IpAddr)> {
         octets.copy_from_slice(&h[at..at + 16]);
         IpAddr::V6(Ipv6Addr::from(octets))
     };
-    (h[0] >> 4 == 6).then(|| (h[6], IPV6, address(8), address(24)))
+    let is_transport = |&(number, _): &(u8, usize)| matches!(number, protocol::TCP | protocol::UDP);
+    let (number, at) = ipv6::headers(packet).find(is_transport)?;
+    (h[0] >> 4 == 6).then(|| (number, at, address(8), address(24)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::build::{Build, eth};
+    use crate::wire::ipv6::MAX_EXTENSIONS;
     use crate::wire::{Mac, parse};
     use proptest::prelude::*;
 
@@ -135,19 +137,31 @@ mod tests {
         }
     }
 
+    /// A header of options that say nothing, without its first byte.
+    const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
+
     /// An error from a router about a packet from `a` to `b`, of which `keep` bytes of transport
-    /// header and payload are quoted.
-    fn error(version: u8, tcp: bool, a: (u8, u16), b: (u8, u16), keep: usize) -> Build<'static> {
+    /// header and payload are quoted. Before these the packet has headers of these numbers.
+    fn error((version, tcp): (u8, bool), extensions: &[u8], a: (u8, u16), b: (u8, u16), keep: usize) -> Build<'static> {
         let packet = eth(MACS[0], MACS[1]).ip(ip(version, a.0), ip(version, b.0));
+        let packet = extensions.iter().fold(packet, |packet, &number| match number {
+            protocol::FRAGMENT => packet.fragment(0, true),
+            _ => packet.extension(number, &PADDING),
+        });
         let packet = if tcp {
             packet.tcp(a.1, b.1, 77).payload(vec![5; 100])
         } else {
             packet.udp(a.1, b.1).payload(vec![6; 100])
         };
-        let header = if version == 4 { IPV4 } else { IPV6 };
+        let header = if version == 4 { IPV4 } else { IPV6 + 8 * extensions.len() };
         let quote = packet.bytes()[14..14 + header + keep].to_vec();
         let (kind, code) = if version == 4 { (3, 4) } else { (2, 0) };
         eth(MACS[1], MACS[0]).ip(ip(version, 9), ip(version, a.0)).icmp(kind, code, 1400).payload(quote)
+    }
+
+    fn extension() -> impl Strategy<Value = u8> {
+        use protocol::{AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
+        prop::sample::select(vec![HOP_BY_HOP, ROUTING, FRAGMENT, DESTINATION_OPTIONS, AUTHENTICATION])
     }
 
     proptest! {
@@ -155,18 +169,19 @@ mod tests {
         #[test]
         fn is_as_if_about_the_translated(
             version in prop_oneof![Just(4u8), Just(6)], tcp: bool, source: bool, a: (u8, u16), b: (u8, u16), c: (u8, u16),
-            keep in 8usize..100,
+            keep in 8usize..100, extensions in prop::collection::vec(extension(), 0..=MAX_EXTENSIONS),
         ) {
+            let extensions = match version { 4 => vec![], _ => extensions };
             // Half a checksum can be corrected by nobody.
             let keep = if keep == 17 { 18 } else { keep };
-            let mut bytes = error(version, tcp, a, b, keep).bytes();
+            let mut bytes = error((version, tcp), &extensions, a, b, keep).bytes();
             let layout = parse(&bytes).unwrap();
             let quoted = Quoted::of(&bytes, &layout).expect("ports are quoted");
             prop_assert_eq!((quoted.source, quoted.destination), ((ip(version, a.0), a.1), (ip(version, b.0), b.1)));
             let end = if source { End::Source } else { End::Destination };
             quoted.set_end(&mut bytes, &layout, &Offload::default(), end, (ip(version, c.0), c.1));
             let (a, b) = if source { (c, b) } else { (a, c) };
-            let mut wanted = error(version, tcp, a, b, keep).bytes();
+            let mut wanted = error((version, tcp), &extensions, a, b, keep).bytes();
             // The error's own destination is the outer translation's business.
             let ends = if version == 4 { 24..34 } else { 38..54 };
             wanted[ends.clone()].copy_from_slice(&bytes[ends]);
@@ -190,8 +205,17 @@ mod tests {
 
     #[test]
     fn what_shows_no_ports_is_nothing() {
-        let bytes = error(4, false, (1, 1), (2, 2), 7).bytes();
-        assert_eq!(Quoted::of(&bytes, &parse(&bytes).unwrap()), None);
+        use protocol::{DESTINATION_OPTIONS, FRAGMENT};
+        for extensions in [&[][..], &[FRAGMENT], &[DESTINATION_OPTIONS; 2]] {
+            let version = if extensions.is_empty() { 4 } else { 6 };
+            let bytes = error((version, false), extensions, (1, 1), (2, 2), 7).bytes();
+            assert_eq!(Quoted::of(&bytes, &parse(&bytes).unwrap()), None);
+        }
+        let too_many = error((6, false), &[DESTINATION_OPTIONS; MAX_EXTENSIONS + 1], (1, 1), (2, 2), 8).bytes();
+        assert_eq!(Quoted::of(&too_many, &parse(&too_many).unwrap()), None);
+        let later = eth(MACS[0], MACS[1]).ip(ip(6, 1), ip(6, 2)).fragment(8, false).udp(1, 2).bytes()[14..].to_vec();
+        let later = eth(MACS[1], MACS[0]).ip(ip(6, 9), ip(6, 1)).icmp(2, 0, 1400).payload(later).bytes();
+        assert_eq!(Quoted::of(&later, &parse(&later).unwrap()), None);
         let echo = eth(MACS[1], MACS[0]).ip(ip(4, 9), ip(4, 1)).icmp(8, 0, 0).payload(vec![0x45; 60]).bytes();
         assert_eq!(Quoted::of(&echo, &parse(&echo).unwrap()), None);
     }

@@ -14,6 +14,9 @@ pub(crate) const LEN: usize = 40;
 /// Offset of the payload length.
 pub(crate) const PAYLOAD_LEN: usize = 4;
 
+/// Offset of the number of what follows.
+const NEXT_HEADER: usize = 6;
+
 /// RFC 8200 (4.1) wants each extension header at most once and destination options twice, which
 /// makes seven.
 pub const MAX_EXTENSIONS: usize = 8;
@@ -113,6 +116,30 @@ pub(crate) fn upper(bytes: &[u8], layout: &Layout) -> u8 {
     }
 }
 
+/// The headers of a packet that may be cut off behind its beginning, behind the first one: the
+/// number of each and where it lies, and last that of what follows them. Behind the header of a
+/// later fragment lies the middle of something.
+pub(crate) fn headers(packet: &[u8]) -> impl Iterator<Item = (u8, usize)> {
+    let first = packet.get(NEXT_HEADER).map(|&number| (number, LEN));
+    let all = std::iter::successors(first, |&(number, at)| {
+        let extension: &[u8; 8] = header(packet, at)?;
+        let is_later = number == protocol::FRAGMENT && be16(extension, 2) & !7 != 0;
+        (is_extension(number) && !is_later).then(|| (extension[0], at + length(number, extension)))
+    });
+    all.take(MAX_EXTENSIONS + 1)
+}
+
+/// How long an extension header is.
+fn length(number: u8, extension: &[u8; 8]) -> usize {
+    let units = usize::from(extension[1]);
+    match number {
+        protocol::FRAGMENT => 8,
+        // Its length counts four bytes less two (RFC 4302, section 2.2).
+        protocol::AUTHENTICATION => (units + 2) * 4,
+        _ => (units + 1) * 8,
+    }
+}
+
 /// Follows the extension headers from `layout.l4_offset`, which it moves behind them; returns the
 /// number of what follows.
 fn walk(packet: &[u8], layout: &mut Layout, mut next: u8) -> Result<u8, Reason> {
@@ -121,17 +148,12 @@ fn walk(packet: &[u8], layout: &mut Layout, mut next: u8) -> Result<u8, Reason> 
     for _ in 0..MAX_EXTENSIONS {
         // The shortest extension header has 8 bytes (RFC 6564).
         let extension: &[u8; 8] = header(packet, at).ok_or(Reason::Malformed)?;
-        let units = usize::from(extension[1]);
-        at += match next {
-            protocol::FRAGMENT => {
-                fragment(packet, at, extension, layout)?;
-                8
-            }
-            // Its length counts four bytes less two (RFC 4302, section 2.2).
-            protocol::AUTHENTICATION => (units + 2) * 4,
+        match next {
+            protocol::FRAGMENT => fragment(packet, at, extension, layout)?,
             protocol::HOP_BY_HOP if at != first => return Err(Reason::Malformed),
-            _ => (units + 1) * 8,
-        };
+            _ => {}
+        }
+        at += length(next, extension);
         if at > packet.len() {
             return Err(Reason::Malformed);
         }

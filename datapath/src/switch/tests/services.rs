@@ -292,6 +292,9 @@ fn fragments_follow_the_first_one_both_ways() {
     assert_eq!(rig.one(2, &part((2, 8080), (1, 5000), 72, false)).1, wanted);
 }
 
+/// Eight bytes of options that say nothing.
+const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
+
 #[test]
 fn an_error_about_a_connection_reaches_its_backend() {
     let mut rig = rig(Policy::RoundRobin);
@@ -306,6 +309,31 @@ fn an_error_about_a_connection_reaches_its_backend() {
     let closed = eth(mac(2), mac(1)).ipv4(ip(2), ip(1)).icmp(3, 3, 0).payload(got);
     let told = tcp((1, 5), (100, 80), ACK, (100, 500)).bytes()[14..].to_vec();
     assert_eq!(rig.one(2, &closed), (1, eth(MAC, mac(1)).ipv4(ip(100), ip(1)).icmp(3, 3, 0).payload(told).bytes()));
+}
+
+#[test]
+fn an_error_about_a_fragment_or_behind_extension_headers_reaches_its_backend() {
+    let mut rig = rig(Policy::RoundRobin);
+    let mut service = service(Policy::RoundRobin, vec![backend(2, Some(1))]);
+    service.addresses.push(Address { ip: v6(100).into(), protocol: protocol::UDP, port: 53 });
+    rig.change_service(service);
+    let ends = |from: u8, to: u8| eth(mac(from), mac(to)).ipv6(v6(from), v6(to));
+    rig.one(1, &ends(1, 100).udp(5000, 53));
+    let sent = |from: (u8, u16), to: (u8, u16)| {
+        let whole = ends(from.0, to.0);
+        [
+            whole.clone().fragment(0, true),
+            whole.clone().extension(protocol::HOP_BY_HOP, &PADDING),
+            whole.clone().extension(protocol::DESTINATION_OPTIONS, &PADDING).fragment(0, true),
+        ]
+        .map(|packet| packet.udp(from.1, to.1).payload(vec![9; 1160]).bytes()[14..].to_vec())
+    };
+    let (seen, of_backend) = (sent((100, 53), (1, 5000)), sent((2, 8080), (1, 5000)));
+    for (quote, wanted) in seen.into_iter().zip(of_backend) {
+        let too_big = ends(1, 100).icmp(2, 0, 1280).payload(quote);
+        let wanted = ends(1, 2).icmp(2, 0, 1280).payload(wanted);
+        assert_eq!(rig.one(1, &too_big), (2, wanted.bytes()));
+    }
 }
 
 #[test]
