@@ -6,7 +6,7 @@
 
 use crate::checksum;
 use crate::offload::Offload;
-use crate::wire::{ETHERNET_HEADER, L3, L4, Layout, Mac, be16, be32, ipv4, put16, put32, transport};
+use crate::wire::{ETHERNET_HEADER, L3, L4, Layout, Mac, be16, be32, ipv4, ipv6, protocol, put16, put32, transport};
 use std::net::IpAddr;
 
 /// One end of a packet.
@@ -73,32 +73,34 @@ pub fn set_end(bytes: &mut [u8], layout: &Layout, offload: &Offload, end: End, (
     correct(bytes, layout, offload, at, changed, of_port);
 }
 
-/// Bytes of an IPv6 fragment header, which lies before what a fragment carries.
-const FRAGMENT_HEADER: usize = 8;
 /// Where the time to live lies in an IPv4 header, and the hop limit in an IPv6 header.
 const TTL: usize = 8;
 const HOP_LIMIT: usize = 7;
 
-/// Where the number of a fragment's packet lies. The fragment header is the last before what is
-/// fragmented, unless more of the chain follows in the first fragment.
-fn packet_at(layout: &Layout) -> usize {
-    match layout.l3 {
-        L3::Ipv4 => usize::from(layout.l3_offset) + ipv4::ID,
-        _ => usize::from(layout.l4_offset) - FRAGMENT_HEADER + 4,
+/// Where the number of a fragment's packet lies. In a first fragment more of the chain of headers
+/// may follow the fragment header.
+fn packet_at(bytes: &[u8], layout: &Layout) -> Option<usize> {
+    let l3 = usize::from(layout.l3_offset);
+    if layout.l3 == L3::Ipv4 {
+        return Some(l3 + ipv4::ID);
     }
+    let packet = bytes.get(l3..layout.end as usize)?;
+    let (_, at) = ipv6::headers(packet).find(|&(number, _)| number == protocol::FRAGMENT)?;
+    Some(l3 + at + 4)
 }
 
-/// The number of a fragment's packet: its identification.
+/// The number of a fragment's packet: its identification. Zero where it is none.
 pub(super) fn identification(bytes: &[u8], layout: &Layout) -> u32 {
-    match layout.l3 {
-        L3::Ipv4 => be16(bytes, packet_at(layout)).into(),
-        _ => be32(bytes, packet_at(layout)),
+    match (packet_at(bytes, layout), layout.l3) {
+        (None, _) => 0,
+        (Some(at), L3::Ipv4) => be16(bytes, at).into(),
+        (Some(at), _) => be32(bytes, at),
     }
 }
 
 /// Sets it; of IPv4 its low half.
 pub(super) fn set_packet(bytes: &mut [u8], layout: &Layout, number: u32) {
-    let at = packet_at(layout);
+    let Some(at) = packet_at(bytes, layout) else { return };
     match layout.l3 {
         L3::Ipv4 => {
             let changed = replace(bytes, at, &(number as u16).to_be_bytes());

@@ -296,6 +296,29 @@ fn fragments_follow_the_first_one_both_ways() {
 const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
 
 #[test]
+fn fragments_of_ipv6_follow_the_first_one_whatever_it_has_behind_the_fragment_header() {
+    let mut service = service(Policy::RoundRobin, vec![backend(2, Some(1)), backend(3, Some(2))]);
+    service.addresses.push(Address { ip: v6(100).into(), protocol: protocol::UDP, port: 53 });
+    let mut rig = rig(Policy::RoundRobin);
+    rig.change_service(service);
+    let part = |from: (u8, u16), to: (u8, u16), at: u16, more: bool| {
+        let whole = eth(mac(from.0), mac(to.0)).ipv6(v6(from.0), v6(to.0));
+        match at {
+            // The order of RFC 8200, section 4.1.
+            0 => whole.fragment(0, more).extension(protocol::DESTINATION_OPTIONS, &PADDING).udp(from.1, to.1),
+            _ => whole.fragment(at, more).protocol(protocol::DESTINATION_OPTIONS),
+        }
+        .payload(vec![4; 64])
+    };
+    let (to, bytes) = rig.one(1, &part((1, 5000), (100, 53), 0, true));
+    assert_eq!((to, bytes), (2, part((1, 5000), (2, 8080), 0, true).bytes()));
+    let late = part((1, 0), (100, 0), 80, false);
+    assert_eq!(rig.one(1, &late), (2, part((1, 0), (2, 0), 80, false).bytes()));
+    rig.one(2, &part((2, 8080), (1, 5000), 0, true));
+    assert_eq!(rig.one(2, &part((2, 0), (1, 0), 80, false)), (1, part((100, 0), (1, 0), 80, false).bytes()));
+}
+
+#[test]
 fn an_error_about_a_connection_reaches_its_backend() {
     let mut rig = rig(Policy::RoundRobin);
     rig.open(5);

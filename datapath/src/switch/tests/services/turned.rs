@@ -168,6 +168,28 @@ fn ipv6_udp_and_fragments_are_turned_around() {
 }
 
 #[test]
+fn what_a_first_fragment_has_behind_the_fragment_header_stays_as_it_is() {
+    let mut service = service(Policy::RoundRobin, vec![backend(FAR, None)]);
+    service.addresses.push(Address { ip: v6(100).into(), protocol: protocol::UDP, port: 53 });
+    let mut rig = plain(vec![backend(FAR, None)]);
+    rig.change_service(Service { director: Some(DIRECTOR), ..service });
+    let part = |macs: (Mac, Mac), from: (u8, u16), to: (u8, u16), at: u16| {
+        let whole = eth(macs.0, macs.1).ipv6(v6(from.0), v6(to.0)).ttl(left(macs.0)).vlan(VLAN);
+        match at {
+            0 => whole.fragment(0, true).extension(protocol::DESTINATION_OPTIONS, &PADDING).udp(from.1, to.1),
+            _ => whole.fragment(at, false).protocol(protocol::DESTINATION_OPTIONS),
+        }
+        .payload(vec![4; 64])
+    };
+    // The number of the packet is the first that the switch gives, and its client's is that too.
+    let (_, first) = rig.one(0, &part((mac(CLIENT), MAC), (CLIENT, 9), (100, 53), 0));
+    let port = reached(&first).1;
+    assert_eq!(first, part((MAC, mac(FAR)), (100, port), (FAR, 8080), 0).bytes());
+    let (_, late) = rig.one(0, &part((mac(CLIENT), MAC), (CLIENT, 9), (100, 53), 80));
+    assert_eq!(late, part((MAC, mac(FAR)), (100, port), (FAR, 8080), 80).bytes());
+}
+
+#[test]
 fn errors_reach_who_they_are_for() {
     let mut rig = plain(vec![backend(FAR, None)]);
     let (_, port) = rig.turn((CLIENT, 7));
