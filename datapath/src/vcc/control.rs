@@ -229,8 +229,10 @@ fn grow_gently(connection: &mut Connection, acked: u32) {
     // Of twice the window in segments, in 1/256: no less than one, no more than 16.
     let root = ((window << 16) / mss * 2).isqrt().clamp(256, 256 * GENTLE_PART);
     let round = window.max(u64::from(window::LEAST_SEGMENTS) * mss);
-    let step = u64::from(acked) * mss * root / (256 * GENTLE_PART * round);
-    connection.window = (window + step.min(window / 2)).min(u64::from(WINDOW_MOST)) as u32;
+    // As in `grow`, what is no whole byte yet is kept.
+    let grown = u64::from(connection.grown) + u64::from(acked) * mss * root / (256 * GENTLE_PART);
+    connection.window = (window + (grown / round).min(window / 2)).min(u64::from(WINDOW_MOST)) as u32;
+    connection.grown = (grown % round) as u32;
 }
 
 /// See [`grow_gently`].
@@ -493,6 +495,20 @@ mod tests {
         });
         let [least, most] = [windows.iter().min(), windows.iter().max()].map(|window| window.copied().unwrap_or(0));
         assert!(least > 300 && most < 1000 && most - least < least / 20, "{windows:?}");
+    }
+
+    #[test]
+    fn where_windows_may_be_small_large_ones_grow_as_much_in_pieces_as_at_once() {
+        for window in [20_000, 1_000_000, 5_000_000, 50_000_000] {
+            let grown = |piece: u32| {
+                let mut connection = connection(1448, window);
+                connection.window = window;
+                (0..window / piece).for_each(|_| grow_gently(&mut connection, piece));
+                connection.window - window
+            };
+            let (pieces, whole) = (grown(2896), grown(window));
+            assert!(whole > 300 && pieces >= whole - whole / 7 && pieces <= whole, "{window}: {pieces}, {whole}");
+        }
     }
 
     #[test]
