@@ -78,8 +78,8 @@ const OUT: usize = 8192;
 /// takes milliseconds. The memory is not touched before it is needed.
 const SPARE: usize = 4096;
 
-/// Something that the shell should know. At most [`Switch::MAX_EVENTS`] wait; more are counted, not
-/// kept.
+/// Something that the shell should know. At most [`Switch::MAX_EVENTS`] wait, one for each endpoint;
+/// more are counted, not kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A source address moves between endpoints: a loop behind them, or a spoof. It stays where it
@@ -107,6 +107,8 @@ enum Role {
 struct Tally {
     local: Both<Traffic>,
     drops: DropCounters,
+    /// An event waits that says what it claims.
+    is_told: bool,
 }
 
 /// The switch: a state machine for frames. Call, in this order: `rx` and `port_drops` (what
@@ -399,7 +401,10 @@ impl Switch {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        let Event::Flapping { to, .. } = event;
+        self.tallies[to.0 as usize].is_told = false;
+        Some(event)
     }
 
     /// When `tx` will have something to do, if nothing arrives before.

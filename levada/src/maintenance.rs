@@ -40,8 +40,8 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(250);
 const FIRST_LOOK: Duration = Duration::from_millis(4);
 /// How often every device is asked for what it dropped.
 const ASK: Duration = Duration::from_secs(1);
-/// Log lines about what guests can cause, in each second: events in switches, and what is done with
-/// devices.
+/// Log lines about what guests can cause, in each second: events in switches, and as many about what
+/// is done with devices.
 const EVENT_LINES: u32 = 4;
 
 /// What has changed outside.
@@ -176,8 +176,9 @@ pub struct Maintenance {
     /// When they are asked for next, and how long after the last time.
     hops_next: Instant,
     hops_pause: Duration,
-    /// Lines about events in the second that began then.
-    lines: (Instant, u32),
+    /// Lines about events, and about devices, in the second that began then.
+    event_lines: (Instant, u32),
+    device_lines: (Instant, u32),
     /// Of bonds, and when it is looked whether there are some that time brings.
     alarms: Alarms,
     alarms_next: Instant,
@@ -220,7 +221,8 @@ impl Maintenance {
             tasks,
             hops_next: now,
             hops_pause: FIRST_LOOK,
-            lines: (now, 0),
+            event_lines: (now, 0),
+            device_lines: (now, 0),
             alarms: Alarms::default(),
             alarms_next: now,
             manager: Notifier::default(),
@@ -463,7 +465,7 @@ impl Maintenance {
             let Some(Reopen { label, recipe: Some(recipe), .. }) = self.devices.get(&device) else { continue };
             let text = report.text();
             let text = if text.is_empty() { "where it should be, and up" } else { &text };
-            if may_say(&mut self.lines) {
+            if may_say(&mut self.device_lines) {
                 self.log.line(Level::Info, &format!("{label} has changed: {text}"));
             }
             let is_back = before.is_some_and(|b| b.moved.is_some() || b.renamed.is_some())
@@ -711,7 +713,7 @@ impl Maintenance {
     }
 
     fn event(&mut self, switch: usize, event: Event) {
-        if !may_say(&mut self.lines) {
+        if !may_say(&mut self.event_lines) {
             return;
         }
         let Some(plan) = self.plan.switches.get(switch as u32) else { return };

@@ -370,9 +370,12 @@ impl Switch {
         self.gone[id.0 as usize] = Gone::at(now);
         self.services.release_lost(Some(id));
         self.counts[tenant.0 as usize] -= 1;
+        let tallies = &mut self.tallies;
         self.events.retain(|event| {
-            let Event::Flapping { from, to, .. } = event;
-            *from != id && *to != id
+            let Event::Flapping { from, to, .. } = *event;
+            let stays = from != id && to != id;
+            tallies[to.0 as usize].is_told = stays;
+            stays
         });
         if let Some(policer) = &mut self.policer {
             policer.set_endpoint(id, None);

@@ -130,9 +130,11 @@ impl Switch {
             let (mac, vlan) = (source(bytes), layout.vlan.unwrap_or(0));
             let learning = self.fdb.learn(now, network, vlan, mac, from);
             if let Learning::Flapping(owner) = learning {
-                let event = Event::Flapping { from: owner, to: from, mac };
-                if self.events.back() != Some(&event) && self.events.len() < Self::MAX_EVENTS {
-                    self.events.push_back(event);
+                let tally = &mut self.tallies[from.0 as usize];
+                // So that one that does nothing else leaves room for what others do.
+                if !tally.is_told && self.events.len() < Self::MAX_EVENTS {
+                    tally.is_told = true;
+                    self.events.push_back(Event::Flapping { from: owner, to: from, mac });
                 }
             }
             unlearned(learning)?;

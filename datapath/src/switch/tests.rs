@@ -185,6 +185,33 @@ fn a_flapping_address_is_contained_and_reported() {
 }
 
 #[test]
+fn who_flaps_at_frame_rate_silences_nobody() {
+    let mut rig = Rig::new(&[Attachment::Isolated, Attachment::Isolated], &[(0, 0), (0, 0), (1, 0), (1, 0)], |_| {});
+    let claim = |rig: &mut Rig, port: u32, n: u8| rig.send(port, &udp(n, 99));
+    // Addresses 1 to 4 of the first tenant and 5 of the second, which have moved once.
+    for n in 1..=5 {
+        let ports = if n < 5 { [1, 2] } else { [3, 4] };
+        for port in ports {
+            claim(&mut rig, port, n);
+        }
+    }
+    for n in 0..1000 {
+        assert_eq!(claim(&mut rig, 1, 1 + (n % 4) as u8).0, dropped(Reason::Flapping));
+    }
+    claim(&mut rig, 3, 5);
+    let other = Event::Flapping { from: EndpointId(3), to: EndpointId(2), mac: mac(5) };
+    let first = [rig.switch.poll_event(), rig.switch.poll_event()];
+    assert!(first.contains(&Some(other)), "{first:?}");
+    // An endpoint that goes takes its own with it; the one that it took from is told of again.
+    claim(&mut rig, 1, 1);
+    assert!(rig.switch.poll_event().is_some_and(|Event::Flapping { to, .. }| to == EndpointId(0)));
+    claim(&mut rig, 1, 1);
+    rig.switch.change(&mut rig.pool, rig.now, Change::Endpoint(EndpointId(1), None)).expect("it goes");
+    assert_eq!(rig.switch.poll_event(), None);
+    assert!(!rig.switch.tallies[0].is_told);
+}
+
+#[test]
 fn a_declared_address_wins_over_a_learned_one() {
     let mut rig = Rig::new(&[Attachment::Isolated], &[(0, 1), (0, 0), (0, 0)], |_| {});
     assert_eq!(rig.send(2, &udp(1, 9)), (dropped(Reason::SpoofedMac), vec![]));

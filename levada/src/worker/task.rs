@@ -7,8 +7,9 @@ use datapath::switch::Event;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
-/// Switch events handed on at a time: a storm of them must not fill the queue of tasks.
-const EVENTS: usize = 16;
+/// Switch events handed on at a time, as many as there may be lines about them: the others wait
+/// their turn.
+const EVENTS: usize = 4;
 
 /// What the worker wants of `maintenance`.
 pub enum Task {
