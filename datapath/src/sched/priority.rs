@@ -140,6 +140,8 @@ impl Priority {
         // Where the source is in the headers (RFC 791, RFC 8200); the destination follows it.
         let (offset, length) = match (layout.l3, self.agent_traffic.address) {
             (L3::Ipv4, IpAddr::V4(_)) => (l3 + 12, 4),
+            // Who listens at every IPv6 address has the IPv4 ones too.
+            (L3::Ipv4, IpAddr::V6(ip)) if ip.is_unspecified() => (l3 + 12, 4),
             (L3::Ipv6, IpAddr::V6(_)) => (l3 + 8, 16),
             _ => return false,
         };
@@ -153,5 +155,42 @@ impl Priority {
             IpAddr::V6(ip) => is_it(&ip.octets()),
         };
         is_own && be16(bytes, usize::from(layout.l4_offset) + own_port) == self.agent_traffic.port
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{Both, Rate};
+    use crate::wire::build::eth;
+    use crate::wire::{Mac, parse};
+
+    #[test]
+    fn agents_that_listen_at_any_address_are_heard_first_over_both_versions_of_ip() {
+        const MACS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let ends = [[ip("10.0.0.1"), ip("10.0.0.2")], [ip("fd00::1"), ip("fd00::2")]];
+        for direction in [Direction::Egress, Direction::Ingress] {
+            let own_first = direction == Direction::Egress;
+            let concerned = |address: IpAddr, version: usize, port: u16| {
+                let rate = Both { egress: Rate(1_000_000), ingress: Rate(1_000_000) };
+                let priority = Priority::new(AgentTraffic { address, port: 7370, rate }, direction);
+                let [own, other] = ends[version];
+                let frame = eth(MACS[0], MACS[1]);
+                let frame = match own_first {
+                    true => frame.ip(own, other).udp(port, 9),
+                    false => frame.ip(other, own).udp(9, port),
+                };
+                let bytes = frame.bytes();
+                priority.concerns(&bytes, &parse(&bytes).unwrap())
+            };
+            let all = |address: IpAddr| [0, 1].map(|version| concerned(address, version, 7370));
+            assert_eq!(all(ip("::")), [true, true]);
+            assert_eq!(all(ip("0.0.0.0")), [true, false]);
+            assert_eq!(all(ends[0][0]), [true, false]);
+            assert_eq!(all(ends[1][0]), [false, true]);
+            assert_eq!(all(ends[0][1]), [false, false], "another's");
+            assert_eq!([0, 1].map(|version| concerned(ip("::"), version, 7371)), [false, false]);
+        }
     }
 }
