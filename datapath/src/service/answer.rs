@@ -6,6 +6,7 @@
 //! allocated.
 
 use super::ServiceId;
+use super::translate::set_hops;
 use crate::checksum;
 use crate::frame::{Frame, Pool};
 use crate::offload::Offload;
@@ -162,6 +163,8 @@ fn echo(bytes: &mut [u8], layout: &Layout) -> bool {
     let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
     let old = be16(bytes, l4);
     turn(bytes, layout.l3, l3);
+    // The way back may be longer than what is left of the way here.
+    set_hops(bytes, layout, TTL);
     bytes[l4] = if layout.l3 == L3::Ipv4 { 0 } else { 129 };
     let checksum = checksum::update(be16(bytes, l4 + 2), old, be16(bytes, l4));
     put16(bytes, l4 + 2, checksum);
@@ -400,8 +403,11 @@ mod tests {
         for version in [4, 6] {
             let ends = || eth(CLIENT, SERVICE).ip(ip(version, 1), ip(version, 100));
             let echo = if version == 4 { 8 } else { 128 };
-            let bytes = answer(Answer::Echo(ID), &ends().icmp(echo, 0, 0x1234_0001).payload(vec![3; 56])).unwrap();
+            let asks = ends().ttl(3).icmp(echo, 0, 0x1234_0001).payload(vec![3; 56]);
+            let bytes = answer(Answer::Echo(ID), &asks).unwrap();
             sums_are_right(&bytes);
+            let left = if version == 4 { bytes[14 + 8] } else { bytes[14 + 7] };
+            assert_eq!(left, TTL, "the way back is as long as it is");
             for options in [0, 3] {
                 let syn = ends().tcp(4000, 80, 1000).flags(tcp_flags::SYN).tcp_options(options);
                 let bytes = answer(Answer::Reset(ID), &syn).unwrap();

@@ -113,16 +113,21 @@ pub(super) fn set_packet(bytes: &mut [u8], layout: &Layout, number: u32) {
 
 /// One hop more: takes one off the time to live, or the hop limit. False where none is left.
 pub(crate) fn hop(bytes: &mut [u8], layout: &Layout) -> bool {
-    let l3 = usize::from(layout.l3_offset);
-    let at = l3 + if layout.l3 == L3::Ipv4 { TTL } else { HOP_LIMIT };
+    let at = usize::from(layout.l3_offset) + if layout.l3 == L3::Ipv4 { TTL } else { HOP_LIMIT };
     let Some(left) = bytes.get(at).and_then(|left| left.checked_sub(1)).filter(|&left| left > 0) else { return false };
+    set_hops(bytes, layout, left);
+    true
+}
+
+/// Sets the time to live, or the hop limit.
+pub(super) fn set_hops(bytes: &mut [u8], layout: &Layout, hops: u8) {
+    let l3 = usize::from(layout.l3_offset);
     if layout.l3 == L3::Ipv4 {
-        let changed = replace(bytes, at, &[left, bytes[at + 1]]);
+        let changed = replace(bytes, l3 + TTL, &[hops, bytes[l3 + TTL + 1]]);
         put16(bytes, l3 + ipv4::CHECKSUM, !checksum::add(!be16(bytes, l3 + ipv4::CHECKSUM), changed));
     } else {
-        bytes[at] = left;
+        bytes[l3 + HOP_LIMIT] = hops;
     }
-    true
 }
 
 /// Whether the checksum at `at` is partial.
