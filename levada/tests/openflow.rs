@@ -183,8 +183,10 @@ fn the_controller_balances_and_a_kill_of_it_breaks_nothing() {
     let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
     ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
     let mut controller = control(&bed, &configuration("reactive", 1));
-    // The address answers ARP and echo requests; backends are reached by their own addresses too.
-    bed.tool("ping", "c", "-c 1 -W 10 10.0.0.100").unwrap();
+    // The address answers ARP and echo requests, from however far away; backends are reached by
+    // their own addresses too.
+    let pong = bed.tool("ping", "c", "-t 3 -c 1 -W 10 10.0.0.100").unwrap();
+    assert!(pong.contains("ttl=64"), "{pong}");
     let (mut all, shares) = open(&bed, 40);
     assert_eq!(shares, BTreeMap::from([("b1".to_owned(), 20), ("b2".to_owned(), 20)]), "in turn");
     let shown = switch(&controller);
@@ -262,7 +264,8 @@ fn both_versions_of_ip_are_balanced_and_no_kill_breaks_any() {
         let mut controller = control(&bed, &text);
         // The switch itself answers neighbour discovery and echo requests, and backends directly.
         bed.ip("c", "neigh flush dev c").unwrap();
-        bed.tool("ping", "c", "-c 1 -W 10 fd00::100").unwrap();
+        let pong = bed.tool("ping", "c", "-t 3 -c 1 -W 10 fd00::100").unwrap();
+        assert!(pong.contains("ttl=64"), "{pong}");
         bed.tool("ping", "c", "-c 1 -W 10 fd00::1").unwrap();
         let neighbours = bed.ip("c", "-6 neigh show to fd00::100").unwrap();
         assert!(neighbours.contains("lladdr 02:"), "{neighbours}");

@@ -11,6 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const ARP_REQUEST: u16 = 1;
 const ARP_REPLY: u16 = 2;
+/// The time to live of an answer: the way back may be longer than what the question had left.
+const HOPS: u8 = 64;
 /// Flags of a neighbour advertisement: it was asked for, and what is known otherwise is wrong.
 const SOLICITED: u32 = 1 << 30;
 const OVERRIDE: u32 = 1 << 29;
@@ -35,7 +37,7 @@ impl Rules {
             if has_ping {
                 let [request, reply] = version.echo.map(|kind| version.icmp(kind));
                 let [is_icmp, asks] = request;
-                let actions = [&back(ip, mac)[..], &[Action::Set(reply[1]), to_asker()]].concat();
+                let actions = [&back(ip, mac)[..], &[Action::Set(reply[1]), Action::SetTtl(HOPS), to_asker()]].concat();
                 self.add(0, ANSWERED, [version.packets(), is_icmp, to, asks], actions);
             }
         }

@@ -67,6 +67,22 @@ fn no_flow_sets_or_matches_a_field_of_the_other_version() {
 }
 
 #[test]
+fn an_echo_is_answered_with_hops_for_the_whole_way_back() {
+    let rules = Rules::of(&of_both_versions("hash", 2));
+    let answers_with = |kind: Kind, number: u8| {
+        let is_answer = |action: &Action| *action == Action::Set(Field::new(kind, number));
+        let all = rules.flows.iter().filter_map(|flow| match &flow.instructions[..] {
+            [Instruction::Apply(actions)] if actions.iter().any(is_answer) => {
+                Some(actions.contains(&Action::SetTtl(64)))
+            }
+            _ => None,
+        });
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!((answers_with(Kind::ICMP_TYPE, 0), answers_with(Kind::ICMPV6_TYPE, 129)), (vec![true], vec![true]));
+}
+
+#[test]
 fn places_are_dealt_by_weight_and_stay() {
     let counts = |config: &OpenFlow| {
         let rules = Rules::of(config);

@@ -28,6 +28,7 @@ const BUCKET_HEADER: usize = 16;
 
 const OUTPUT: u16 = 0;
 const GROUP: u16 = 22;
+const SET_NW_TTL: u16 = 23;
 const SET_FIELD: u16 = 25;
 const EXPERIMENTER: u16 = 0xffff;
 /// Open vSwitch's number as an experimenter, and its actions.
@@ -57,6 +58,8 @@ pub enum Action {
     Group(u32),
     /// Set a field.
     Set(Field),
+    /// Set the time to live, or the hop limit.
+    SetTtl(u8),
     /// Copy a field to another of the same length.
     Move(Kind, Kind),
     /// Behind a FIN or RST the flow's idle timeout becomes so many seconds.
@@ -105,6 +108,11 @@ impl Action {
                 put16(out, 0);
                 Field { mask: None, ..*field }.write(out);
             }
+            Action::SetTtl(hops) => {
+                put16(out, SET_NW_TTL);
+                put16(out, 0);
+                out.push(*hops);
+            }
             Action::Move(from, to) => {
                 nicira(out, MOVE);
                 put16(out, from.bits());
@@ -141,6 +149,7 @@ impl Action {
             OUTPUT => Ok(Action::Output(part.u32()?, part.u16()?)),
             GROUP => Ok(Action::Group(part.u32()?)),
             SET_FIELD => Ok(Field::read(&mut part)?.map_or(Action::Unknown(kind), Action::Set)),
+            SET_NW_TTL => Ok(Action::SetTtl(part.u8()?)),
             EXPERIMENTER if part.u32()? == NICIRA => Action::read_nicira(&mut part),
             _ => Ok(Action::Unknown(kind)),
         }

@@ -55,6 +55,15 @@ fn messages_are_bytes_as_specified() {
          ffff 0010 00002320 0013 0001 0000 0000 \
          0000 0010 fffffffa 0000 000000000000",
     );
+    let change = GroupMod {
+        command: GroupCommand::Delete,
+        id: 3,
+        buckets: vec![Bucket { weight: 1, actions: vec![Action::SetTtl(64)] }],
+    };
+    is(
+        &Message::GroupMod(change),
+        "040f0028 00000007 0002 01 00 00000003 0018 0001 ffffffff ffffffff 00000000 0017 0008 40 000000",
+    );
     let ct = Action::Ct {
         commits: true,
         zone: 7,
@@ -116,6 +125,7 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         (any::<u32>(), any::<u16>()).prop_map(|(port, bytes)| Action::Output(port, bytes)),
         any::<u32>().prop_map(Action::Group),
+        any::<u8>().prop_map(Action::SetTtl),
         whole.prop_map(Action::Set),
         prop::sample::select(vec![
             (Kind::ETH_SRC, Kind::ETH_DST),
