@@ -6,12 +6,12 @@
 //! allocated.
 
 use super::ServiceId;
-use super::translate::set_hops;
+use super::translate::{is_partial, set_hops};
 use crate::checksum;
 use crate::frame::{Frame, Pool};
 use crate::offload::Offload;
 use crate::units::{Instant, Rate};
-use crate::wire::{Icmp, L3, L4, Layout, Mac, Tcp, be16, icmpv6, protocol, put16, put32, tcp_flags};
+use crate::wire::{Icmp, L3, L4, Layout, Mac, Tcp, be16, icmpv6, protocol, put16, put32, tcp_flags, transport};
 
 /// Answers a second that a service gives to clients outside: they do not wait in a queue, so that
 /// they may not be many.
@@ -107,7 +107,7 @@ impl Answer {
         let done = match self {
             Answer::Arp(mac, _) => arp(pool.bytes_mut(frame), &layout, *mac),
             Answer::Neighbour(mac, _) => neighbour(pool, frame, &layout, *mac),
-            Answer::Echo(_) => echo(pool.bytes_mut(frame), &layout),
+            Answer::Echo(_) => echo(pool, frame),
             Answer::Reset(_) => reset(pool, frame, &layout),
             Answer::PortUnreachable(_) => unreachable(pool, frame, &layout),
         };
@@ -159,15 +159,20 @@ fn neighbour(pool: &mut Pool, frame: &Frame, layout: &Layout, mac: Mac) -> bool 
     true
 }
 
-fn echo(bytes: &mut [u8], layout: &Layout) -> bool {
+fn echo(pool: &mut Pool, frame: &Frame) -> bool {
+    let (bytes, meta) = pool.parts_mut(frame);
+    let (layout, offload) = (&meta.layout, &meta.offload);
     let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
     let old = be16(bytes, l4);
     turn(bytes, layout.l3, l3);
     // The way back may be longer than what is left of the way here.
     set_hops(bytes, layout, TTL);
     bytes[l4] = if layout.l3 == L3::Ipv4 { 0 } else { 129 };
-    let checksum = checksum::update(be16(bytes, l4 + 2), old, be16(bytes, l4));
-    put16(bytes, l4 + 2, checksum);
+    // A partial one does not know the message yet.
+    if !is_partial(offload, l4 + transport::ICMP_CHECKSUM) {
+        let checksum = checksum::update(be16(bytes, l4 + transport::ICMP_CHECKSUM), old, be16(bytes, l4));
+        put16(bytes, l4 + transport::ICMP_CHECKSUM, checksum);
+    }
     true
 }
 
@@ -328,6 +333,8 @@ impl Budget {
 mod tests {
     use super::*;
     use crate::frame::PoolLimits;
+    use crate::offload::OffloadSupport;
+    use crate::segment;
     use crate::wire::build::{Build, arp_reply, arp_request, eth, neighbour_solicitation};
     use crate::wire::{Arp, Ipv4, Ipv6, parse};
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -349,8 +356,17 @@ mod tests {
         let frame = question.frame(&mut pool).unwrap();
         let layout = parse(pool.bytes(&frame)).unwrap();
         pool.meta_mut(&frame).layout = layout;
-        let bytes = answer.write(&mut pool, &frame, SERVICE).then(|| pool.bytes(&frame).to_vec());
-        pool.free(frame);
+        if !answer.write(&mut pool, &frame, SERVICE) {
+            pool.free(frame);
+            return None;
+        }
+        // As it leaves a port that can nothing.
+        let mut bytes = None;
+        let out = &mut |pool: &mut Pool, part: Frame| {
+            bytes = Some(pool.bytes(&part).to_vec());
+            pool.free(part);
+        };
+        segment::software(&mut pool, frame, OffloadSupport::NONE, 1514, out).unwrap();
         bytes
     }
 
@@ -404,10 +420,12 @@ mod tests {
             let ends = || eth(CLIENT, SERVICE).ip(ip(version, 1), ip(version, 100));
             let echo = if version == 4 { 8 } else { 128 };
             let asks = ends().ttl(3).icmp(echo, 0, 0x1234_0001).payload(vec![3; 56]);
-            let bytes = answer(Answer::Echo(ID), &asks).unwrap();
-            sums_are_right(&bytes);
-            let left = if version == 4 { bytes[14 + 8] } else { bytes[14 + 7] };
-            assert_eq!(left, TTL, "the way back is as long as it is");
+            for asks in [asks.clone(), asks.partial()] {
+                let bytes = answer(Answer::Echo(ID), &asks).unwrap();
+                sums_are_right(&bytes);
+                let left = if version == 4 { bytes[14 + 8] } else { bytes[14 + 7] };
+                assert_eq!(left, TTL, "the way back is as long as it is");
+            }
             for options in [0, 3] {
                 let syn = ends().tcp(4000, 80, 1000).flags(tcp_flags::SYN).tcp_options(options);
                 let bytes = answer(Answer::Reset(ID), &syn).unwrap();
