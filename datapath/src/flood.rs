@@ -141,7 +141,7 @@ impl FloodBudget {
     }
 
     fn capacity(per_second: u64) -> u64 {
-        (per_second / 4).max(32) * NS
+        if per_second == 0 { 0 } else { (per_second / 4).max(32) * NS }
     }
 }
 
@@ -249,6 +249,16 @@ mod tests {
         let used_ns = 556 * NS;
         next.restore(Instant(NS), 100 * NS, Saved { frames: 0, used_ns });
         assert_eq!(next.saved(Instant(NS)).used_ns, 456 * NS);
+    }
+
+    #[test]
+    fn without_frames_a_second_nothing_is_flooded() {
+        let mut budget = FloodBudget::new(limits(0, Rate::UNLIMITED));
+        assert_eq!((budget.left(Instant(1), true), budget.left(Instant(NS), false)), (0, 0));
+        budget.set_limits(Instant(NS), limits(100, Rate::UNLIMITED));
+        assert_eq!(budget.left(Instant(2 * NS), true), 32);
+        budget.set_limits(Instant(2 * NS), limits(0, Rate::UNLIMITED));
+        assert_eq!(budget.left(Instant(2 * NS), true), 0);
     }
 
     #[test]
