@@ -119,12 +119,13 @@ impl Switch {
             steps.push(Step::Train(seen.segments()));
             return Ok(());
         }
-        let opened = vxlan::open(bytes, &offload).and_then(|(received, inner, offload)| {
+        let opened = vxlan::open(bytes, &offload).and_then(|(received, inner, mut offload)| {
             let (network, _) = self.tunnel_network(&received)?;
             let headroom = pool.headroom(frame) + inner.start;
             let bytes = &bytes[inner];
             let layout = wire::parse(bytes)?;
             segment::check_offload(bytes, &layout, &offload)?;
+            offload.gso_ecn = segment::meaning_of_cwr(bytes, &layout, &offload);
             if layout.vlan.is_some() {
                 return Err(Reason::BadVlan);
             }

@@ -4,7 +4,8 @@
 use super::*;
 use crate::encap::too_big;
 use crate::encap::vxlan::OUTER_V4;
-use crate::offload::{Gso, Offload};
+use crate::frame_trace::Step;
+use crate::offload::{Gso, GsoEcn, Offload};
 use crate::overlay::{Overlay, OverlayChange, Peer, Vtep};
 use crate::program::{Attachment, Change, PortFeatures, Program, Share, Tenant};
 use crate::switch::chaos::{MBIT, Rig, both, endpoint, host, ip, learning, mac, program, tenant, uplink};
@@ -12,7 +13,7 @@ use crate::switch::destination;
 use crate::units::Rate;
 use crate::verdict::Verdict;
 use crate::wire::build::{Build, arp_request, eth};
-use crate::wire::{Ipv4, Mac, Udp, be16, parse};
+use crate::wire::{Ipv4, Mac, Udp, be16, parse, tcp_flags};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const VNI: u32 = 5001;
@@ -222,6 +223,25 @@ fn an_offloaded_frame_in_its_tunnel_arrives_whole() {
     assert_eq!(*bytes, inner.bytes());
     let wire = 10 * (1400 + 54 + OUTER_V4 as u64 + 24);
     assert_eq!(two.switch.endpoint_stats(EndpointId(0)).ingress.traffic.wire_bytes, wire);
+}
+
+/// No device sets CWR in every segment, as AccECN has it.
+#[test]
+fn a_trace_says_that_an_offloaded_frame_with_cwr_out_of_a_tunnel_is_cut() {
+    let mut fast = roomy(2);
+    fast.uplink = Some(uplink(100_000));
+    let mut two = Rig::new(&fast);
+    let inner = tcp(10, 20, 14_000).flags(tcp_flags::ACK | tcp_flags::CWR).gso(1400);
+    let frame = inner.frame(&mut two.pool).expect("a buffer");
+    let (bytes, meta) = two.pool.parts_mut(&frame);
+    (meta.layout, meta.offload.gso_ecn) = (parse(bytes).expect("sound"), GsoEcn::None);
+    let tunnel = vxlan::Tunnel { from: (host(1), nic(1)), to: (host(2), nic(2)), vni: VNI };
+    assert!(vxlan::push(&mut two.pool, &frame, &tunnel, 50_000, true));
+    let told = two.switch.explain(&two.pool, two.now, PortId(0), &frame);
+    let cuts = told.steps.iter().filter_map(|step| if let Step::Emit(emit) = step { Some(emit.cut) } else { None });
+    assert_eq!(cuts.collect::<Vec<_>>(), [10]);
+    assert_eq!(two.switch.rx(&mut two.pool, two.now, PortId(0), frame), Verdict::Forwarded);
+    assert_eq!(two.run(SECOND).len(), 10);
 }
 
 /// Where the port cuts TCP in a tunnel, an offloaded frame has one set of outer headers, and what
