@@ -21,10 +21,11 @@ use super::connections::BUCKETS;
 use super::decide::{Decision, Known, ends, segment};
 use super::entry::{Entry, Key, SECOND, State};
 use super::recover::candidate_hash;
-use super::translate::{End, set_mac};
+use super::translate::{End, set_end, set_mac};
 use super::{Address, Role, Services, octets};
 use crate::ids::EndpointId;
 use crate::network::Network;
+use crate::offload::Offload;
 use crate::random::Keyed;
 use crate::table::{Id, Table};
 use crate::units::Instant;
@@ -259,7 +260,8 @@ impl Services {
         backend.endpoint.is_none().then_some(director)
     }
 
-    /// The same of a new connection, with what [`Services::turn_around`] would say.
+    /// The same of a new connection, with what [`Services::turn_around`] would say, and the port that
+    /// its backend would be asked from.
     ///
     /// # Errors
     /// As there.
@@ -268,26 +270,33 @@ impl Services {
         now: Instant,
         known: &Known,
         is_sought: bool,
-    ) -> Result<Option<EndpointId>, Reason> {
+    ) -> Result<Option<(EndpointId, u16)>, Reason> {
         let Some(director) = self.would_turn(known) else { return Ok(None) };
         let (bucket, round) = match self.connections.get_of(known.id, &known.key) {
             Some(entry) => (Some(self.connections.bucket(known.id)), self.round(known, entry)),
             None => (self.opener(&known.key, None).map(|opener| opener.bucket), is_sought.then_some(0)),
         };
         let port = bucket.and_then(|bucket| self.find_port(now, known, bucket, round));
-        port.map(|_| Some(director)).ok_or(Reason::ServiceFull)
+        port.map(|(asked, _)| Some((director, asked.port))).ok_or(Reason::ServiceFull)
     }
 
     /// The same of one that is known, with what [`Services::turn_on`] would say.
     ///
     /// # Errors
     /// As there.
-    pub fn would_turn_on(&self, now: Instant, known: &Known) -> Result<Option<EndpointId>, Reason> {
+    pub fn would_turn_on(&self, now: Instant, known: &Known) -> Result<Option<(EndpointId, u16)>, Reason> {
         let is_sought = self.connections.get(known.id).is_some_and(|entry| entry.state == State::Sought);
         match self.turns.get(known.id) {
-            Some(_) => self.director(known).map(Some).ok_or(Reason::Unreachable),
+            Some((port, _)) => self.director(known).map(|of| Some((of, port))).ok_or(Reason::Unreachable),
             None if is_sought => self.would_turn_around(now, known, true),
             None => Ok(None),
+        }
+    }
+
+    /// Gives a client's frame the end that its backend would be asked from.
+    pub(crate) fn ask_from(&self, known: &Known, port: u16, bytes: &mut [u8], layout: &Layout, offload: &Offload) {
+        if let Some((_, front)) = self.running(known.key.front) {
+            set_end(bytes, layout, offload, End::Source, (front.address.ip, port));
         }
     }
 

@@ -568,6 +568,7 @@ impl Switch {
         if !translate::hop(&mut bytes, &layout) {
             return refuse(steps, Reason::Loop);
         }
+        self.services.set_own_mac(self.forward.network(director), &mut bytes, &layout);
         let wire_bytes = segment::wire_bytes(bytes.len(), &layout, &offload);
         let seen = &Traveller { bytes: &bytes, layout, offload, wire_bytes, ..*seen };
         steps.push(Step::Turned(director));

@@ -6,12 +6,13 @@ use crate::network::Network;
 use crate::offload::Offload;
 use crate::program::EndpointId;
 use crate::service::answer::{self, Answer};
+use crate::service::translate::{End, set_mac};
 use crate::service::{Again, Decision, Known, ServiceId};
 use crate::switch::Switch;
 use crate::switch::serve::{is_behind_trunk, untagged_for};
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::{L4, Layout, parse};
+use crate::wire::{L4, Layout, parse, source};
 
 /// What became of the frame there.
 #[derive(Clone, Copy, Default)]
@@ -59,11 +60,12 @@ impl Switch {
         let reached = |known: &Known| self.services.reached(&known.key, known.backend);
         let mut say = |what| steps.push(Step::Service(concerned, what));
         let is_outside = from.is_none();
-        // Who is here pays for itself.
         let director = match self.services.director_of(&decision) {
-            Ok(director) => director.filter(|_| is_outside),
+            Ok(director) => director,
             Err(reason) => return refuse(steps, reason).map(|()| Served::default()),
         };
+        // Who is here pays for itself.
+        let (director, has_director) = (director.filter(|_| is_outside), director.is_some());
         let mut served = Served { is_translated: true, director, ..Served::default() };
         let is_sought = matches!(decision, Decision::Seek(_));
         let turns = |known: &Known| match is_outside {
@@ -77,15 +79,15 @@ impl Switch {
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Known(ip, port));
                 }
-                served.director = match is_outside {
+                let turned = match is_outside {
                     true => match self.services.would_turn_on(now, &known) {
-                        Ok(director) => director,
+                        Ok(turned) => turned,
                         Err(reason) => return refuse(steps, reason).map(|()| served),
                     },
                     false => None,
                 };
                 served.may_return = self.services.is_hairpin(&known);
-                self.services.to_backend(&known, served.may_return, bytes, layout, offload);
+                served.director = self.explain_ask(&known, turned, served.may_return, bytes, (layout, offload));
             }
             Decision::Back(known) => {
                 if let Some((ip, port)) = reached(&known) {
@@ -114,12 +116,12 @@ impl Switch {
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::New(ip, port));
                 }
-                served.director = match turns(&known) {
-                    Ok(director) => director,
+                let turned = match turns(&known) {
+                    Ok(turned) => turned,
                     Err(reason) => return refuse(steps, reason).map(|()| served),
                 };
                 served.may_return = self.services.is_hairpin(&known);
-                self.services.to_backend(&known, served.may_return, bytes, layout, offload);
+                served.director = self.explain_ask(&known, turned, served.may_return, bytes, (layout, offload));
             }
             Decision::Hold(_) | Decision::Held(_) => {
                 say(frame_trace::Served::Held);
@@ -133,12 +135,12 @@ impl Switch {
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Sought(ip, port));
                 }
-                served.director = match turns(&known) {
-                    Ok(director) => director,
+                let turned = match turns(&known) {
+                    Ok(turned) => turned,
                     Err(reason) => return refuse(steps, reason).map(|()| served),
                 };
                 served.may_return = self.services.is_hairpin(&known);
-                self.services.to_backend(&known, served.may_return, bytes, layout, offload);
+                served.director = self.explain_ask(&known, turned, served.may_return, bytes, (layout, offload));
             }
             Decision::Hear(known, _) => {
                 if let Some((ip, port)) = reached(&known) {
@@ -168,24 +170,26 @@ impl Switch {
                     served.may_return = self.services.is_hairpin(&known);
                     served.director = self.services.director(&known).filter(|_| is_outside);
                     self.services.to_client(&known, served.may_return, bytes, layout, offload);
+                    self.put_own_back(now, from, seen, bytes);
                     return Ok(served);
                 };
                 let known = Known::new(known.key, backend);
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Retry(ip, port));
                 }
-                if asker.is_none() {
-                    served.director = match self.services.would_turn_around(now, &known, false) {
-                        Ok(director) => director,
+                let turned = match asker {
+                    Some(_) => None,
+                    None => match self.services.would_turn_around(now, &known, false) {
+                        Ok(turned) => turned,
                         Err(reason) => return refuse(steps, reason).map(|()| served),
-                    };
-                }
+                    },
+                };
                 bytes.clear();
                 bytes.extend_from_slice(syn.bytes());
                 let Ok(layout) = parse(bytes) else { return refuse(steps, Reason::Malformed).map(|()| served) };
                 served.becomes = Some((layout, syn.offload));
                 served.sender = sender;
-                self.services.to_backend(&known, false, bytes, &layout, &syn.offload);
+                served.director = self.explain_ask(&known, turned, false, bytes, (&layout, &syn.offload));
                 served.may_return = true;
             }
             Decision::Deny(known) => {
@@ -234,7 +238,37 @@ impl Switch {
             }
             Decision::Drop(reason) => return refuse(steps, reason).map(|()| served),
         }
+        if served.becomes.is_none() {
+            if from.is_some() && has_director {
+                self.services.set_own_mac(network, bytes, layout);
+            }
+            self.put_own_back(now, from, seen, bytes);
+        }
         Ok(served)
+    }
+
+    /// A client's frame becomes the one that its backend is asked with; who pays, where it goes out
+    /// again.
+    fn explain_ask(
+        &self,
+        known: &Known,
+        turned: Option<(EndpointId, u16)>,
+        may_return: bool,
+        bytes: &mut [u8],
+        (layout, offload): (&Layout, &Offload),
+    ) -> Option<EndpointId> {
+        self.services.to_backend(known, may_return, bytes, layout, offload);
+        let (director, port) = turned?;
+        // One that is new has no port yet.
+        self.services.ask_from(known, port, bytes, layout, offload);
+        Some(director)
+    }
+
+    /// As [`Switch::keep_own`].
+    fn put_own_back(&self, now: Instant, from: Option<EndpointId>, seen: &Traveller<'_>, bytes: &mut [u8]) {
+        if from.is_some() && self.asker(now, from, bytes, &seen.layout).is_none() {
+            set_mac(bytes, End::Source, source(seen.bytes));
+        }
     }
 
     /// Whether an answer would be given.

@@ -91,6 +91,50 @@ fn a_trace_names_the_member_that_carries_a_frame() {
     assert_eq!(way(&mut rig, 1, &udp(1, 9)), Some(Err(Reason::PortDown)));
 }
 
+/// What a backend answers leaves under its own Ethernet address, and what a director sends on under
+/// the service's: by these a member is chosen.
+#[test]
+fn a_trace_names_the_member_that_carries_what_goes_through_a_service() {
+    use super::services::{MAC, backend, service};
+    use crate::service::choose::Policy;
+    use crate::service::{Service, ServiceId};
+    use crate::wire::tcp_flags::{ACK, SYN};
+    const MEMBERS: [u32; 2] = [0, 4];
+    for hash in [HashPolicy::Layer2, HashPolicy::Layer34] {
+        let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2), (0, 0)], |program| {
+            program.ports = vec![PortFeatures::default(); 6].into();
+            let mut uplink = uplink(Mode::BalanceXor, &MEMBERS);
+            uplink.bond = uplink.bond.map(|bond| BondSettings { hash, ..bond });
+            program.uplink = Some(uplink);
+            (program.endpoints[2].is_director, program.endpoints[2].max_learned) = (true, 0);
+        });
+        (0..2).for_each(|member| rig.set_member(member, MemberState::Distributing));
+        let backends = vec![backend(1, Some(0)), backend(2, Some(1)), backend(50, None)];
+        let all = Service { director: Some(EndpointId(2)), ..service(Policy::RoundRobin, backends) };
+        rig.change(Change::Service(ServiceId(0), Some(all))).expect("it fits");
+        let over = |port: u32| MEMBERS.iter().position(|&at| at == port).map(|at| Ok(Way::Over(MemberId(at as u8))));
+        let mut turned = 0;
+        for client in 60..72u8 {
+            let ask = eth(mac(client), MAC).ipv4(ip(client), ip(100)).tcp(5, 80, 1).flags(SYN).vlan(10);
+            let told = way(&mut rig, 0, &ask);
+            let (_, out) = rig.send(0, &ask);
+            let [to] = out[..] else { panic!("{out:?}") };
+            if over(to).is_some() {
+                assert_eq!(told, over(to), "{hash:?}: turned around for {client}");
+                turned += 1;
+                continue;
+            }
+            let answer = eth(mac(to as u8), mac(client)).ipv4(ip(to as u8), ip(client));
+            let answer = answer.tcp(8080, 5, 9).ack(2, 1000).flags(SYN | ACK);
+            let told = way(&mut rig, to, &answer);
+            let (_, out) = rig.send(to, &answer);
+            let [member] = out[..] else { panic!("{out:?}") };
+            assert_eq!(told, over(member), "{hash:?}: from {to} to {client}");
+        }
+        assert_eq!(turned, 4);
+    }
+}
+
 #[test]
 fn a_backup_is_neither_sent_to_nor_received_from() {
     let mut rig = rig(Mode::ActiveBackup, &PORTS).all_up();

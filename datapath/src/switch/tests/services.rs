@@ -22,7 +22,7 @@ mod taken;
 mod tunnels;
 mod turned;
 
-const MAC: Mac = Mac([2, 0, 0, 0, 0, 100]);
+pub(super) const MAC: Mac = Mac([2, 0, 0, 0, 0, 100]);
 const FIRST: ServiceId = ServiceId(0);
 const SYN: u8 = tcp_flags::SYN;
 const SYN_ACK: u8 = tcp_flags::SYN | tcp_flags::ACK;
@@ -34,7 +34,7 @@ fn v6(n: u8) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n.into())
 }
 
-fn backend(n: u8, endpoint: Option<u32>) -> Backend {
+pub(super) fn backend(n: u8, endpoint: Option<u32>) -> Backend {
     Backend {
         ipv4: Some(ip(n)),
         ipv6: Some(v6(n)),
@@ -48,7 +48,7 @@ fn backend(n: u8, endpoint: Option<u32>) -> Backend {
     }
 }
 
-fn service(policy: Policy, backends: Vec<Backend>) -> Service {
+pub(super) fn service(policy: Policy, backends: Vec<Backend>) -> Service {
     let at = |ip: IpAddr, protocol, port| Address { ip, protocol, port };
     Service {
         tenant: TenantId(0),
