@@ -52,7 +52,7 @@ pub use leave::Lent;
 pub use ports::AnyPort;
 use ports::{BURST_BYTES, PortError, Refused, Unsent};
 pub use prices::Stalls;
-use prices::{Run, Target, Written, flush_price, price};
+use prices::{Run, Target, Written, price};
 pub use request::Request;
 pub use seats::{Claim, Payer};
 use seats::{Duty, Seats, ends_of};
@@ -158,8 +158,9 @@ struct Outside {
     devices: Vec<Device>,
     /// By number; `None` where the number is not in use.
     link_slots: Vec<Option<Box<LinkSlot>>>,
-    /// Devices that were handed frames at this visit: to be flushed.
-    written: Vec<usize>,
+    /// Devices that were handed frames at this visit, each as the first of them goes there: to be
+    /// flushed.
+    written: Vec<Target>,
     /// What was written last and is not charged yet.
     run: Option<Run>,
     costs: Costs,
@@ -556,6 +557,10 @@ impl Worker {
             let written = Written::of(pool, &frame, &outside.costs.write);
             moved.add(1, written.usual_ns);
             outside.end_run_of_others(seats, target);
+            outside.written.extend(target.filter(|target| {
+                let device = &mut outside.devices[target.device];
+                !std::mem::replace(&mut device.is_written, true)
+            }));
             let left = outside.leave(pool, &mut switch_slot.switch, port, way, frame);
             is_elsewhere = target.is_none();
             if let Some(target) = target {
@@ -686,10 +691,6 @@ impl Outside {
                     switch.give_back(pool, self.now, port, frame);
                     return Err(Refused::Down);
                 };
-                if !device.is_written {
-                    device.is_written = true;
-                    self.written.push(index);
-                }
                 let result = open.write(pool, &frame);
                 switch.give_back(pool, self.now, port, frame);
                 result
@@ -698,11 +699,11 @@ impl Outside {
     }
 
     /// Lets the devices that a switch has written to publish their bursts. Gives a device that is
-    /// gone. What that takes beyond the usual is charged to whose port it is: he says who is to be
-    /// told of it.
+    /// gone.
     fn flush(&mut self, pool: &mut Pool, switch: &mut Switch, seats: &mut Seats) -> Option<usize> {
-        let mut lost = None;
-        for index in self.written.drain(..) {
+        let (mut lost, mut written) = (None, std::mem::take(&mut self.written));
+        for target in written.drain(..) {
+            let index = target.device;
             let device = &mut self.devices[index];
             device.is_written = false;
             let Some(port) = &mut device.port else { continue };
@@ -710,18 +711,15 @@ impl Outside {
             if flushed == Ok(false) {
                 continue;
             }
-            let start = self.now;
-            self.now = self.clock.now();
-            let took_ns = self.now.since(start);
-            device.use_.write_ns += took_ns;
-            seats.charge(Backing::Device(index), flush_price(&mut self.stalls, took_ns));
+            self.note_flush(seats, target);
             if let Err(Unsent { frames, refused }) = flushed {
-                switch.port_drops(device.id, refused.reason(), frames);
+                switch.port_drops(self.devices[index].id, refused.reason(), frames);
                 if refused == Refused::Gone {
                     lost = Some(index);
                 }
             }
         }
+        self.written = written;
         lost
     }
 }

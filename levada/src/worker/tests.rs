@@ -701,11 +701,19 @@ fn what_a_frame_costs_behind_a_link_its_sender_pays_and_copies_of_it_the_link() 
     assert_eq!(second[1] - first[1], usual_ns, "a copy is not paid for");
 }
 
-/// A port that hands over what it took only when it is flushed, and counts bursts.
+/// A port that hands over what it took only when it is flushed, which takes some time, and counts
+/// bursts.
 struct Batching {
     port: PairPort,
     held: Vec<Frame>,
+    flush_ns: u64,
     bursts: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl Batching {
+    fn new(port: PairPort, flush_ns: u64) -> Batching {
+        Batching { port, held: Vec::new(), flush_ns, bursts: std::sync::Arc::default() }
+    }
 }
 
 impl Port for Batching {
@@ -728,6 +736,7 @@ impl Port for Batching {
 
     fn flush(&mut self, pool: &mut Pool) -> Result<bool, Unsent> {
         self.bursts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        pass_ns(self.flush_ns);
         let refused: Vec<Refused> = self.held.drain(..).filter_map(|frame| self.port.tx(pool, frame).err()).collect();
         match refused.first() {
             None => Ok(true),
@@ -745,8 +754,8 @@ fn a_port_may_hand_over_a_burst_at_once_and_what_it_cannot_is_counted() {
     let (mut worker, mut far, _chores) = by_hand();
     let mut pool = Pool::new(PoolLimits::default());
     let (near, end) = pair(2, OffloadSupport::ALL);
-    let bursts = std::sync::Arc::default();
-    let batching = Batching { port: near, held: Vec::new(), bursts: std::sync::Arc::clone(&bursts) };
+    let batching = Batching::new(near, 0);
+    let bursts = std::sync::Arc::clone(&batching.bursts);
     worker.outside.devices[3] = Device::new(Box::new(batching), 0, PortId(3));
     far[3] = end;
     for _ in 0..3 {
@@ -765,6 +774,41 @@ fn a_port_may_hand_over_a_burst_at_once_and_what_it_cannot_is_counted() {
     );
     assert_eq!(bursts.load(std::sync::atomic::Ordering::Relaxed), 1, "all three were one burst");
     assert_eq!(worker.pool.in_use(), 0);
+}
+
+#[test]
+fn publishing_bursts_of_one_frame_is_paid_by_who_sends_them_and_by_whom_is_slow_to_call() {
+    const FLUSH_NS: u64 = 15_000;
+    let (mut worker, mut far, _chores) = by_hand();
+    let mut pool = Pool::new(PoolLimits::default());
+    let (near, end) = pair(FRAMES, OffloadSupport::ALL);
+    let batching = Batching::new(near, FLUSH_NS);
+    let bursts = std::sync::Arc::clone(&batching.bursts);
+    worker.outside.devices[3] = Device::new(Box::new(batching), 0, PortId(3));
+    far[3] = end;
+    let visit = |worker: &mut Worker| {
+        worker.do_what_is_due();
+        worker.take_a_turn();
+        worker.pump();
+    };
+    visit(&mut worker);
+    let spent = |worker: &Worker| [2, 3].map(|port| worker.seats.spent(Backing::Device(port)).used_ns);
+    let before = spent(&worker);
+    for count in 1..=100 {
+        let frame = pool.alloc_from(&frame(2, 3)).unwrap();
+        far[2].tx(&mut pool, frame).unwrap();
+        while bursts.load(std::sync::atomic::Ordering::Relaxed) < count {
+            visit(&mut worker);
+        }
+        empty(&mut far[3], &mut pool);
+    }
+    // What was spent is known at the next turn.
+    worker.seats.next_turn();
+    let after = spent(&worker);
+    let [sender_ns, receiver_ns] = [0, 1].map(|at| after[at] - before[at]);
+    assert!(sender_ns + receiver_ns >= 100 * FLUSH_NS, "{sender_ns} and {receiver_ns} ns");
+    let burst_ns = [sender_ns, receiver_ns].map(|ns| ns / 100);
+    assert!(burst_ns[0] >= 4_000 && burst_ns[1] >= 6_000, "neither pays it all: {burst_ns:?} ns of a burst");
 }
 
 #[test]
