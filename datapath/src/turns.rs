@@ -2,8 +2,8 @@
 //!
 //! At 64 bytes a frame the processor runs out long before the link does, and a scheduler of the
 //! link never sees that. So the worker's time is itself shared, as the link is: in a tree. Below
-//! its root are those who share a worker (switches, and what the worker does for itself), below
-//! these tenants, below these their ports: the leaves, which have frames to be read or copies to be
+//! its root are what the worker does for itself and all switches, below these each switch, below it
+//! its tenants, below these their ports: the leaves, which have frames to be read or copies to be
 //! made. Each group divides what it gets by the weights of those below it that have something to
 //! do, so a tenant's many ports have its time and nobody else's.
 //!
@@ -88,6 +88,8 @@ pub struct Turns {
     free: Vec<u32>,
     /// Seats that owe something to their groups.
     owing: Vec<u32>,
+    /// The group whose members send each other what they cannot refuse.
+    linked: u32,
     /// All that was ever charged.
     spent_ns: u64,
 }
@@ -95,7 +97,7 @@ pub struct Turns {
 impl Default for Turns {
     fn default() -> Self {
         let root = Node::new(NONE, 0, true);
-        Turns { nodes: vec![root], free: Vec::new(), owing: Vec::new(), spent_ns: 0 }
+        Turns { nodes: vec![root], free: Vec::new(), owing: Vec::new(), linked: Turns::ROOT.0, spent_ns: 0 }
     }
 }
 
@@ -112,6 +114,11 @@ impl Turns {
     /// Adds a group to a group.
     pub fn add_group(&mut self, group: Seat, weight: u32) -> Seat {
         self.add(group, weight, true)
+    }
+
+    /// Makes a group, which stays, the one that [`Turns::charge_unasked`] means: the root until then.
+    pub fn set_linked(&mut self, group: Seat) {
+        self.linked = group.0;
     }
 
     /// Gives a leaf or a group another weight.
@@ -223,8 +230,8 @@ impl Turns {
         node.owed_ns = node.owed_ns.saturating_add(cost_ns).min(MOST_NS);
     }
 
-    /// The same of something that came from another group of the root, at no turn of this one: so
-    /// the others in this one do not wait for what they could not refuse.
+    /// The same of something that came from another member of the [linked](Turns::set_linked) group,
+    /// at no turn of this one: so the others in this one do not wait for what they could not refuse.
     #[inline]
     pub fn charge_unasked(&mut self, seat: Seat, cost_ns: u64) {
         self.charge(seat, cost_ns);
@@ -260,6 +267,7 @@ impl Turns {
 
     /// Charges the groups above those who owe something.
     fn settle(&mut self) {
+        let linked = self.linked;
         while let Some(seat) = self.owing.pop() {
             let cost_ns = std::mem::take(&mut self.nodes[seat as usize].owed_ns);
             let unasked_ns = std::mem::take(&mut self.nodes[seat as usize].unasked_ns);
@@ -269,7 +277,7 @@ impl Turns {
                 let node = &mut self.nodes[at as usize];
                 node.spent.used_ns += cost_ns;
                 let (parent, place) = (node.parent, node.place);
-                let burden_ns = if parent == Turns::ROOT.0 { cost_ns - unasked_ns } else { cost_ns };
+                let burden_ns = if parent == linked { cost_ns - unasked_ns } else { cost_ns };
                 if let Some(group) = self.group(parent).filter(|_| burden_ns > 0) {
                     group.charge(place, burden_ns);
                 }

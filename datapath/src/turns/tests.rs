@@ -164,6 +164,26 @@ fn what_comes_unasked_is_paid_within_its_group_of_the_root_and_does_not_hold_up_
 }
 
 #[test]
+fn what_comes_unasked_is_all_the_same_time_of_the_linked_beside_others() {
+    let mut bed = Bed::new();
+    let own = bed.leaf(Turns::ROOT, 1, 10_000);
+    let all = bed.turns.add_group(Turns::ROOT, 19);
+    bed.turns.set_linked(all);
+    let groups = [1; 4].map(|weight| bed.turns.add_group(all, weight));
+    let [sender, _, _, victim] = groups.map(|group| bed.leaf(group, 1, 10_000));
+    let link = bed.turns.add_leaf(groups[3], 1);
+    for _ in 0..20_000 {
+        if bed.serve() == sender {
+            bed.turns.charge_unasked(link, 10_000);
+        }
+    }
+    let total = bed.used.iter().sum::<u64>() + bed.used[sender];
+    assert!(is_share(bed.used[own], total, 50), "{} of {total}", bed.used[own]);
+    // The others of the group do not wait for what came there.
+    assert!(is_share(bed.used[victim], bed.used[sender], 1000), "{:?}", bed.used);
+}
+
+#[test]
 fn who_is_alone_owes_nothing_afterwards() {
     let mut bed = Bed::new();
     let (a, b) = (bed.leaf(Turns::ROOT, 1, 25_000), bed.leaf(Turns::ROOT, 1, 25_000));

@@ -1,19 +1,21 @@
 //! Seats: who shares the worker's time, and for what it is charged.
 //!
 //! The tree of [`Turns`] has a leaf for what the worker does for itself (changes, numbers for who
-//! looks), which has a part of one in twenty however much there is to do, and a group for each
-//! switch. In that, the uplink's device is a leaf with half: through its one ring comes what is for
-//! all, so whoever of them is promised something needs it read. The other half is the tenants', by
-//! their shares of the link (`control/src/time.rs`), and in each tenant its ports', devices and
-//! ends of links alike.
+//! looks), which has a part of one in twenty however much there is to do and however many switches
+//! there are, and a group of all switches, who share the rest alike. In each, the uplink's device is
+//! a leaf with half: through its one ring comes what is for all, so whoever of them is promised
+//! something needs it read. The other half is the tenants', by their shares of the link
+//! (`control/src/time.rs`), and in each tenant its ports', devices and ends of links alike.
 
 use super::Backing;
 use datapath::link::Side;
 use datapath::turns::{Seat, Spent, Turn, Turns};
 
-/// Weights in the root: of what the worker does for itself, and of each switch.
+/// Weights in the root: of what the worker does for itself, and of all switches.
 const OWN: u32 = 1;
-const SWITCH: u32 = 19;
+const SWITCHES: u32 = 19;
+/// The weight of each switch among them.
+const SWITCH: u32 = 1;
 /// Weights in a switch: of the uplink, and of all tenants.
 const HALF: u32 = 1;
 
@@ -59,6 +61,8 @@ pub(super) enum Duty {
 pub(super) struct Seats {
     turns: Turns,
     own: Seat,
+    /// The group of all switches.
+    all: Seat,
     switches: Vec<Option<Groups>>,
     devices: Vec<Option<Taken>>,
     links: Vec<[Option<Taken>; 2]>,
@@ -84,9 +88,10 @@ struct Taken {
 impl Seats {
     pub fn new() -> Seats {
         let mut turns = Turns::default();
-        let own = turns.add_leaf(Turns::ROOT, OWN);
+        let (own, all) = (turns.add_leaf(Turns::ROOT, OWN), turns.add_group(Turns::ROOT, SWITCHES));
+        turns.set_linked(all);
         let (switches, devices, links) = (Vec::new(), Vec::new(), Vec::new());
-        let mut seats = Seats { turns, own, switches, devices, links, duties: Vec::new() };
+        let mut seats = Seats { turns, own, all, switches, devices, links, duties: Vec::new() };
         seats.set_duty(own, Some(Duty::Own));
         seats
     }
@@ -260,9 +265,9 @@ impl Seats {
         if self.switches.len() <= switch {
             self.switches.resize_with(switch + 1, || None);
         }
-        let turns = &mut self.turns;
+        let (turns, all) = (&mut self.turns, self.all);
         self.switches[switch].get_or_insert_with(|| {
-            let switch = turns.add_group(Turns::ROOT, SWITCH);
+            let switch = turns.add_group(all, SWITCH);
             Groups { switch, tenants: turns.add_group(switch, HALF), by_tenant: Vec::new(), uplink: None }
         })
     }

@@ -550,17 +550,45 @@ fn a_device_that_is_put_after_its_claim_has_the_claim() {
     }
 }
 
+/// Gives a worker that is driven by hand another switch, with two endpoints.
+fn add_switch(worker: &mut Worker, far: &mut Vec<PairPort>) {
+    let (switch, first) = (worker.switch_slots.len(), far.len());
+    let mut edits = vec![Edit::Switch(switch, Box::new(Switch::new(&program(2), 1).unwrap()))];
+    for port in 0..2 {
+        let (number, id) = (first + port, PortId(port as u32));
+        let (near, end) = pair(FRAMES, OffloadSupport::ALL);
+        far.push(end);
+        let device = Device::new(Box::new(Timed::new(near)), switch, id);
+        let claim = Claim { switch, payer: Payer::Tenant(0), tenant_weight: 1, weight: 1 };
+        edits.push(Edit::Backing(switch, id, Some(Backing::Device(number))));
+        edits.push(Edit::Claims(vec![(Backing::Device(number), claim)]));
+        edits.push(Edit::Device(number, Some(Box::new(device))));
+    }
+    worker.begin(edits).unwrap();
+}
+
 #[test]
 fn numbers_for_who_looks_cost_a_busy_neighbour_one_part_in_twenty() {
+    for switches in [1, 4] {
+        numbers_take_a_twentieth_beside_busy(switches);
+    }
+}
+
+fn numbers_take_a_twentieth_beside_busy(switches: usize) {
     let (mut worker, mut far, _chores) = by_hand();
+    (1..switches).for_each(|_| add_switch(&mut worker, &mut far));
+    // Sender and receiver of each, by their devices, and the sender's number in its switch.
+    let floods: Vec<_> = (0..switches).map(|switch| (2 + switch * 2, if switch == 0 { 2 } else { 0 })).collect();
     // What is copied for them is no port's work: here the processor says what it takes.
     READ_NS.set(processor_ns);
     let mut pool = Pool::new(PoolLimits::default());
     let (reply, answers) = sync_channel(1000);
     for _ in 0..20_000 {
-        while let Some(frame) = pool.alloc_from(&frame(2, 3)) {
-            if far[2].tx(&mut pool, frame).is_err() {
-                break;
+        for &(device, from) in &floods {
+            while let Some(frame) = pool.alloc_from(&frame(from, from + 1)) {
+                if far[device].tx(&mut pool, frame).is_err() {
+                    break;
+                }
             }
         }
         if worker.counts.len() < 10 {
@@ -570,11 +598,18 @@ fn numbers_for_who_looks_cost_a_busy_neighbour_one_part_in_twenty() {
         worker.do_what_is_due();
         worker.take_a_turn();
         worker.pump();
-        empty(&mut far[3], &mut pool);
+        for &(device, _) in &floods {
+            empty(&mut far[device + 1], &mut pool);
+        }
         answers.try_iter().for_each(drop);
     }
     let (own, all) = (worker.seats.own_spent().used_ns, worker.seats.all_ns());
-    assert!(own <= all / 20 + 2 * MOST_OWN_NS, "{own} of {all}");
+    assert!(own.abs_diff(all / 20) <= 2 * MOST_OWN_NS, "{own} of {all} beside {switches}");
+    let (mut used, alike) = (vec![0; switches], (all - own) / switches as u64);
+    for (number, device) in worker.outside.devices.iter().enumerate() {
+        used[device.switch] += worker.seats.spent(Backing::Device(number)).used_ns;
+    }
+    assert!(used.iter().all(|used| used.abs_diff(alike) <= alike / 10), "they share the rest alike: {used:?}");
 }
 
 #[test]
