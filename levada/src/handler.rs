@@ -22,7 +22,7 @@ use crate::reconciler::Reconciler;
 use crate::report::{Facts, Report};
 use crate::services::Verdicts;
 use crate::shortcut::{Shortcuts, Suspended};
-use crate::worker::{Request, Snapshot, Waker};
+use crate::worker::{Reply, Request, Snapshot, Waker, answer};
 use control::action::{apply, between};
 use control::compile;
 use control::config::{Config, Daemon};
@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -506,15 +506,14 @@ impl Handler {
         self.tell_shortcuts();
         let mut into = lock(&self.spare).take().unwrap_or_default();
         into.make_room(&facts.plan);
-        let (reply, answer) = sync_channel(1);
-        let order = Request::Snapshot { into, reply };
-        self.inbox.try_send(order).map_err(|_| {
-            Fault::Busy("the worker does not accept requests: it is busy or has ended; try again, and see the log")
-        })?;
-        self.waker.ring();
-        answer
-            .recv_timeout(PATIENCE)
-            .map_err(|_| Fault::Busy("the worker did not answer in time; try again, and see the log"))
+        self.ask(|reply| Request::Snapshot { into, reply })
+    }
+
+    /// What the worker answers to a request.
+    fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Fault> {
+        let (reply, answer) = answer();
+        self.request(request(reply))?;
+        answer.wait(PATIENCE).ok_or(Fault::Busy("the worker did not answer in time; try again, and see the log"))
     }
 }
 

@@ -282,6 +282,7 @@ impl Maintenance {
                     self.ask(|watched| watched.line.has_carrier.is_some());
                     self.hope();
                 }
+                Ok(Task::Unwanted(_)) => {}
                 Ok(Task::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     self.retry();

@@ -13,6 +13,7 @@
 //! lines) to `maintenance` as a [`Task`].
 
 mod agents;
+mod answer;
 mod bonds;
 mod device;
 mod edit;
@@ -36,6 +37,7 @@ mod tests;
 
 use agents::{Mail, Station};
 pub use agents::{Post, Reported};
+pub use answer::{Answer, Reply, answer};
 use bonds::Bonded;
 pub use bonds::{BondNews, BondPost};
 use datapath::frame::{Frame, Pool};
@@ -373,9 +375,9 @@ impl Worker {
     /// will be.
     fn work_for_itself(&mut self) {
         let start = self.outside.look();
-        if self.has_edits() {
+        if self.has_edits() && !self.must_count() {
             self.edit();
-        } else if self.has_counts() {
+        } else {
             self.count();
         }
         for switch_slot in &mut self.switch_slots {

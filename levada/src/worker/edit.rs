@@ -6,6 +6,7 @@
 
 use super::agents::Station;
 use super::bonds::BondPost;
+use super::snapshot::Count;
 use super::{AnyPort, Backing, Claim, Device, LinkSlot, Post, SwitchSlot, Worker, ends_of};
 use datapath::frame::PoolLimits;
 use datapath::link::{Link, LinkConfig, Side};
@@ -63,6 +64,8 @@ pub enum Rest {
 pub struct Edits {
     /// What is left, the next one last.
     left: Vec<Edit>,
+    /// Whether some may be done already.
+    pub(super) is_begun: bool,
     rest: Vec<Rest>,
     failed: Option<String>,
     reply: SyncSender<Edited>,
@@ -83,7 +86,7 @@ impl Edits {
     pub fn new(mut list: Vec<Edit>, reply: SyncSender<Edited>) -> Edits {
         list.reverse();
         let rest = Vec::with_capacity(list.len());
-        Edits { left: list, rest, failed: None, reply }
+        Edits { left: list, is_begun: false, rest, failed: None, reply }
     }
 }
 
@@ -97,6 +100,9 @@ impl Worker {
     pub(super) fn edit(&mut self) {
         let Some(mut edits) = self.edits.pop_front() else { return };
         let start = self.outside.now;
+        if !std::mem::replace(&mut edits.is_begun, true) {
+            self.counts.iter_mut().for_each(Count::begin_again);
+        }
         while let Some(edit) = edits.left.pop() {
             match self.edit_one(edit) {
                 Ok(rest) => edits.rest.extend(rest),

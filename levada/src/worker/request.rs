@@ -4,6 +4,7 @@
 //! ([`Request::Learned`]) or in as many rounds ([`Request::Snapshot`], [`Request::Edit`]).
 
 use super::agents::Reported;
+use super::answer::Reply;
 use super::edit::Edits;
 use super::services::ServiceCount;
 use super::snapshot::{Count, Snapshot};
@@ -35,8 +36,8 @@ pub enum Request {
     Snapshot {
         /// What to fill: made by who asks, with room for all, so that the worker allocates nothing.
         into: Box<Snapshot>,
-        /// Where to send it. Has room for one.
-        reply: SyncSender<Box<Snapshot>>,
+        /// Where to send it.
+        reply: Reply<Box<Snapshot>>,
     },
     /// Say what endpoints of a switch have learned.
     Learned {
@@ -251,7 +252,7 @@ impl Worker {
     /// Does one request. True: stop.
     pub(super) fn carry_out(&mut self, request: Request) -> bool {
         match request {
-            Request::Snapshot { into, reply } => self.counts.push_back(Count::new(into, reply)),
+            Request::Snapshot { into, reply } => self.ask_for_count(Count::new(into, reply)),
             Request::Learned { switch, from, reply } => {
                 let _ = reply.try_send(self.learned(switch, from));
             }
@@ -299,10 +300,7 @@ impl Worker {
             Request::Agents { reply } => {
                 let _ = reply.try_send(self.agents_report());
             }
-            Request::Edit(edits) => {
-                self.edits.push_back(edits);
-                self.counts.iter_mut().for_each(Count::begin_again);
-            }
+            Request::Edit(edits) => self.edits.push_back(edits),
             Request::Lend { which, reply } => {
                 let _ = reply.try_send(self.lend(which));
             }

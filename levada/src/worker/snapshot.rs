@@ -1,9 +1,12 @@
 //! What the worker shows of itself: plain numbers, copied between two rounds. Of many endpoints a
 //! part is copied in each round, so that no frame waits for all of them; up to a hundred or so are
 //! copied in one round, and so at one moment.
+//!
+//! A list of changes begins a snapshot anew. So that there is one at all however fast changes come,
+//! the next list waits until it is done where some have gone before it.
 
 use super::device::Use;
-use super::{Backing, Effort, LinkSlot, SwitchSlot, Worker};
+use super::{Backing, Effort, LinkSlot, Reply, SwitchSlot, Task, Worker};
 use control::plan::Plan;
 use datapath::aqm::QueueState;
 use datapath::bond::PeerView;
@@ -19,13 +22,14 @@ use datapath::verdict::DropCounters;
 use rustix::time::{ClockId, clock_gettime};
 use std::net::IpAddr;
 use std::ops::Range;
-use std::sync::mpsc::SyncSender;
 
 /// How long copying may take in a round, in nanoseconds: as edits.
 const ROUND_NS: u64 = 50_000;
 /// How many numbers of a kind are copied between two looks at the clock: of endpoints that nobody
 /// has looked at lately, some 10 us.
 const STEP: usize = 8;
+/// How many lists of changes go before a snapshot at most.
+const LISTS: u32 = 2;
 
 /// All counters of a daemon at one moment.
 #[derive(Clone, Default)]
@@ -92,10 +96,12 @@ pub struct SwitchNumbers {
 /// A snapshot being made.
 pub(super) struct Count {
     into: Box<Snapshot>,
-    reply: SyncSender<Box<Snapshot>>,
+    reply: Reply<Box<Snapshot>>,
     stage: Stage,
     /// What of the stage comes next.
     next: usize,
+    /// Lists of changes that went before it, since it was asked for or another was made.
+    lists: u32,
 }
 
 /// What is read, in this order.
@@ -165,13 +171,14 @@ impl SwitchNumbers {
 
 impl Count {
     /// Nothing has been read yet.
-    pub(super) fn new(into: Box<Snapshot>, reply: SyncSender<Box<Snapshot>>) -> Count {
-        Count { into, reply, stage: Stage::Begin, next: 0 }
+    pub(super) fn new(into: Box<Snapshot>, reply: Reply<Box<Snapshot>>) -> Count {
+        Count { into, reply, stage: Stage::Begin, next: 0, lists: 0 }
     }
 
-    /// What was read is not so any more: a slot may be another's.
+    /// A list of changes begins: what was read is not so any more, a slot may be another's.
     pub(super) fn begin_again(&mut self) {
         (self.stage, self.next) = (Stage::Begin, 0);
+        self.lists += 1;
     }
 
     /// The next [`STEP`] of `all`, or the `then` stage after them.
@@ -191,9 +198,35 @@ impl Worker {
         !self.counts.is_empty()
     }
 
+    /// Whether the next list of changes waits for a snapshot. One that has begun does not: between
+    /// two of its changes nothing is as it will be.
+    pub(super) fn must_count(&self) -> bool {
+        let is_between = self.edits.front().is_none_or(|edits| !edits.is_begun);
+        is_between && self.counts.front().is_some_and(|count| count.lists >= LISTS)
+    }
+
+    /// A snapshot is to be made. Those that nobody waits for any more are not.
+    pub(super) fn ask_for_count(&mut self, count: Count) {
+        for _ in 0..self.counts.len() {
+            match self.counts.pop_front() {
+                Some(count) if count.reply.is_wanted() => self.counts.push_back(count),
+                count => count.into_iter().for_each(|count| self.put_away(count)),
+            }
+        }
+        self.counts.push_back(count);
+    }
+
+    /// Has somebody else free the memory: it may be much.
+    fn put_away(&self, count: Count) {
+        let _ = self.tasks.try_send(Task::Unwanted(count.into));
+    }
+
     /// Goes on with a snapshot for a while.
     pub(super) fn count(&mut self) {
         let Some(mut count) = self.counts.pop_front() else { return };
+        if !count.reply.is_wanted() {
+            return self.put_away(count);
+        }
         let start = self.outside.look();
         while !matches!(count.stage, Stage::End) {
             self.count_some(&mut count);
@@ -202,7 +235,9 @@ impl Worker {
             }
         }
         count.into.span_ns = self.outside.now.since(count.into.now);
-        let _ = count.reply.try_send(count.into);
+        count.reply.give(count.into);
+        // Changes go on before the next.
+        self.counts.iter_mut().for_each(|count| count.lists = 0);
     }
 
     /// Makes all snapshots that were asked for.

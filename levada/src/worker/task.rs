@@ -1,6 +1,6 @@
 //! Tasks: what the worker wants of `maintenance`, because it may take long.
 
-use super::{AnyPort, BondNews, Shortage, Worker};
+use super::{AnyPort, BondNews, Shortage, Snapshot, Worker};
 use crate::recipe::Reopen;
 use control::plan::Plan;
 use datapath::switch::Event;
@@ -56,6 +56,8 @@ pub enum Task {
     Ways,
     /// Interfaces may have changed.
     Links,
+    /// Nobody waits for these numbers any more: to be freed.
+    Unwanted(#[expect(dead_code, reason = "only to be dropped")] Box<Snapshot>),
     /// End.
     Stop,
 }

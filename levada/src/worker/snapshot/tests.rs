@@ -1,7 +1,7 @@
 //! Snapshots of many endpoints, made in many rounds, against what the switch itself says.
 
 use super::*;
-use crate::worker::{Clock, Edit, Edits, Parts, Request, Task, Wake};
+use crate::worker::{Answer, Clock, Edit, Edits, Parts, Request, Task, Wake, answer};
 use datapath::frame::Pool;
 use datapath::guard::Identity;
 use datapath::link::LinkConfig;
@@ -80,8 +80,8 @@ fn send(worker: &mut Worker) {
     }
 }
 
-fn ask(worker: &mut Worker, plan: &Plan) -> Receiver<Box<Snapshot>> {
-    let (reply, answer) = sync_channel(1);
+fn ask(worker: &mut Worker, plan: &Plan) -> Answer<Box<Snapshot>> {
+    let (reply, answer) = answer();
     let mut into = Box::<Snapshot>::default();
     into.make_room(plan);
     worker.carry_out(Request::Snapshot { into, reply });
@@ -118,11 +118,11 @@ fn few_are_copied_in_one_round_and_many_in_many_and_the_sums_are_right() {
     }
     // The machine may take the processor away in the middle.
     assert!(rounds < 10, "{rounds}");
-    assert_right(&one, &answer.try_recv().unwrap());
+    assert_right(&one, &answer.wait(Duration::ZERO).unwrap());
     let (mut many, plan, _chores) = worker(ENDPOINTS);
     send(&mut many);
     let answer = ask(&mut many, &plan);
-    assert!(many.has_counts() && answer.try_recv().is_err());
+    assert!(many.has_counts() && answer.wait(Duration::ZERO).is_none());
     let (start, mut rounds, mut longest) = (many.outside.look(), 0, 0);
     while many.has_counts() {
         let before = many.outside.look();
@@ -130,7 +130,7 @@ fn few_are_copied_in_one_round_and_many_in_many_and_the_sums_are_right() {
         longest = many.outside.look().since(before).max(longest);
         rounds += 1;
     }
-    let shot = answer.try_recv().unwrap();
+    let shot = answer.wait(Duration::ZERO).unwrap();
     assert!(rounds > 1 && shot.span_ns > 0);
     assert_right(&many, &shot);
     // Shown with --nocapture: what it takes depends on the machine.
@@ -144,7 +144,7 @@ fn a_change_begins_a_snapshot_anew_and_a_worker_that_gives_way_finishes_it() {
     send(&mut worker);
     let answer = ask(&mut worker, &plan);
     worker.count();
-    assert!(answer.try_recv().is_err(), "only a part is copied");
+    assert!(answer.wait(Duration::ZERO).is_none(), "only a part is copied");
     // The first has been copied; what it has queued goes with it.
     let (reply, edited) = sync_channel(1);
     let gone = Edit::Change(0, Change::Endpoint(EndpointId(0), None));
@@ -152,7 +152,7 @@ fn a_change_begins_a_snapshot_anew_and_a_worker_that_gives_way_finishes_it() {
     worker.edit();
     assert_eq!(edited.try_recv().unwrap().failed, None);
     worker.count_all();
-    let shot = answer.try_recv().unwrap();
+    let shot = answer.wait(Duration::ZERO).unwrap();
     assert_eq!(shot.switches[0].endpoints[0], EndpointStats::default());
     assert_right(&worker, &shot);
 }
@@ -169,7 +169,54 @@ fn what_a_tenant_sent_that_is_gone_stays_in_the_uplinks_numbers() {
     switch.change(pool, now, Change::Tenant(TenantId(tenant), None)).unwrap();
     let answer = ask(&mut worker, &plan);
     worker.count_all();
-    let shot = answer.try_recv().unwrap();
+    let shot = answer.wait(Duration::ZERO).unwrap();
     assert_eq!(shot.switches[0].uplink.egress.traffic, before);
     assert_right(&worker, &shot);
+}
+
+#[test]
+fn snapshots_are_made_and_lists_of_changes_done_however_fast_both_are_asked_for() {
+    // A round may be short on a slow machine, and all are to take more than one.
+    let (mut worker, plan, _chores) = worker(3_000);
+    let (mut answers, mut edited) = (vec![ask(&mut worker, &plan), ask(&mut worker, &plan)], Vec::new());
+    let (mut snapshots, mut done, mut lists, mut longest) = (0, 0, 0, 0);
+    for _ in 0..100_000 {
+        if snapshots >= 6 {
+            break;
+        }
+        // There is always another list, and another who looks.
+        if worker.edits.len() < 2 {
+            let (reply, answer) = sync_channel(1);
+            worker.carry_out(Request::Edit(Edits::new(Vec::new(), reply)));
+            edited.push(answer);
+        }
+        worker.work_for_itself();
+        let before = (answers.len(), edited.len());
+        answers.retain(|answer| answer.wait(Duration::ZERO).is_none());
+        edited.retain(|edited| edited.try_recv().is_err());
+        let new = (before.0 - answers.len(), before.1 - edited.len());
+        (snapshots, done, lists) = (snapshots + new.0, done + new.1, lists + new.1);
+        longest = longest.max(lists);
+        if new.0 > 0 {
+            lists = 0;
+            answers.push(ask(&mut worker, &plan));
+        }
+    }
+    assert!(snapshots >= 6, "{snapshots} beside {done} lists");
+    assert!(done >= 6 && longest <= 2 * LISTS as usize, "{done} lists, {longest} of them between two snapshots");
+}
+
+#[test]
+fn a_snapshot_that_nobody_waits_for_any_more_is_not_made_and_freed_by_others() {
+    let (mut worker, plan, chores) = worker(ENDPOINTS);
+    let unwanted = || chores.try_iter().filter(|task| matches!(task, Task::Unwanted(_))).count();
+    drop(ask(&mut worker, &plan));
+    drop(ask(&mut worker, &plan));
+    let wanted = ask(&mut worker, &plan);
+    assert_eq!((worker.counts.len(), unwanted()), (1, 2));
+    worker.count();
+    assert!(wanted.wait(Duration::ZERO).is_none(), "it takes many rounds");
+    drop(wanted);
+    worker.count();
+    assert_eq!((worker.counts.len(), unwanted()), (0, 1));
 }
