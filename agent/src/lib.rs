@@ -129,16 +129,29 @@ impl Agent {
     /// What is going on.
     #[must_use]
     pub fn report(&self, now: Instant) -> Report {
+        self.report_part(now, 0, u32::MAX).0
+    }
+
+    /// The same a part at a time: of receivers from number `from` on until so many pairs are told,
+    /// and of all else in the part from 0 on. Where the next part begins; `None` at the end.
+    #[must_use]
+    pub fn report_part(&self, now: Instant, from: u32, pairs: u32) -> (Report, Option<u32>) {
+        let next = self.rate.part_end(from, pairs);
         let host = |limited: &report::Limited| self.directory.host_seen_by(limited.to, limited.from).cloned();
-        let limited = self.rate.report().map(|limited| report::Limited { host: host(&limited), ..limited });
+        let limited = self.rate.report(from..next.unwrap_or(u32::MAX));
+        let limited = limited.map(|limited| report::Limited { host: host(&limited), ..limited }).collect();
+        if from > 0 {
+            return (Report { limited, ..Report::default() }, next);
+        }
         let peers = self.post.peers().iter();
-        Report {
+        let report = Report {
             contention: self.rate.contention(now),
-            limited: limited.collect(),
+            limited,
             obeyed: self.leases.report().collect(),
             peers: peers.map(|peer| PeerReport { host: peer.name.clone(), counts: peer.counts }).collect(),
             counters: self.counters,
-        }
+        };
+        (report, next)
     }
 
     /// The switch has counted for `span_ns`: what arrived from the uplink, each pair at most once,

@@ -65,6 +65,7 @@ use datapath::units::{Instant, Rate};
 use divide::Divider;
 use news::{News, Turns};
 use pair::Pair;
+use std::ops::Range;
 
 /// Time between two samples, in nanoseconds: some times the round trip of a data centre, and with
 /// it half of what a victim waits.
@@ -601,11 +602,21 @@ impl Controller {
         }
     }
 
-    /// Who is limited.
-    pub fn report(&self) -> impl Iterator<Item = Limited> + '_ {
-        let receivers = self.receivers.iter().enumerate().filter(|(_, receiver)| receiver.limited > 0);
-        receivers.flat_map(|(index, receiver)| {
+    /// Who is limited, of these receivers.
+    pub fn report(&self, which: Range<u32>) -> impl Iterator<Item = Limited> + '_ {
+        let all = self.receivers.iter().enumerate().take(which.end as usize).skip(which.start as usize);
+        all.filter(|(_, receiver)| receiver.limited > 0).flat_map(|(index, receiver)| {
             receiver.pairs.iter().filter_map(move |pair| pair.report(EndpointId(index as u32), receiver.share))
         })
+    }
+
+    /// The receiver before which so many are limited, from one on; `None` where there is none.
+    pub fn part_end(&self, from: u32, limited: u32) -> Option<u32> {
+        let mut told = 0;
+        let ends = self.receivers.iter().enumerate().skip(from as usize).find_map(|(index, receiver)| {
+            told += receiver.limited;
+            (told >= limited).then_some(index + 1)
+        });
+        ends.filter(|&end| end < self.receivers.len()).map(|end| end as u32)
     }
 }

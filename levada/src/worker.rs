@@ -21,6 +21,7 @@ mod histogram;
 mod leave;
 mod prices;
 mod protocols;
+mod questions;
 mod request;
 mod seats;
 mod services;
@@ -35,9 +36,9 @@ mod wake;
 #[cfg(test)]
 mod tests;
 
+pub use agents::{AgentPart, Post};
 use agents::{Mail, Station};
-pub use agents::{Post, Reported};
-pub use answer::{Answer, Reply, answer};
+pub use answer::{Reply, answer};
 use bonds::Bonded;
 pub use bonds::{BondNews, BondPost};
 use datapath::frame::{Frame, Pool};
@@ -54,7 +55,7 @@ pub use leave::Lent;
 pub use ports::AnyPort;
 use ports::{BURST_BYTES, PortError, Refused, Unsent};
 pub use prices::Stalls;
-use prices::{Run, Target, Written, price};
+use prices::{Run, Target, Written, measured_price, price};
 pub use request::Request;
 pub use seats::{Claim, Payer};
 use seats::{Duty, Seats, ends_of};
@@ -98,8 +99,8 @@ const PAUSE_NS: u64 = 1_000_000;
 /// How often events in switches are handed on, in nanoseconds.
 const EVENTS_NS: u64 = 1_000_000_000;
 
-/// Most that is charged for a turn of the worker's own, in nanoseconds: more than such a turn
-/// takes, but where the machine stood still meanwhile.
+/// What a turn of the worker's own takes at most, in nanoseconds, but for some questions. Where it
+/// took longer, others may have run meanwhile.
 const MOST_OWN_NS: u64 = 100_000;
 
 /// What is behind a port of a switch.
@@ -252,6 +253,9 @@ pub struct Worker {
     edits: VecDeque<Edits>,
     /// Snapshots that were asked for.
     counts: VecDeque<Count>,
+    /// Questions, and whether the next one is answered before what else is the worker's own.
+    questions: VecDeque<Request>,
+    is_answering: bool,
     /// Tasks that found the queue full.
     waiting: Vec<Task>,
     /// When events are handed on again.
@@ -307,6 +311,8 @@ impl Worker {
             starved: false,
             edits: VecDeque::new(),
             counts: VecDeque::new(),
+            questions: VecDeque::new(),
+            is_answering: false,
             waiting: Vec::new(),
             events_due: Instant::ZERO,
             mail: Mail::default(),
@@ -371,24 +377,34 @@ impl Worker {
         true
     }
 
-    /// Changes and what follows them, and numbers for who looks. Between two edits nothing is as it
-    /// will be.
+    /// Changes and what follows them, and numbers for who looks: questions and the rest take turns.
     fn work_for_itself(&mut self) {
         let start = self.outside.look();
-        if self.has_edits() && !self.must_count() {
-            self.edit();
+        let has_others = self.has_edits() || self.has_counts();
+        if self.has_questions() && (self.is_answering || !has_others) {
+            self.is_answering = false;
+            self.answer();
         } else {
-            self.count();
+            self.is_answering = true;
+            if self.has_edits() && !self.must_count() {
+                self.edit();
+            } else {
+                self.count();
+            }
         }
         for switch_slot in &mut self.switch_slots {
             switch_slot.switch.sweep();
         }
-        self.seats.charge_own(self.outside.look().since(start).min(MOST_OWN_NS));
+        let took_ns = self.outside.look().since(start);
+        self.seats.charge_own(measured_price(&mut self.outside.stalls, MOST_OWN_NS, took_ns));
         self.seats.set_own(self.has_own_work());
     }
 
     fn has_own_work(&self) -> bool {
-        self.has_edits() || self.has_counts() || self.switch_slots.iter().any(|slot| slot.switch.is_sweeping())
+        self.has_edits()
+            || self.has_counts()
+            || self.has_questions()
+            || self.switch_slots.iter().any(|slot| slot.switch.is_sweeping())
     }
 
     /// Makes of a port's frames what is yet to be made of them, for so much time, writing included.

@@ -63,6 +63,21 @@ fn one_among_a_hundred_that_ignores_its_limit_is_named() {
 }
 
 #[test]
+fn what_is_told_in_parts_is_all() {
+    let world = crowd();
+    let (agent, now) = (&world.agents[0], Instant(world.now));
+    let (mut all, mut parts, mut from) = (Vec::new(), 0, Some(0));
+    while let Some(receiver) = from {
+        let (report, next) = agent.report_part(now, receiver, 16);
+        assert!(report.limited.len() < 16 + 5 && report.peers.is_empty() == (receiver > 0));
+        all.extend(report.limited);
+        (parts, from) = (parts + 1, next);
+    }
+    let whole = agent.report(now);
+    assert_eq!((&all, all.len(), parts), (&whole.limited, 100, 5));
+}
+
+#[test]
 fn a_hundred_limited_senders_make_room_at_once_for_one_that_is_promised_more() {
     let mut world = crowd();
     world.flows[0].load = Load::Open(300.0 * MBIT);

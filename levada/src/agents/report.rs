@@ -1,9 +1,8 @@
 //! What the agents are doing, told to people: `levada show agents`, `GET /v1/agents`.
 
-use crate::worker::Reported;
-use agent::report::{Ignores, Limited, Obeyed};
+use agent::report::{Ignores, Limited, Obeyed, Report};
 use control::names::show_mac;
-use control::plan::Plan;
+use control::plan::SwitchPlan;
 use datapath::pair::Toward;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -97,11 +96,9 @@ pub struct PeerReport {
     pub refused: u64,
 }
 
-/// In the words of `plan`.
+/// What the agent of `switch`, which is called `host`, says of itself.
 #[must_use]
-pub fn agent(plan: &Plan, reported: &Reported) -> Option<AgentReport> {
-    let Reported { switch, host, report } = reported;
-    let switch = plan.switches.get(u32::try_from(*switch).ok()?)?;
+pub fn agent(switch: &SwitchPlan, host: &str, report: &Report) -> AgentReport {
     let counters = report.counters;
     let limit = |limited: &Limited| LimitReport {
         to: switch.endpoint_path(limited.to),
@@ -131,7 +128,7 @@ pub fn agent(plan: &Plan, reported: &Reported) -> Option<AgentReport> {
         heard: peer.counts.heard,
         refused: peer.counts.refused,
     });
-    Some(AgentReport {
+    AgentReport {
         switch: switch.name.clone(),
         host: host.to_string(),
         contended: report.contention.contended,
@@ -150,5 +147,5 @@ pub fn agent(plan: &Plan, reported: &Reported) -> Option<AgentReport> {
             + counters.foreign,
         full: counters.full,
         peers: peers.collect(),
-    })
+    }
 }

@@ -1,10 +1,9 @@
 //! The handler's answer to whom the agents limit.
 
-use super::{Fault, Handler, PATIENCE};
+use super::{Fault, Handler};
 use crate::agents::report::{AgentsReply, agent};
 use crate::api::VERSION;
-use crate::worker::Request;
-use std::sync::mpsc::sync_channel;
+use crate::worker::{AgentPart, Request};
 
 impl Handler {
     /// What the congestion agents are doing.
@@ -13,12 +12,17 @@ impl Handler {
     /// The worker does not answer.
     pub fn agents(&self) -> Result<AgentsReply, Fault> {
         let facts = self.facts();
-        let (reply, answer) = sync_channel(1);
-        self.request(Request::Agents { reply })?;
-        let reported = answer
-            .recv_timeout(PATIENCE)
-            .map_err(|_| Fault::Busy("the worker did not answer in time; try again, and see the log"))?;
-        let agents = reported.iter().filter_map(|reported| agent(&facts.plan, reported)).collect();
+        let mut agents = Vec::new();
+        for (switch, plan) in facts.plan.switches.iter() {
+            let part = |from| self.ask(|reply| Request::Agent { switch: switch as usize, from, reply });
+            let AgentPart { host, mut report, mut next } = part(0)?;
+            while let Some(from) = next {
+                let more = part(from)?;
+                report.limited.extend(more.report.limited);
+                next = more.next;
+            }
+            agents.extend(host.map(|host| agent(plan, &host, &report)));
+        }
         Ok(AgentsReply { version: VERSION, agents })
     }
 }

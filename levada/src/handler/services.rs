@@ -1,13 +1,13 @@
 //! The handler's answers about services.
 
-use super::{Fault, Handler, PATIENCE};
+use super::{Fault, Handler};
 use crate::api::VERSION;
 use crate::services::{
     ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply, Verdicts, find, of_connections,
     of_switch,
 };
 use crate::worker::{Request, ServiceCount};
-use std::sync::mpsc::sync_channel;
+use std::ops::Range;
 
 impl Handler {
     /// What services are, and have counted.
@@ -20,7 +20,7 @@ impl Handler {
         for (switch, plan) in facts.plan.switches.iter() {
             // Who has none is not asked.
             if !plan.program.services.is_empty() {
-                services.extend(of_switch(plan, &self.service_counts(switch as usize)?));
+                services.extend(of_switch(plan, &self.service_counts(switch as usize, 0..u32::MAX)?));
             }
         }
         let (config, _) = self.running();
@@ -33,10 +33,16 @@ impl Handler {
         &self.verdicts
     }
 
-    fn service_counts(&self, switch: usize) -> Result<Vec<ServiceCount>, Fault> {
-        let (reply, answer) = sync_channel(1);
-        self.request(Request::Services { switch, reply })?;
-        answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))
+    /// Of services of these numbers.
+    fn service_counts(&self, switch: usize, which: Range<u32>) -> Result<Vec<ServiceCount>, Fault> {
+        let (mut counts, mut next) = (Vec::new(), Some(which.start));
+        while let Some(from) = next {
+            let which = from..which.end;
+            let part = self.ask(|reply| Request::Services { switch, which, reply })?;
+            next = part.next;
+            counts.extend(part.services);
+        }
+        Ok(counts)
     }
 
     /// The connections of a service.
@@ -48,12 +54,9 @@ impl Handler {
         let (switch, service) = find(&facts.plan, &request.service).ok_or_else(|| unknown(&request.service))?;
         let client = request.client.as_ref().map(|client| client.parse()).transpose();
         let client = client.map_err(|_| Fault::Wrong("the client is no IP address".to_owned()))?;
-        let counts = self.service_counts(switch)?;
-        let (reply, answer) = sync_channel(1);
-        self.request(Request::Connections { switch, service, client, reply })?;
-        let all = answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))?;
-        let count = counts.iter().find(|count| count.service == service);
-        let connections = of_connections(&facts.plan.switches[switch], service, count, &all);
+        let counts = self.service_counts(switch, service.0..service.0 + 1)?;
+        let all = self.ask(|reply| Request::Connections { switch, service, client, reply })?;
+        let connections = of_connections(&facts.plan.switches[switch], service, counts.first(), &all);
         Ok(ConnectionsReply { version: VERSION, connections })
     }
 

@@ -1,10 +1,9 @@
 //! The handler's answer to who has which address.
 
-use super::{Fault, Handler, PATIENCE};
+use super::{Fault, Handler};
 use crate::api::VERSION;
 use crate::tables::{TablesReply, of_switch};
-use crate::worker::{LearnedPart, Request};
-use std::sync::mpsc::sync_channel;
+use crate::worker::Request;
 
 impl Handler {
     /// The addresses that are declared and learned.
@@ -18,20 +17,12 @@ impl Handler {
             let mut parts = Vec::new();
             let mut next = Some(0);
             while let Some(from) = next {
-                let part = self.learned(switch as usize, from)?;
+                let part = self.ask(|reply| Request::Learned { switch: switch as usize, from, reply })?;
                 next = part.next;
                 parts.push(part);
             }
             tenants.extend(of_switch(plan, &parts));
         }
         Ok(TablesReply { version: VERSION, tenants })
-    }
-
-    fn learned(&self, switch: usize, from: u32) -> Result<LearnedPart, Fault> {
-        let (reply, answer) = sync_channel(1);
-        self.request(Request::Learned { switch, from, reply })?;
-        answer
-            .recv_timeout(PATIENCE)
-            .map_err(|_| Fault::Busy("the worker did not answer in time; try again, and see the log"))
     }
 }

@@ -1,11 +1,10 @@
 //! The handler's answer about virtual congestion control.
 
-use super::{Fault, Handler, PATIENCE};
+use super::{Fault, Handler};
 use crate::api::VERSION;
 use crate::ends::Wanted;
 use crate::vcc::{VccReply, VccRequest, of_switch};
-use crate::worker::{ENDPOINT_CONNECTIONS, Request, VccPart, WANTED_CONNECTIONS};
-use std::sync::mpsc::sync_channel;
+use crate::worker::{ENDPOINT_CONNECTIONS, Request, WANTED_CONNECTIONS};
 
 impl Handler {
     /// What virtual congestion control does for whom.
@@ -45,18 +44,12 @@ impl Handler {
             }
             let mut next = Some(0);
             while let Some(from) = next {
-                let part = self.vcc_part(switch as usize, from, most, wanted)?;
+                let wanted = wanted.cloned().map(Box::new);
+                let part = self.ask(|reply| Request::Vcc { switch: switch as usize, from, most, wanted, reply })?;
                 next = part.next;
                 endpoints.extend(of_switch(plan, &part));
             }
         }
         Ok(VccReply { version: VERSION, endpoints })
-    }
-
-    fn vcc_part(&self, switch: usize, from: u32, most: usize, wanted: Option<&Wanted>) -> Result<VccPart, Fault> {
-        let (reply, answer) = sync_channel(1);
-        let wanted = wanted.cloned().map(Box::new);
-        self.request(Request::Vcc { switch, from, most, wanted, reply })?;
-        answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))
     }
 }

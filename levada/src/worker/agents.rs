@@ -25,6 +25,9 @@ use std::sync::Arc;
 /// How often the controller `rate` looks at what arrives, in nanoseconds.
 const SAMPLE_NS: u64 = 1_000_000;
 
+/// Pairs after which a part of a report ends: some ten microseconds.
+const PART_PAIRS: u32 = 256;
+
 /// What an agent is to be.
 pub struct Post {
     /// Its switch's name as a host of the cluster.
@@ -37,14 +40,15 @@ pub struct Post {
     pub life: u64,
 }
 
-/// What an agent is doing.
-pub struct Reported {
-    /// Its switch's number.
-    pub switch: usize,
-    /// Its name as a host.
-    pub host: Arc<str>,
-    /// What it is doing.
+/// What an agent is doing: to the receivers from one on.
+#[derive(Debug, Default)]
+pub struct AgentPart {
+    /// Its switch's name as a host, where that has an agent.
+    pub host: Option<Arc<str>>,
+    /// What it is doing. What is not of receivers is in the first part.
     pub report: Report,
+    /// Where the next part begins; `None` at the end.
+    pub next: Option<u32>,
 }
 
 /// An agent at its switch.
@@ -190,15 +194,12 @@ impl Worker {
         }
     }
 
-    /// What agents are doing, by switch.
-    pub(super) fn agents_report(&self) -> Vec<Reported> {
-        let now = self.outside.now;
-        let report = |(switch, station): (usize, &Station)| Reported {
-            switch,
-            host: Arc::clone(&station.host),
-            report: station.agent.report(now),
-        };
-        self.stations().map(report).collect()
+    /// What the agent of a switch is doing, from a receiver on.
+    pub(super) fn agent(&self, switch: usize, from: u32) -> AgentPart {
+        let station = self.switch_slots.get(switch).and_then(|switch_slot| switch_slot.station.as_deref());
+        let Some(station) = station else { return AgentPart::default() };
+        let (report, next) = station.agent.report_part(self.outside.now, from, PART_PAIRS);
+        AgentPart { host: Some(Arc::clone(&station.host)), report, next }
     }
 
     fn stations(&self) -> impl Iterator<Item = (usize, &Station)> {

@@ -104,6 +104,7 @@ impl Worker {
         loop {
             // Nothing moves now, so nothing waits for it.
             self.count_all();
+            self.answer_all();
             match self.inbox.recv() {
                 Ok(Request::Resume) => {
                     self.set_leaving(false);

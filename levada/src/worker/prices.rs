@@ -142,7 +142,7 @@ impl Outside {
         let start = self.now;
         let took_ns = self.look().since(start);
         self.devices[target.device].use_.write_ns += took_ns;
-        let price_ns = flush_price(&mut self.stalls, took_ns);
+        let price_ns = measured_price(&mut self.stalls, STALLED_NS, took_ns);
         if target.payer.is_none() && !target.is_uplink {
             // Nobody else's: what a switch answers to its guest, say.
             return seats.charge(Backing::Device(target.device), price_ns);
@@ -214,13 +214,13 @@ fn refusal_price(stalls: &mut Stalls, usual_ns: u64, took_ns: u64) -> u64 {
     took_ns.saturating_sub(stalls.take_ns()).min(MOST_NS).max(usual_ns)
 }
 
-/// What publishing a burst costs: what it took. Guests that are called now and then have no usual
-/// price.
-fn flush_price(stalls: &mut Stalls, took_ns: u64) -> u64 {
-    if took_ns <= STALLED_NS {
+/// What something costs that has no usual price, as a guest that is called now and then: what it
+/// took. Where that is more than is `believed`, less the time for which others ran.
+pub(super) fn measured_price(stalls: &mut Stalls, believed_ns: u64, took_ns: u64) -> u64 {
+    if took_ns <= believed_ns {
         return took_ns;
     }
-    took_ns.saturating_sub(stalls.take_ns()).clamp(STALLED_NS, MOST_NS)
+    took_ns.saturating_sub(stalls.take_ns()).clamp(believed_ns, MOST_NS)
 }
 
 /// What `frames` with `bytes` in all cost that took `ns`.
@@ -287,10 +287,10 @@ mod tests {
     }
 
     #[test]
-    fn what_publishing_a_burst_takes_is_charged_up_to_the_most() {
+    fn what_has_no_usual_price_is_charged_as_it_was_measured_up_to_the_most() {
         let mut stalls = Stalls::default();
         let took_ns = [500, 18_000, 5_000_000, 1 << 40];
-        let charged_ns = took_ns.map(|ns| flush_price(&mut stalls, ns));
+        let charged_ns = took_ns.map(|ns| measured_price(&mut stalls, STALLED_NS, ns));
         assert_eq!(charged_ns, [500, 18_000, 5_000_000, MOST_NS]);
     }
 

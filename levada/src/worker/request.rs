@@ -1,12 +1,13 @@
 //! Orders: what other threads want of the worker, which it does between two rounds.
 //!
 //! None may take long: what does is done a part at a time, in as many requests
-//! ([`Request::Learned`]) or in as many rounds ([`Request::Snapshot`], [`Request::Edit`]).
+//! ([`Request::Learned`]) or in as many rounds ([`Request::Snapshot`], [`Request::Edit`]), at the
+//! worker's own turns.
 
-use super::agents::Reported;
+use super::agents::AgentPart;
 use super::answer::Reply;
 use super::edit::Edits;
-use super::services::ServiceCount;
+use super::services::ServicesPart;
 use super::snapshot::{Count, Snapshot};
 use super::tables::LearnedPart;
 use super::trace::{Armed, Trace};
@@ -27,6 +28,7 @@ use datapath::vcc::early::Part;
 use datapath::verdict::Reason;
 use ports::Inherited;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -45,15 +47,17 @@ pub enum Request {
         switch: usize,
         /// The endpoint to begin at.
         from: u32,
-        /// Where to send the answer. Has room for one.
-        reply: SyncSender<LearnedPart>,
+        /// Where to send the answer.
+        reply: Reply<LearnedPart>,
     },
     /// Say what is counted of a switch's services.
     Services {
         /// The switch.
         switch: usize,
-        /// Where to send the answer. Has room for one.
-        reply: SyncSender<Vec<ServiceCount>>,
+        /// The numbers of those that are wanted.
+        which: Range<u32>,
+        /// Where to send the answer.
+        reply: Reply<ServicesPart>,
     },
     /// Say which connections a service has.
     Connections {
@@ -63,8 +67,8 @@ pub enum Request {
         service: ServiceId,
         /// Whose, where not everybody's.
         client: Option<IpAddr>,
-        /// Where to send the answer. Has room for one.
-        reply: SyncSender<Vec<Shown>>,
+        /// Where to send the answer.
+        reply: Reply<Vec<Shown>>,
     },
     /// A server has reported its load.
     Load {
@@ -87,8 +91,8 @@ pub enum Request {
         most: usize,
         /// Only these, where it is about some.
         wanted: Option<Box<Wanted>>,
-        /// Where to send the answer. Has room for one.
-        reply: SyncSender<VccPart>,
+        /// Where to send the answer.
+        reply: Reply<VccPart>,
     },
     /// A device lost frames before they could be read.
     Drops {
@@ -221,10 +225,14 @@ pub enum Request {
         /// The service.
         service: ServiceId,
     },
-    /// Say what agents are doing.
-    Agents {
-        /// To whom. Has room for one.
-        reply: SyncSender<Vec<Reported>>,
+    /// Say what the agent of a switch is doing.
+    Agent {
+        /// The switch.
+        switch: usize,
+        /// The receiver to begin at.
+        from: u32,
+        /// Where to send the answer.
+        reply: Reply<AgentPart>,
     },
     /// Do these, while frames go on.
     Edit(Edits),
@@ -253,19 +261,12 @@ impl Worker {
     pub(super) fn carry_out(&mut self, request: Request) -> bool {
         match request {
             Request::Snapshot { into, reply } => self.ask_for_count(Count::new(into, reply)),
-            Request::Learned { switch, from, reply } => {
-                let _ = reply.try_send(self.learned(switch, from));
-            }
-            Request::Services { switch, reply } => {
-                let _ = reply.try_send(self.services(switch));
-            }
-            Request::Connections { switch, service, client, reply } => {
-                let _ = reply.try_send(self.connections(switch, service, client));
-            }
+            Request::Learned { .. }
+            | Request::Services { .. }
+            | Request::Connections { .. }
+            | Request::Vcc { .. }
+            | Request::Agent { .. } => self.ask(request),
             Request::Load { switch, service, backend, load } => self.take_load(switch, service, &backend, load),
-            Request::Vcc { switch, from, most, wanted, reply } => {
-                let _ = reply.try_send(self.vcc(switch, from, most, wanted.as_deref()));
-            }
             Request::Drops { device, frames } => self.count_drops(device, frames),
             Request::Passed(all) => self.count_past(&all),
             Request::Gone { device, why } => self.lose(device, why),
@@ -296,9 +297,6 @@ impl Worker {
                     switch_slot.switch.announce_service(&mut self.pool, self.outside.now, service);
                     switch_slot.touched = true;
                 }
-            }
-            Request::Agents { reply } => {
-                let _ = reply.try_send(self.agents_report());
             }
             Request::Edit(edits) => self.edits.push_back(edits),
             Request::Lend { which, reply } => {

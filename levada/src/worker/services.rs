@@ -1,10 +1,15 @@
-//! What services have counted, and their connections, copied between two rounds.
+//! What services have counted, a part at a time, and their connections.
 
 use super::Worker;
 use datapath::service::{Backend, BackendStats, ServiceId, ServiceStats, Shown};
 use datapath::units::Instant;
 use std::net::IpAddr;
+use std::ops::Range;
 
+/// Backends after which a part ends: some ten microseconds.
+const PART_BACKENDS: usize = 256;
+/// Services that are looked at for a part.
+const PART_SERVICES: u32 = 2048;
 /// Connections that are told at most: some ten microseconds.
 pub const MOST_SHOWN: usize = 1000;
 /// Connections that are looked at for them at most, where only a client's are wanted.
@@ -25,19 +30,35 @@ pub struct ServiceCount {
     pub table: (u32, u32),
 }
 
+/// Services of one switch, from one on.
+#[derive(Debug, Default)]
+pub struct ServicesPart {
+    /// What they have counted.
+    pub services: Vec<ServiceCount>,
+    /// Where the next part begins; `None` at the end.
+    pub next: Option<u32>,
+}
+
 impl Worker {
-    /// The counts of a switch's services.
-    pub(super) fn services(&self, switch: usize) -> Vec<ServiceCount> {
-        let Some(switch_slot) = self.switch_slots.get(switch) else { return Vec::new() };
-        let switch = &switch_slot.switch;
-        let all = switch.program().services.iter().map(|(id, _)| ServiceId(id));
-        all.filter_map(|service| {
+    /// The counts of a switch's services of these numbers, or of the first of them.
+    pub(super) fn services(&self, switch: usize, which: Range<u32>) -> ServicesPart {
+        let mut part = ServicesPart::default();
+        let Some(switch_slot) = self.switch_slots.get(switch) else { return part };
+        let (switch, now) = (&switch_slot.switch, self.outside.now);
+        let (mut told, end) = (0, which.end.min(switch.program().services.len() as u32));
+        for number in which.start..end {
+            if told >= PART_BACKENDS || number - which.start >= PART_SERVICES {
+                part.next = Some(number);
+                break;
+            }
+            let service = ServiceId(number);
+            let Some(stats) = switch.service_stats(service) else { continue };
             let backends = switch.service_backends(service).map(|(at, backend, stats)| (at, backend.clone(), stats));
-            let (stats, table) = (switch.service_stats(service)?, switch.connections());
-            let now = self.outside.now;
-            Some(ServiceCount { service, now, stats, backends: backends.collect(), table })
-        })
-        .collect()
+            let (backends, table) = (backends.collect::<Vec<_>>(), switch.connections());
+            told += 1 + backends.len();
+            part.services.push(ServiceCount { service, now, stats, backends, table });
+        }
+        part
     }
 
     /// The connections of a service.

@@ -252,20 +252,20 @@ fn what_is_sent_to_a_device_or_link_that_is_not_there_yet_is_counted_and_harms_n
 fn learned_addresses_are_told_in_parts() {
     let mut bed = Bed::new(2);
     let learned = |bed: &Bed| {
-        let (reply, answer) = sync_channel(1);
+        let (reply, answer) = answer();
         bed.inbox.send(Request::Learned { switch: 0, from: 0, reply }).unwrap();
         bed.waker.ring();
-        answer.recv_timeout(Duration::from_secs(10)).unwrap()
+        answer.wait(Duration::from_secs(10)).unwrap()
     };
     // Endpoints of this bed have declared their addresses.
     assert!(bed.send(0, 1));
     soon("it arrives", || bed.receive(1) > 0);
     let part = learned(&bed);
     assert!(part.endpoints.is_empty() && part.next.is_none() && part.age_ns == 1_000_000_000, "{part:?}");
-    let (reply, answer) = sync_channel(1);
+    let (reply, answer) = answer();
     bed.inbox.send(Request::Learned { switch: 7, from: 0, reply }).unwrap();
     bed.waker.ring();
-    assert!(answer.recv_timeout(Duration::from_secs(10)).unwrap().next.is_none(), "no such switch");
+    assert!(answer.wait(Duration::from_secs(10)).unwrap().next.is_none(), "no such switch");
     bed.stop();
 }
 
@@ -614,12 +614,10 @@ fn numbers_take_a_twentieth_beside_busy(switches: usize) {
     assert!(used.iter().all(|used| used.abs_diff(alike) <= alike / 10), "they share the rest alike: {used:?}");
 }
 
-#[test]
-fn connections_of_a_service_that_went_are_forgotten_in_turns_of_the_workers_own() {
-    let (mut worker, _far, _chores) = by_hand();
-    let address = Address { ip: [10, 0, 0, 100].into(), protocol: protocol::UDP, port: 53 };
-    let backend = Backend {
-        ipv4: Some([10, 0, 0, 3].into()),
+/// A backend of a service with this address, behind endpoint 3.
+fn backend(ip: [u8; 4]) -> Backend {
+    Backend {
+        ipv4: Some(ip.into()),
         ipv6: None,
         mac: mac(3),
         port: None,
@@ -628,10 +626,71 @@ fn connections_of_a_service_that_went_are_forgotten_in_turns_of_the_workers_own(
         cores: 1,
         max_connections: None,
         endpoint: Some(EndpointId(3)),
+    }
+}
+
+#[test]
+fn what_services_count_is_told_in_parts_at_the_workers_own_turns() {
+    const SERVICES: u32 = 50;
+    let (mut worker, _far, _chores) = by_hand();
+    for number in 0..SERVICES {
+        let address = Address { ip: [10, 1, 0, number as u8].into(), protocol: protocol::TCP, port: 80 };
+        let backends = (0..100).map(|n| backend([10, 2, number as u8, n])).collect();
+        let service =
+            Service { tenant: TenantId(1), mac: mac(100), addresses: vec![address], backends, ..Service::default() };
+        let change = Change::Service(ServiceId(number), Some(service));
+        worker.begin(vec![Edit::Change(0, change)]).unwrap();
+    }
+    let ask = |worker: &mut Worker, which| {
+        let (reply, answer) = answer();
+        worker.carry_out(Request::Services { switch: 0, which, reply });
+        assert!(answer.wait(Duration::ZERO).is_none() && worker.has_own_work(), "it waits for a turn");
+        worker.work_for_itself();
+        answer.wait(Duration::ZERO).unwrap()
     };
-    let tenant = TenantId(1);
-    let service =
-        Service { tenant, mac: mac(100), addresses: vec![address], backends: vec![backend], ..Service::default() };
+    let (mut told, mut parts, mut next) = (Vec::new(), 0, Some(0));
+    while let Some(from) = next {
+        let part = ask(&mut worker, from..u32::MAX);
+        assert!(part.services.iter().map(|count| count.backends.len()).sum::<usize>() < 2 * 256);
+        told.extend(part.services.iter().map(|count| (count.service.0, count.backends.len())));
+        (parts, next) = (parts + 1, part.next);
+    }
+    assert_eq!((told, parts), ((0..SERVICES).map(|number| (number, 100)).collect(), 17));
+    let one = ask(&mut worker, 7..8);
+    assert_eq!((one.services.len(), one.services[0].service.0, one.next), (1, 7, None));
+    // Nobody else waits for all who ask.
+    worker.seats.next_turn();
+    assert!(worker.seats.own_spent().used_ns > 0);
+}
+
+#[test]
+fn questions_and_other_work_of_the_workers_own_take_turns() {
+    let (mut worker, _far, _chores) = by_hand();
+    let ask = |worker: &mut Worker| {
+        let (reply, answer) = answer();
+        worker.carry_out(Request::Learned { switch: 0, from: 0, reply });
+        answer
+    };
+    let edit = |worker: &mut Worker| {
+        let (reply, edited) = sync_channel(1);
+        worker.carry_out(Request::Edit(Edits::new(Vec::new(), reply)));
+        edited
+    };
+    drop(ask(&mut worker));
+    let answers = [(); 3].map(|()| ask(&mut worker));
+    let edited = [(); 3].map(|()| edit(&mut worker));
+    assert_eq!(worker.questions.len(), 3, "one is wanted by nobody");
+    (0..4).for_each(|_| worker.work_for_itself());
+    assert_eq!(answers.iter().filter(|answer| answer.wait(Duration::ZERO).is_some()).count(), 2);
+    assert_eq!(edited.iter().filter(|edited| edited.try_recv().is_ok()).count(), 2);
+}
+
+#[test]
+fn connections_of_a_service_that_went_are_forgotten_in_turns_of_the_workers_own() {
+    let (mut worker, _far, _chores) = by_hand();
+    let address = Address { ip: [10, 0, 0, 100].into(), protocol: protocol::UDP, port: 53 };
+    let (tenant, backends) = (TenantId(1), vec![backend([10, 0, 0, 3])]);
+    let service = Service { tenant, mac: mac(100), addresses: vec![address], backends, ..Service::default() };
     let set = |worker: &mut Worker, service| {
         let edit = Edit::Change(0, Change::Service(ServiceId(0), service));
         worker.begin(vec![edit]).unwrap();

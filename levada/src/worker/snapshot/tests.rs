@@ -1,7 +1,8 @@
 //! Snapshots of many endpoints, made in many rounds, against what the switch itself says.
 
 use super::*;
-use crate::worker::{Answer, Clock, Edit, Edits, Parts, Request, Task, Wake, answer};
+use crate::worker::answer::{Answer, answer};
+use crate::worker::{Clock, Edit, Edits, Parts, Request, Task, Wake};
 use datapath::frame::Pool;
 use datapath::guard::Identity;
 use datapath::link::LinkConfig;
