@@ -3,11 +3,14 @@
 //! is somebody else's is not what it was. All of these may wait for the kernel's lock on network
 //! devices, which is taken for as long as namespaces are deleted.
 
+mod listen;
+#[cfg(test)]
+mod tests;
+
 use crate::alarms::Alarms;
 use crate::carriers::Watchers;
 use crate::log::{Level, Log};
 use crate::next_hops::NextHops;
-use crate::next_hops::route_monitor::RouteMonitor;
 use crate::notify::Notifier;
 use crate::recipe::{Recipe, Reopen, Slower, Unopened};
 use crate::rundir::Mark;
@@ -21,7 +24,7 @@ use datapath::bond::MemberId;
 use datapath::offload::OffloadSupport;
 use datapath::program::{EndpointId, TenantId};
 use datapath::switch::Event;
-use ports::neighbours::Subject;
+use listen::Monitors;
 use ports::{Features, Line, PortError, Survey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -165,8 +168,8 @@ pub struct Maintenance {
     lost: Vec<Lost>,
     /// By number of the switch: the ways of its tunnels as they were last told.
     hops: BTreeMap<u32, NextHops>,
-    /// By namespace: who is told that something there may have changed.
-    monitors: BTreeMap<(Subject, Option<String>), RouteMonitor>,
+    /// Who say that something may have changed.
+    monitors: Monitors,
     /// Tells the worker of the links of uplinks' members.
     watchers: Watchers,
     /// The worker has what the plan says.
@@ -215,7 +218,7 @@ impl Maintenance {
             ask: now + ASK,
             lost: Vec::new(),
             hops: BTreeMap::new(),
-            monitors: BTreeMap::new(),
+            monitors: Monitors::default(),
             watchers: Watchers::default(),
             is_placed: false,
             tasks,
@@ -275,20 +278,22 @@ impl Maintenance {
                     self.watch_links();
                 }
                 Ok(Task::Ways) => {
+                    self.monitors.ways.is_taken();
                     let soon = Instant::now() + FIRST_LOOK;
                     (self.hops_next, self.hops_pause) = (self.hops_next.min(soon), FIRST_LOOK);
                 }
                 Ok(Task::Links) => {
+                    self.monitors.links.is_taken();
                     self.ask(|watched| watched.line.has_carrier.is_some());
                     self.hope();
                 }
                 Ok(Task::Unwanted(_)) => {}
                 Ok(Task::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.retry();
-                    self.ask_for_drops();
-                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
+            // Behind each task: somebody may see to it that there is always one.
+            self.retry();
+            self.ask_for_drops();
         }
     }
 
@@ -595,36 +600,6 @@ impl Maintenance {
         }
         self.hops_pause = if is_waiting { (self.hops_pause * 2).min(ASK) } else { ASK };
         self.hops_next = Instant::now() + self.hops_pause;
-    }
-
-    /// Has a route monitor in each namespace that tunnels leave by, and in each that taken
-    /// interfaces are in. Where there cannot be one, what changes is seen with the next look.
-    fn listen(&mut self, plan: &Plan) {
-        let places = plan.switches.values().filter_map(|switch| switch.underlay.as_ref()?.interface.as_ref());
-        let ways = places.map(|(_, netns)| (Subject::Ways, netns.clone()));
-        let taken = self.devices.values().filter_map(|reopen| match &reopen.recipe {
-            Some(Recipe::Packet(options, _)) => {
-                Some(options.netns.as_ref().map(|netns| netns.path().to_string_lossy().into_owned()))
-            }
-            _ => None,
-        });
-        let places: BTreeSet<_> = ways.chain(taken.map(|netns| (Subject::Links, netns))).collect();
-        self.monitors.retain(|place, monitor| places.contains(place) && !monitor.is_deaf());
-        for place in places.into_iter().filter(|place| !self.monitors.contains_key(place)).collect::<Vec<_>>() {
-            let tasks = self.tasks.clone();
-            let (subject, netns) = &place;
-            let subject = *subject;
-            // A full queue is looked at by the second as well.
-            let tell = move || {
-                drop(tasks.try_send(match subject {
-                    Subject::Ways => Task::Ways,
-                    Subject::Links => Task::Links,
-                }));
-            };
-            if let Ok(monitor) = RouteMonitor::open(subject, netns.as_deref(), tell) {
-                self.monitors.insert(place, monitor);
-            }
-        }
     }
 
     fn begin(&mut self, device: usize, how: &str, why: &str) {

@@ -15,8 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// After a change, those that follow within this time are told as one: neighbours come and go by
 /// the hundred.
 const REST: Duration = Duration::from_millis(250);
-/// The same for links: a cable that is pulled and put back is two changes, and who bonds links
-/// wants each soon.
+/// The same for links at first: a cable that is pulled and put back is two changes, and who bonds
+/// links wants each soon. While they go on it doubles, up to [`REST`]: whoever has a container can
+/// have its link change some hundred times a second, and each time all taken interfaces are looked
+/// at.
 const LINK_REST: Duration = Duration::from_millis(1);
 
 /// A route monitor in a namespace, for as long as it is kept.
@@ -34,10 +36,7 @@ impl RouteMonitor {
         let changes = Changes::open(subject, netns.map(Netns::new).as_ref())?;
         let wanted = Arc::new(());
         let is_wanted = Arc::downgrade(&wanted);
-        let rest = match subject {
-            Subject::Ways => REST,
-            Subject::Links => LINK_REST,
-        };
+        let rest = Rest::of(subject);
         let thread = thread::Builder::new()
             .name("levada-routes".to_owned())
             .spawn(move || listen(&changes, &is_wanted, rest, tell))?;
@@ -50,19 +49,62 @@ impl RouteMonitor {
     }
 }
 
-fn listen(changes: &Changes, is_wanted: &Weak<()>, rest: Duration, tell: impl Fn()) {
+/// How long is rested after the next change.
+struct Rest {
+    least: Duration,
+    next: Duration,
+}
+
+impl Rest {
+    fn of(subject: Subject) -> Rest {
+        let least = match subject {
+            Subject::Ways => REST,
+            Subject::Links => LINK_REST,
+        };
+        Rest { least, next: least }
+    }
+
+    /// There was a change: how long to rest.
+    fn take(&mut self) -> Duration {
+        let longer = (self.next * 2).min(REST);
+        std::mem::replace(&mut self.next, longer)
+    }
+
+    /// Nothing has changed for [`PATIENCE`].
+    fn is_quiet(&mut self) {
+        self.next = self.least;
+    }
+}
+
+fn listen(changes: &Changes, is_wanted: &Weak<()>, mut rest: Rest, tell: impl Fn()) {
     // With more rights than it needs it does without; the look each second does as well.
     if confine(Duty::Looking).is_err() {
         return;
     }
     while is_wanted.strong_count() > 0 {
         match changes.wait(PATIENCE) {
-            Ok(false) => {}
+            Ok(false) => rest.is_quiet(),
             Ok(true) => {
                 tell();
-                thread::sleep(rest);
+                thread::sleep(rest.take());
             }
             Err(_) => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_that_change_without_end_are_looked_at_four_times_a_second_and_others_at_once() {
+        let mut rest = Rest::of(Subject::Links);
+        let ms = |rest: &mut Rest, times| (0..times).map(|_| rest.take().as_millis()).collect::<Vec<_>>();
+        assert_eq!(ms(&mut rest, 11), [1, 2, 4, 8, 16, 32, 64, 128, 250, 250, 250]);
+        rest.is_quiet();
+        assert_eq!(ms(&mut rest, 2), [1, 2]);
+        let mut rest = Rest::of(Subject::Ways);
+        assert_eq!(ms(&mut rest, 2), [250, 250]);
     }
 }
