@@ -5,6 +5,8 @@
 //! short frames as 84). Counters run from the daemon's start; times are in nanoseconds.
 
 pub mod bond;
+#[cfg(test)]
+mod tests;
 
 use crate::next_hops::report::TunnelsReport;
 use crate::shortcut::{Inside, Shortcuts};
@@ -383,7 +385,7 @@ pub struct LaneReport {
 /// included. Frames that did not have to wait are not in it.
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Default)]
 pub struct SojournReport {
-    /// The sum of all waits.
+    /// The sum of all waits; no more once it is 584 years.
     pub total_ns: u64,
     /// Half of the frames waited at most so long.
     pub p50_ns: u64,
@@ -409,7 +411,7 @@ impl SojournReport {
         let counts = sojourn.counts().iter().enumerate().filter(|&(_, &count)| count > 0);
         let buckets: Vec<_> = counts.map(|(bucket, &count)| (Sojourn::end_ns(bucket), count)).collect();
         SojournReport {
-            total_ns: sojourn.total_us() << 10,
+            total_ns: sojourn.total_us().saturating_mul(1 << 10),
             p50_ns: permille(&buckets, 500, max_ns),
             p99_ns: permille(&buckets, 990, max_ns),
             buckets,
