@@ -553,6 +553,10 @@ fn properties_of(keys: impl Iterator<Item = &'static Key>) -> (Map<String, Value
     let mut required = Vec::new();
     for (name, form, needed, about) in keys {
         let mut schema = form.schema();
+        if let (Form::Texts(_), true) = (form, *needed) {
+            // The second form is the list.
+            schema["oneOf"][1]["minItems"] = 1.into();
+        }
         schema["description"] = (*about).into();
         all.insert((*name).to_owned(), schema);
         required.extend(needed.then(|| Value::from(*name)));

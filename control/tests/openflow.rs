@@ -47,6 +47,8 @@ fn each_mistake_has_its_line_and_remedy() {
         ("10.0.0.1\"", "fd00::1\"", "the IPv4 address of backend \"a\" is not known"),
         ("\"10.0.0.1\"", "[\"10.0.0.1\", \"10.0.0.3\"]", "one address of each IP version"),
         ("ip = \"10.0.0.1\"\n", "", "add ip = "),
+        ("ip = \"10.0.0.1\"", "ip = []", "write ip = "),
+        ("\"10.0.0.100:80\"", "[]", "write address = "),
         ("ip = \"10.0.0.1\"", "ip = \"10.0.0.100\"", "write the machine's own address"),
         ("mac = \"02:00:00:00:00:01\"\n", "", "add mac = "),
         ("ip = \"10.0.0.1\"", "ip = \"10.0.0.1\"\nendpoint = \"a\"", "the keys here are"),

@@ -106,6 +106,7 @@ fn the_schema_takes_every_example_and_refuses_what_the_reader_refuses() {
         ("name = \"t\"\nlimit", "name = \"a b\"\nlimit"),
         ("limit = \"5 Mbit/s\"", "vlan = 5000"),
         ("limit = \"5 Mbit/s\"", "weight = 0"),
+        ("limit = \"5 Mbit/s\"", "service = [{ name = \"w\", address = [] }]"),
     ] {
         let wrong = good.replacen(from, to, 1);
         assert_ne!(wrong, good);

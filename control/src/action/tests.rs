@@ -106,6 +106,15 @@ fn what_cannot_be_done_is_refused() {
             json!({"action": "set", "kind": "endpoint", "path": "s1/red/red1", "keys": {"port": null}}),
             "`port` is missing",
         ),
+        (
+            json!({"action": "set", "kind": "uplink", "path": "s1",
+                   "keys": {"port": null, "rate": null, "bond": {"mode": "balance-rr", "member": []}}}),
+            "the bond has no members",
+        ),
+        (
+            json!({"action": "add", "kind": "service", "path": "s1/red/web", "keys": {"address": []}}),
+            "`address` is an empty list",
+        ),
     ] {
         let (_, message, _) = refused(json!([action]));
         assert!(message.contains(what), "{action}: {message}");

@@ -96,13 +96,6 @@ fn is_spoken_with(member: &Member) -> bool {
 /// How the etcd is spoken with must be whole: what is missing would be found out when it is too
 /// late.
 fn check_etcd(findings: &mut Findings, cluster: &Cluster, etcd: &Etcd, place: &Place) {
-    if etcd.endpoints.is_empty() {
-        findings.error(
-            place.key("endpoints"),
-            "there is no etcd in this list",
-            "write such as [\"http://127.0.0.1:2379\"]",
-        );
-    }
     if cluster.listen.is_none_or(|listen| listen.ip().is_unspecified()) {
         findings.error(
             Place::root().key("cluster").key("listen"),

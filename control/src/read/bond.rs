@@ -33,7 +33,7 @@ const NOT_YET: [&str; 16] = [
 pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
     let bond = options(r, &mut t);
     let bond = Bond { members: r.tables(&mut t, "member").into_iter().map(|u| member(r, u)).collect(), ..bond };
-    if bond.members.is_empty() && !t.has("member") {
+    if bond.members.is_empty() {
         let problem = Problem::error(
             t.place.key("member"),
             "the bond has no members",

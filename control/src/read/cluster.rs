@@ -24,11 +24,8 @@ pub(super) fn cluster(r: &mut Reader, mut t: Table<'_>) -> Cluster {
 }
 
 fn etcd(r: &mut Reader, mut t: Table<'_>) -> Etcd {
-    if !t.has("endpoints") {
-        r.need(&mut t, "endpoints", "[\"http://127.0.0.1:2379\"]", values::etcd_url);
-    }
     let etcd = Etcd {
-        endpoints: r.list(&mut t, "endpoints", values::etcd_url),
+        endpoints: r.need_list(&mut t, "endpoints", "[\"http://127.0.0.1:2379\"]", values::etcd_url),
         prefix: r.get(&mut t, "prefix", values::prefix_of_keys).unwrap_or(Etcd::default().prefix),
         authority: r.get(&mut t, "authority", values::file),
         certificate: r.get(&mut t, "certificate", values::file),
@@ -72,30 +69,22 @@ pub(super) fn member(r: &mut Reader, mut t: Table<'_>) -> Member {
 }
 
 fn remote(r: &mut Reader, mut t: Table<'_>) -> Remote {
-    let mut remote = Remote {
+    let remote = Remote {
         name: r.name(&mut t, "\"red2\""),
         tenant: r.need(&mut t, "tenant", "\"red\"", values::name).unwrap_or_default(),
-        macs: Vec::new(),
+        macs: r.need_list(&mut t, "mac", "\"02:00:00:00:00:02\"", values::mac),
     };
-    if !t.has("mac") {
-        r.need(&mut t, "mac", "\"02:00:00:00:00:02\"", values::mac);
-    }
-    remote.macs = r.list(&mut t, "mac", values::mac);
     r.close(t);
     remote
 }
 
 fn remote_service(r: &mut Reader, mut t: Table<'_>) -> RemoteService {
-    let mut service = RemoteService {
+    let service = RemoteService {
         name: r.name(&mut t, "\"web\""),
         tenant: r.need(&mut t, "tenant", "\"red\"", values::name).unwrap_or_default(),
-        ..RemoteService::default()
+        ips: r.need_list(&mut t, "address", "\"10.0.0.100\"", values::service_ip),
+        mac: r.get(&mut t, "mac", values::mac),
     };
-    if !t.has("address") {
-        r.need(&mut t, "address", "\"10.0.0.100\"", values::service_ip);
-    }
-    service.ips = r.list(&mut t, "address", values::service_ip);
-    service.mac = r.get(&mut t, "mac", values::mac);
     r.close(t);
     service
 }

@@ -68,12 +68,9 @@ fn balanced(r: &mut Reader, mut t: Table<'_>) -> Service {
 
 fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
     let default = Backend::default();
-    if !t.has("ip") {
-        r.need(&mut t, "ip", "\"10.0.0.2\"", values::backend_ip);
-    }
     let backend = Backend {
         name: r.name(&mut t, "\"web1\""),
-        ips: service::ips(r, &mut t),
+        ips: service::ips(r, &mut t, Some("\"10.0.0.2\"")),
         mac: r.need(&mut t, "mac", "\"02:00:00:00:00:02\"", values::mac),
         port: r.get(&mut t, "port", values::port),
         weight: r.get(&mut t, "weight", values::backend_weight).unwrap_or(default.weight),

@@ -34,10 +34,7 @@ pub(super) fn service(r: &mut Reader, mut t: Table<'_>) -> Service {
 
 /// Where it is reached, which must be said.
 pub(super) fn addresses(r: &mut Reader, t: &mut Table<'_>) -> Vec<crate::names::ServiceAddress> {
-    if !t.has("address") {
-        r.need(t, "address", "\"10.0.0.100:80\"", values::service_address);
-    }
-    r.list(t, "address", values::service_address)
+    r.need_list(t, "address", "\"10.0.0.100:80\"", values::service_address)
 }
 
 pub(super) fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
@@ -45,7 +42,7 @@ pub(super) fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
     let backend = Backend {
         name: r.name(&mut t, "\"red2\""),
         endpoint: r.get(&mut t, "endpoint", values::name),
-        ips: ips(r, &mut t),
+        ips: ips(r, &mut t, None),
         mac: r.get(&mut t, "mac", values::mac),
         port: r.get(&mut t, "port", values::port),
         weight: r.get(&mut t, "weight", values::backend_weight).unwrap_or(default.weight),
@@ -59,10 +56,13 @@ pub(super) fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
     backend
 }
 
-/// Its addresses, of each IP version one at most.
-pub(super) fn ips(r: &mut Reader, t: &mut Table<'_>) -> Vec<IpAddr> {
+/// Its addresses, of each IP version one at most. `such_as`: one must be there, such as this.
+pub(super) fn ips(r: &mut Reader, t: &mut Table<'_>, such_as: Option<&str>) -> Vec<IpAddr> {
     let place = t.place.key("ip");
-    let ips = r.list(t, "ip", values::backend_ip);
+    let ips = match such_as {
+        Some(such_as) => r.need_list(t, "ip", such_as, values::backend_ip),
+        None => r.list(t, "ip", values::backend_ip),
+    };
     let of_version = |v4: bool| ips.iter().filter(|ip| ip.is_ipv4() == v4).count();
     if of_version(true) > 1 || of_version(false) > 1 {
         let problem = Problem::error(

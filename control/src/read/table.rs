@@ -122,6 +122,20 @@ impl Reader {
         items.iter().enumerate().filter_map(|(i, item)| self.parse(item, &place.item(i), parse)).collect()
     }
 
+    /// The same of a key that must be there, with something in it. `such_as` is what to write.
+    pub fn need_list<T>(&mut self, table: &mut Table<'_>, key: &'static str, such_as: &str, parse: Parse<T>) -> Vec<T> {
+        let Some(value) = table.entries.get(key) else {
+            return self.need(table, key, such_as, parse).into_iter().collect();
+        };
+        let values = self.list(table, key, parse);
+        // Where there is something that could not be read, that has been said.
+        if value.get_ref().as_array().is_some_and(|items| items.is_empty()) {
+            let wrong = Wrong::new(format!("`{key}` is an empty list"), format!("write {key} = {such_as}"));
+            self.wrong(table.place.key(key), value.span(), wrong);
+        }
+        values
+    }
+
     /// The values of `key` for both directions: one for both, or `{ egress = .., ingress = .. }`,
     /// of which one may be left out.
     pub fn both<T: Copy>(&mut self, table: &mut Table<'_>, key: &'static str, parse: Parse<T>) -> Both<Option<T>> {
