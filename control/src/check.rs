@@ -5,6 +5,7 @@ mod bond;
 mod cluster;
 mod interfaces;
 mod memory;
+mod mtu;
 pub(crate) mod openflow;
 mod ports;
 mod queues;
@@ -13,8 +14,8 @@ mod shares;
 mod tunnels;
 mod vcc;
 
-use crate::config::{Config, DEFAULT_MTU, Endpoint, Switch, Tenant};
-use crate::names::{Locator, show_mac};
+use crate::config::{Config, Endpoint, Switch, Tenant};
+use crate::names::show_mac;
 use crate::place::Place;
 use crate::problem::{MOST_SHOWN, Problem};
 use crate::read::values::mask;
@@ -74,6 +75,7 @@ pub(crate) fn check(config: &Config) -> Vec<Problem> {
     interfaces::check(&mut findings, config);
     shares::check(&mut findings, config);
     memory::check(&mut findings, config);
+    mtu::check(&mut findings, config);
     queues::check(&mut findings, config);
     services::check(&mut findings, config);
     cluster::check(&mut findings, config);
@@ -145,14 +147,6 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
     } else if switch.shares(tenant) {
         check_declared(findings, endpoint, place);
     }
-    if let Some(uplink) = &switch.uplink
-        && tenant.attachment != Attachment::Isolated
-        && let room = tenant.room(uplink)
-        && endpoint.device.mtu > room
-        && !endpoint.is_director()
-    {
-        check_room(findings, tenant, endpoint, room, uplink.device.mtu, place);
-    }
     let guarded = !identity.ipv4.is_empty() || !identity.ipv6.is_empty();
     for (i, &(ip, length)) in endpoint.device.addresses.iter().enumerate().filter(|_| guarded) {
         if !may_use(endpoint, ip) {
@@ -214,30 +208,6 @@ fn check_declared(findings: &mut Findings, endpoint: &Endpoint, place: &Place) {
             "give it its `ip`",
         );
     }
-}
-
-/// An endpoint whose packets may be too long for the uplink. Of a device that Levada makes, and of
-/// which nothing is said, the MTU is lowered.
-fn check_room(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint, room: u32, uplink: u32, place: &Place) {
-    let mtu = endpoint.device.mtu;
-    let (message, remedy) = match (tenant.attachment, &endpoint.device.locator) {
-        (Attachment::Vxlan(_), Some(Locator::Tap(_) | Locator::Veth(_))) if mtu == DEFAULT_MTU => return,
-        (Attachment::Vxlan(_), Some(Locator::Tap(_) | Locator::Veth(_))) => (
-            format!("the MTU {mtu} leaves no room for the tunnel's headers: the device gets {room}"),
-            format!("write mtu = {room}, or raise the uplink's mtu from {uplink}"),
-        ),
-        (Attachment::Vxlan(_), _) => (
-            format!(
-                "packets above {room} bytes do not fit into a tunnel: the sender receives \"packet too big\", or they are dropped"
-            ),
-            format!("set the interface's MTU and `mtu` to {room}, or raise the uplink's mtu from {uplink}"),
-        ),
-        _ => (
-            format!("the MTU {mtu} is above the uplink's {uplink}: longer packets are dropped there"),
-            "lower it, or raise the uplink's mtu".to_owned(),
-        ),
-    };
-    findings.warning(place.key("mtu"), message, remedy);
 }
 
 fn may_use(endpoint: &Endpoint, ip: IpAddr) -> bool {

@@ -319,16 +319,21 @@ impl Endpoint {
     }
 }
 
+impl Uplink {
+    /// Bytes that are put around a packet that leaves in a tunnel.
+    #[must_use]
+    pub fn around(&self) -> u32 {
+        let shim = self.bond.as_ref().map_or(0, |bond| bond.settings.shim_bytes());
+        self.vtep.map_or(vxlan::OUTER_V4, |vtep| vxlan::outer(&vtep)) as u32 + shim
+    }
+}
+
 impl Tenant {
     /// The longest packet in bytes that fits through the uplink as it leaves this tenant.
     #[must_use]
     pub fn room(&self, uplink: &Uplink) -> u32 {
-        let shim = uplink.bond.as_ref().map_or(0, |bond| bond.settings.shim_bytes());
         match self.attachment {
-            Attachment::Vxlan(_) => {
-                let outer = uplink.vtep.map_or(vxlan::OUTER_V4, |vtep| vxlan::outer(&vtep));
-                uplink.device.mtu.saturating_sub(outer as u32 + shim).max(MIN_MTU)
-            }
+            Attachment::Vxlan(_) => uplink.device.mtu.saturating_sub(uplink.around()).max(MIN_MTU),
             _ => uplink.device.mtu,
         }
     }
