@@ -660,7 +660,7 @@ mod tests {
                     [[switch.tenant.service.backend]]\nname = \"e\"\nip = \"10.0.0.1\"\nmac = \"02:00:00:00:00:01\"\n\
                     [[switch]]\nname = \"b\"\nuplink = { bond = { mode = \"active-backup\", member = [{ port = \"tap://u\", rate = \"1 Gbit/s\" }] } }\n\
                     [[link]]\nname = \"l\"\nrate = \"1 Gbit/s\"\n\
-                    [cluster]\nhost = \"h\"\nlisten = \"192.0.2.1:1\"\n[[cluster.member]]\nname = \"m\"\naddress = \"192.0.2.2:1\"\n";
+                    [cluster]\nhost = \"h\"\nlisten = \"192.0.2.1:7370\"\n[[cluster.member]]\nname = \"m\"\naddress = \"192.0.2.2:1\"\n";
         let path = match kind {
             Kind::Daemon | Kind::Cluster => "",
             Kind::Member => "m",

@@ -515,9 +515,14 @@ pub(super) fn report_key(value: &DeValue<'_>) -> Result<String, Wrong> {
     path(value, "\"/etc/levada/web1.key\"")
 }
 
-/// Where load reports arrive: at a port that takes no capability.
+/// Where load reports arrive.
 pub(super) fn reports(value: &DeValue<'_>) -> Result<SocketAddr, Wrong> {
-    let address = socket_address(text(value, "\"192.0.2.1:7371\"")?)?;
+    own_address(text(value, "\"192.0.2.1:7371\"")?)
+}
+
+/// Where this host listens: at a port that takes no capability, since no thread has one for that.
+fn own_address(word: &str) -> Result<SocketAddr, Wrong> {
+    let address = socket_address(word)?;
     if address.port() < 1024 {
         let remedy = "write a port from 1024 on: the thread that listens may not use others";
         return Err(Wrong::new(format!("port {} is a privileged one", address.port()), remedy));
@@ -556,7 +561,7 @@ pub(super) fn user(value: &DeValue<'_>) -> Result<String, Wrong> {
 
 /// Where this host listens: an address of its own, or of any of its interfaces.
 pub(super) fn listen(value: &DeValue<'_>) -> Result<SocketAddr, Wrong> {
-    socket_address(text(value, "\"192.0.2.1:7370\"")?)
+    own_address(text(value, "\"192.0.2.1:7370\"")?)
 }
 
 /// Where another host is reached.
