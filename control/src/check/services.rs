@@ -2,7 +2,7 @@
 //! versions.
 
 use super::{Findings, unique, way};
-use crate::config::{Backend, Config, Service, Switch, Tenant};
+use crate::config::{Backend, Config, Endpoint, Service, Switch, Tenant};
 use crate::names::show_mac;
 use crate::place::Place;
 use crate::problem::nearest;
@@ -76,11 +76,11 @@ fn check_addresses(findings: &mut Findings, switch: &Switch, place: &Place) {
     const UNTAGGED: usize = usize::MAX;
     let network = |t: usize| if switch.tenants[t].attachment == Attachment::Untagged { UNTAGGED } else { t };
     let mut fronts = BTreeMap::new();
-    let mut owners: BTreeMap<(usize, IpAddr), &str> = BTreeMap::new();
+    let mut owners: BTreeMap<(usize, IpAddr), &Endpoint> = BTreeMap::new();
     for (t, tenant) in switch.tenants.iter().enumerate() {
         for endpoint in &tenant.endpoints {
             for ip in endpoint.own_addresses() {
-                owners.insert((network(t), ip), &endpoint.name);
+                owners.insert((network(t), ip), endpoint);
             }
         }
     }
@@ -94,8 +94,11 @@ fn check_addresses(findings: &mut Findings, switch: &Switch, place: &Place) {
                 count += 1;
                 let (at, ip) = (place.key("address").item(a), address.0.ip);
                 if let Some(other) = owners.get(&(network(t), ip)) {
-                    let message = format!("{ip} is endpoint \"{other}\"'s in the same network");
-                    findings.error(at, message, "give the service an address that nobody has");
+                    let is_given = other.device.addresses.iter().any(|&(given, _)| given == ip);
+                    let key = if is_given { "address" } else { "ip" };
+                    let message = format!("{ip} is endpoint \"{}\"'s in the same network", other.name);
+                    let remedy = "give the service an address that nobody has, or take it out of that endpoint's";
+                    findings.error(at, message, format!("{remedy} `{key}`"));
                 } else if let Some(other) = fronts.insert((network(t), address.0), &service.name) {
                     let message = format!("{address} is service \"{other}\"'s in the same network");
                     findings.error(at, message, "give each service its own address or port");
