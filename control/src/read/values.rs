@@ -436,7 +436,10 @@ fn ip_and_length(word: &str, need_length: Option<&str>) -> Result<(IpAddr, u8), 
     let most = if ip.is_ipv4() { 32 } else { 128 };
     let Some(length) = length else {
         return match need_length {
-            Some(why) => Err(Wrong::new(format!("{word} has no prefix length: {why}"), format!("write \"{word}/24\""))),
+            Some(why) => {
+                let usual = if ip.is_ipv4() { 24 } else { 64 };
+                Err(Wrong::new(format!("{word} has no prefix length: {why}"), format!("write \"{word}/{usual}\"")))
+            }
             None => Ok((ip, most)),
         };
     };
