@@ -186,17 +186,19 @@ fn check_director(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint,
 /// otherwise.
 fn check_declared(findings: &mut Findings, endpoint: &Endpoint, place: &Place) {
     let name = &endpoint.name;
+    // A trunk has no addresses of its own that it could declare.
+    let declare = if endpoint.trunk { "give the tenant a `vlan` of its own" } else { "give it its `mac`" };
     if endpoint.is_undeclared() {
         findings.warning(
             place.clone(),
             format!("endpoint \"{name}\" has no `mac` in a network that tenants share: all that it sends is dropped"),
-            "give it its `mac`, or allow = [\"learned-addresses\"] where other tenants trust it",
+            format!("{declare}, or write allow = [\"learned-addresses\"] where other tenants trust it"),
         );
     } else if endpoint.identity.allow.learned_addresses {
         findings.warning(
             place.key("allow"),
             format!("endpoint \"{name}\" may use any address that no other endpoint declares or uses, and receives frames to unknown addresses; tenants share its network"),
-            "give it its `mac` instead",
+            declare,
         );
     } else if !endpoint.trunk && !endpoint.identity.allow.router && endpoint.identity.any_ip() {
         findings.warning(
