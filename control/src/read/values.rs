@@ -627,14 +627,23 @@ pub(super) fn zero_or_one(value: &DeValue<'_>) -> Result<bool, Wrong> {
     integer(value, 0, 1).map(|number| number == 1)
 }
 
-/// A time of a bond: with its unit, or as in Linux a number of milliseconds.
+/// A time of a bond: with its unit, or as in Linux a number of milliseconds. Links that are asked
+/// more often than that would have a thread for themselves.
 pub(super) fn bond_time(value: &DeValue<'_>) -> Result<u64, Wrong> {
     const NS_PER_MS: u64 = 1_000_000;
     match value {
         DeValue::Integer(_) => {
             integer(value, 0, (MAX_BOND_TIME_NS / NS_PER_MS) as u32).map(|ms| u64::from(ms) * NS_PER_MS)
         }
-        _ => units::time_ns(text(value, "\"100 ms\"")?, 0, MAX_BOND_TIME_NS),
+        _ => {
+            let word = text(value, "\"100 ms\"")?;
+            let ns = units::time_ns(word, 0, MAX_BOND_TIME_NS)?;
+            if ns > 0 && ns < NS_PER_MS {
+                let range = format!("it may be 0 s, or 1 ms to {}", units::show_time(MAX_BOND_TIME_NS));
+                return Err(Wrong::new(format!("\"{word}\" is out of range"), range));
+            }
+            Ok(ns)
+        }
     }
 }
 
