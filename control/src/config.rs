@@ -46,8 +46,9 @@ pub const DEFAULT_QUEUE_BYTES: u64 = 1 << 20;
 /// Least bound of an endpoint's queue, in bytes: one offloaded frame that waits and one that is
 /// served.
 pub const MIN_QUEUE_BYTES: u64 = 128 << 10;
-/// Largest bound of an endpoint's queue, in bytes.
-pub const MAX_QUEUE_BYTES: u64 = 1 << 30;
+/// Largest bound of an endpoint's queue, in bytes: what a lane of the scheduler has at most
+/// (`datapath/src/sched/lane.rs`).
+pub const MAX_QUEUE_BYTES: u64 = 1 << 29;
 /// After how many seconds a learned address is forgotten (IEEE 802.1Q-2018 table 8-6), in
 /// nanoseconds.
 pub const DEFAULT_FDB_AGE_NS: u64 = 300 * 1_000_000_000;
