@@ -97,6 +97,17 @@ fn check_tenant(findings: &mut Findings, tenant: &Tenant, place: &Place) {
             ),
         ))
     });
+    // More than one rate may be, which the uplink that is a bond may carry.
+    both_ways(findings, &place.key("guarantee"), Problem::error, |direction| {
+        let promised = endpoints_guarantee(tenant, direction);
+        let is_sum = tenant.knobs.guarantee.get(direction).is_none();
+        (is_sum && promised > Rate::MAX).then(|| {
+            (
+                format!("{}, and a tenant has {} at most", sum(promised), show_rate(Rate::MAX)),
+                "lower them, or make several tenants of it".to_owned(),
+            )
+        })
+    });
     both_ways(findings, &place.key("limit"), Problem::error, |direction| {
         let promised = endpoints_guarantee(tenant, direction);
         let limit = tenant.knobs.limit.get(direction).filter(|&limit| limit < promised)?;
