@@ -78,7 +78,8 @@ pub enum Command {
     Add(Edit),
     /// Change keys of something in a running daemon
     ///
-    /// KEY= gives a key its default again. Only the keys that are named change; traffic goes on.
+    /// KEY= gives a key its default again. Only the keys that are named change; traffic goes on. A
+    /// list or table replaces the whole key: name both directions of a limit.
     Set(Edit),
     /// Tell a running daemon the load average of a backend
     ///
@@ -267,7 +268,7 @@ pub struct Edit {
     /// Which: SWITCH, SWITCH/MEMBER, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, LINK or HOST (not for
     /// daemon and cluster); then KEY=VALUE...
     ///
-    /// Lists and tables are written as JSON: limit='{"egress": "5 Mbit/s"}'
+    /// Lists and tables are written as JSON: limit='{"egress": "5 Mbit/s", "ingress": "20 Mbit/s"}'
     #[arg(value_name = "PATH KEY=VALUE")]
     pub words: Vec<String>,
     #[command(flatten)]

@@ -122,6 +122,27 @@ fn what_cannot_be_done_is_refused() {
 }
 
 #[test]
+fn a_table_replaces_the_whole_key() {
+    let limit = |keys: serde_json::Value| {
+        let before = json!({"limit": {"egress": "5 Mbit/s", "ingress": "20 Mbit/s"}});
+        let set = |keys| json!({"action": "set", "kind": "endpoint", "path": "s1/red/red1", "keys": keys});
+        let guarantee = json!({"guarantee": null});
+        let list = json!([set(guarantee), set(before), set(keys)]);
+        let config = apply(&host(), &actions(list)).unwrap().config;
+        let limit = config.switches[0].tenants[0].endpoints[0].knobs.limit;
+        (limit.egress.map(|rate| rate.0), limit.ingress.map(|rate| rate.0))
+    };
+    assert_eq!(limit(json!({"limit": {"egress": "7 Mbit/s"}})), (Some(7_000_000), None));
+    assert_eq!(limit(json!({"weight": 2})), (Some(5_000_000), Some(20_000_000)));
+    let both = json!({"limit": {"egress": "7 Mbit/s", "ingress": "20 Mbit/s"}});
+    assert_eq!(limit(both), (Some(7_000_000), Some(20_000_000)));
+    let vcc = |keys: serde_json::Value| json!({"action": "set", "kind": "switch", "path": "s1", "keys": {"vcc": keys}});
+    let list = json!([vcc(json!({"flows": 2048, "rescale": true})), vcc(json!({"flows": 4096}))]);
+    let switch = apply(&host(), &actions(list)).unwrap().config.switches.remove(0);
+    assert_eq!((switch.flows, switch.rescales), (Some(4096), false));
+}
+
+#[test]
 fn all_or_none_is_done() {
     let before = host();
     let list = json!([
