@@ -38,6 +38,7 @@ mod privileges;
 mod processes;
 mod recipe;
 mod reconciler;
+mod replace;
 mod report;
 mod reports;
 mod rundir;

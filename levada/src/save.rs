@@ -5,6 +5,7 @@ use crate::check;
 use crate::cli::How;
 use crate::client::Client;
 use crate::edit::refuse_revision;
+use crate::replace::{Modes, replace};
 use crate::{Failure, print};
 use control::action::Action;
 use control::config::Config;
@@ -12,10 +13,9 @@ use control::save::{Saved, save, write_new};
 use control::units::show_count;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::fs::{self, File, Permissions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -71,7 +71,7 @@ pub fn save_to(file: &Path, how: &How) -> Result<(), Failure> {
     let is_due = before.as_deref() != Some(&saved.text);
     let written = is_due && !how.dry_run;
     if written {
-        replace(file, before.as_deref(), &saved.text)
+        replace(file, before.as_deref(), &saved.text, Modes { made: 0o666, kept: 0o7777 })
             .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", file.display())))?;
     }
     check::complain(&of_processes(&running));
@@ -124,51 +124,4 @@ fn tell(outcome: &Outcome<'_>, file: &Path, how: &How) -> Result<(), Failure> {
     };
     let _ = writeln!(text, "{done}; revision {}", outcome.revision);
     print(&text)
-}
-
-/// Replaces a file by another text, whole or not at all; who may read it stays. A link stays one.
-fn replace(file: &Path, before: Option<&str>, text: &str) -> io::Result<()> {
-    let place = if before.is_some() { fs::canonicalize(file)? } else { file.to_owned() };
-    let beside = beside(&place);
-    let written = write_beside(&place, &beside, before, text);
-    if written.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    written
-}
-
-fn write_beside(place: &Path, beside: &Path, before: Option<&str>, text: &str) -> io::Result<()> {
-    // What replaces a file is nobody else's to read before it has the other's mode.
-    let mode = if before.is_some() { 0o600 } else { 0o666 };
-    let mut new = File::options().write(true).create_new(true).mode(mode).open(beside)?;
-    new.write_all(text.as_bytes())?;
-    if before.is_some() {
-        let old = fs::metadata(place)?;
-        new.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
-        let now = new.metadata()?;
-        if (old.uid(), old.gid()) != (now.uid(), now.gid()) {
-            fchown(&new, Some(old.uid()), Some(old.gid()))?;
-        }
-    }
-    new.sync_all()?;
-    let now = match fs::read_to_string(place) {
-        Ok(now) => Some(now),
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
-    if now.as_deref() != before {
-        return Err(io::Error::other("somebody else has changed it meanwhile; repeat the command"));
-    }
-    fs::rename(beside, place)?;
-    if let Some(directory) = place.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        let _ = File::open(directory).and_then(|directory| directory.sync_all());
-    }
-    Ok(())
-}
-
-/// A name of this process' own in the same directory, so that the file can be replaced at once.
-fn beside(place: &Path) -> PathBuf {
-    let mut name = place.as_os_str().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    PathBuf::from(name)
 }

@@ -1,11 +1,12 @@
 //! Secrets out of files: those that two bonds have, and the keys of load reports.
 
+use crate::replace::{Modes, replace};
 use datapath::bond::hello::HelloKey;
 use ring::digest::{SHA256, digest};
 use ring::hmac;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -21,7 +22,10 @@ const PURPOSE: &[u8] = b"levada bond hello\0";
 /// In words: the file cannot be read, or what is in it is too short or too long for a secret.
 pub fn hello_key(file: &Path) -> Result<HelloKey, String> {
     let shown = file.display();
-    let bytes = std::fs::read(file).map_err(|error| format!("secret_file {shown} cannot be read: {error}"))?;
+    let bytes = std::fs::read(file).map_err(|error| {
+        let remedy = lend(&error, file).map_or_else(String::new, |remedy| format!("; {remedy}"));
+        format!("secret_file {shown} cannot be read: {error}{remedy}")
+    })?;
     let secret = bytes.trim_ascii();
     if secret.len() < LEAST {
         let remedy = format!("head -c 32 /dev/urandom | base64 > {shown}");
@@ -42,6 +46,8 @@ const REPORT_KEY: &str = "levada-report-key";
 const REPORT_SECRET: usize = 32;
 /// Mode bits of everybody else.
 const OF_OTHERS: u32 = 0o007;
+/// Longest file that is looked at for a key, in bytes.
+const MOST_OF_KEY: u64 = 4096;
 
 /// A key for load reports.
 pub struct ReportKey {
@@ -79,13 +85,19 @@ impl ReportKey {
     pub fn read(file: &Path) -> Result<ReportKey, String> {
         let shown = file.display();
         let make = format!("make one: levada key BACKEND {shown}");
-        let missing = |error: std::io::Error| format!("key {shown} cannot be read: {error}; {make}");
+        let missing = |error: std::io::Error| {
+            let remedy = lend(&error, file).unwrap_or_else(|| make.clone());
+            format!("key {shown} cannot be read: {error}; {remedy}")
+        };
         let opened = std::fs::File::open(file).map_err(missing)?;
         if opened.metadata().map_err(missing)?.mode() & OF_OTHERS != 0 {
             return Err(format!("key {shown} can be used by everybody on this machine: chmod 600 {shown}"));
         }
-        let mut text = String::new();
-        opened.take(4096).read_to_string(&mut text).map_err(missing)?;
+        let mut bytes = Vec::new();
+        opened.take(MOST_OF_KEY).read_to_end(&mut bytes).map_err(missing)?;
+        let Some(text) = String::from_utf8(bytes).ok().filter(|text| may_be_replaced(text)) else {
+            return Err(format!("key {shown} is no key for load reports but something else; move it away, and {make}"));
+        };
         let mut words = text.split_ascii_whitespace();
         let (Some(REPORT_KEY), Some(path), Some(digits), None) =
             (words.next(), words.next(), words.next(), words.next())
@@ -101,10 +113,51 @@ impl ReportKey {
         Ok(ReportKey { path: path.to_owned(), secret })
     }
 
+    /// Writes it into a file, in the place of the key there, or of what is left of one.
+    ///
+    /// # Errors
+    /// In words: there is something else, which stays, or the file cannot be written.
+    pub fn write(&self, file: &Path) -> Result<(), String> {
+        let shown = file.display();
+        let failed = |error: std::io::Error| format!("cannot make {shown}: {error}");
+        let modes = Modes { made: 0o600, kept: 0o660 };
+        let there = match std::fs::metadata(file) {
+            Ok(there) => there,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return replace(file, None, &self.text(), modes).map_err(failed);
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let is_short = there.is_file() && there.len() <= MOST_OF_KEY;
+        let bytes = if is_short { std::fs::read(file).map_err(failed)? } else { b"-".to_vec() };
+        match String::from_utf8(bytes).ok().filter(|text| may_be_replaced(text)) {
+            Some(text) => replace(file, Some(&text), &self.text(), modes).map_err(failed),
+            None => Err(format!(
+                "{shown} is no key for load reports but something else, and stays; move it away, or name another file"
+            )),
+        }
+    }
+
     /// What a report's MAC is made and judged with.
     pub fn mac(&self) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &self.secret)
     }
+}
+
+/// Whether a file with such a text is a key, or was to become one.
+fn may_be_replaced(text: &str) -> bool {
+    text.starts_with(REPORT_KEY) || REPORT_KEY.starts_with(text.trim_ascii())
+}
+
+/// What makes a file readable that is another user's: threads that read secrets may not overrule
+/// its mode, also where the user is root.
+fn lend(error: &std::io::Error, file: &Path) -> Option<String> {
+    let user = match rustix::process::geteuid().as_raw() {
+        0 => "root".to_owned(),
+        number => number.to_string(),
+    };
+    let is_denied = error.kind() == ErrorKind::PermissionDenied;
+    is_denied.then(|| format!("give it to the user that reads it: chown {user} {}", file.display()))
 }
 
 fn of_hexadecimal(digits: &str) -> Option<[u8; REPORT_SECRET]> {
@@ -125,7 +178,7 @@ pub fn report_keys(files: Vec<(String, String)>) -> (Vec<(String, hmac::Key)>, V
     let (mut keys, mut wrong) = (Vec::new(), Vec::new());
     let mut owners: BTreeMap<[u8; REPORT_SECRET], String> = BTreeMap::new();
     for (path, file) in files {
-        let again = format!("make another one: levada key {path} FILE");
+        let again = format!("make another one: levada key {path} {file}");
         match ReportKey::read(Path::new(&file)) {
             Err(why) => wrong.push(format!("backend \"{path}\": {why}")),
             Ok(key) if key.path != path => {
@@ -189,6 +242,15 @@ mod tests {
         let (_, wrong) = report_keys(named(["web0", "none"]));
         assert!(wrong[0].contains("cannot be read") && wrong[0].contains("levada key"), "{wrong:?}");
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn who_may_not_read_a_secret_is_told_whose_it_must_be() {
+        let denied = std::io::Error::from(ErrorKind::PermissionDenied);
+        let wanted = ": chown root /k";
+        let is_root = rustix::process::geteuid().is_root();
+        assert!(lend(&denied, Path::new("/k")).is_some_and(|remedy| !is_root || remedy.ends_with(wanted)));
+        assert_eq!(lend(&ErrorKind::NotFound.into(), Path::new("/k")), None);
     }
 
     #[test]

@@ -10,9 +10,7 @@ use control::report::{DEFAULT_PORT, Report, id};
 use control::units::time_ns;
 use ring::hmac;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -28,7 +26,8 @@ pub struct Key {
     /// levada openflow
     #[arg(value_parser = backend_path)]
     pub backend: String,
-    /// The file, which is made with mode 0600; standard output where none is given
+    /// The file, which is made with mode 0600, or is a key and gets the new one; standard output
+    /// where none is given
     pub file: Option<PathBuf>,
 }
 
@@ -74,11 +73,11 @@ fn period(text: &str) -> Result<u64, String> {
 
 /// Makes a key.
 pub fn make_key(arguments: &Key) -> Result<(), Failure> {
-    let text = ReportKey::new(&arguments.backend).map_err(Failure::Failed)?.text();
-    let Some(file) = &arguments.file else { return print(&text) };
-    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
-    made.and_then(|mut made| made.write_all(text.as_bytes()).and_then(|()| made.sync_all()))
-        .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", file.display())))
+    let key = ReportKey::new(&arguments.backend).map_err(Failure::Failed)?;
+    match &arguments.file {
+        Some(file) => key.write(file).map_err(Failure::Failed),
+        None => print(&key.text()),
+    }
 }
 
 /// A key, and the file that it is in, which may get another one.
@@ -185,6 +184,56 @@ fn read_load(file: &Path) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::{Permissions, metadata, set_permissions};
+    use std::io::Write as _;
+    use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+
+    #[test]
+    fn what_is_proposed_for_a_wrong_key_makes_it_a_right_one() {
+        let directory = std::env::temp_dir().join(format!("levada-keys-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("web1.key");
+        let make = || make_key(&Key { backend: "web/web1".to_owned(), file: Some(file.clone()) });
+        let write = |text: &str, mode| {
+            std::fs::write(&file, text).unwrap();
+            set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        };
+        let mode = || metadata(&file).unwrap().mode() & 0o777;
+        let right = ReportKey::new("web/web1").unwrap().text();
+        let (no_digits, more) = (right.replace(char::is_numeric, "g"), right.clone() + "more");
+        let halves = ["", &right[..9], &right[..40]].map(Some);
+        let wholes = [no_digits.as_str(), more.as_str()].map(Some);
+        let files = halves.into_iter().chain(wholes).map(|text| (text, 0o600));
+        for (text, has) in files.chain([(None, 0), (Some(right.as_str()), 0o604)]) {
+            let _ = std::fs::remove_file(&file);
+            text.into_iter().for_each(|text| write(text, has));
+            let why = ReportKey::read(&file).err().unwrap();
+            if why.contains(&format!("chmod 600 {}", file.display())) {
+                set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+            } else {
+                assert!(why.contains(&format!("levada key BACKEND {}", file.display())), "{why}");
+                make().unwrap();
+            }
+            assert_eq!(ReportKey::read(&file).map(|key| (key.path, mode())), Ok(("web/web1".to_owned(), 0o600)));
+        }
+        // Another key takes the place of one that is there; who may read it stays, but for others.
+        for (before, after) in [(0o640, 0o640), (0o644, 0o640)] {
+            write(&right, before);
+            make().unwrap();
+            assert_ne!(std::fs::read_to_string(&file).unwrap(), right);
+            assert_eq!(mode(), after);
+        }
+        // Anything else stays, and that is said.
+        for other in ["secret of something else\n".to_owned(), "-".repeat(5000), right.clone() + &" ".repeat(5000)] {
+            write(&other, 0o600);
+            let Err(Failure::Failed(why)) = make() else { panic!("{other:.40}") };
+            assert!(why.contains("stays; move it away"), "{why}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), other);
+        }
+        write("secret of something else", 0o600);
+        assert!(ReportKey::read(&file).err().unwrap().contains("move it away, and make one: levada key"));
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn arguments_are_what_they_say() {
