@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// or waiting for a change.
 const HEEDING: Duration = Duration::from_secs(10);
 /// How long a daemon may then take to end, in all: closing a thousand devices takes many seconds.
-/// With [`HEEDING`] less than systemd waits before it kills (TimeoutStopSec, 90 s).
+/// With [`HEEDING`] less than systemd waits before it kills (TimeoutStopSec, 60 s).
 pub const ENDING: Duration = Duration::from_secs(45);
 /// How long the last word may take: nobody may read the log.
 const LAST_WORD: Duration = Duration::from_millis(200);
@@ -167,6 +167,13 @@ mod tests {
         drop(stop);
         assert_eq!(join(thread::spawn(|| {}), ENDING), Some(true));
         assert_eq!(join(thread::spawn(|| std::panic::resume_unwind(Box::new(()))), ENDING), Some(false));
+    }
+
+    #[test]
+    fn the_unit_leaves_time_for_an_end_by_force() {
+        let unit = include_str!("../../packaging/levada@.service");
+        let stop = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
+        assert!(Duration::from_secs(stop.parse().unwrap()) > HEEDING + ENDING + LAST_WORD);
     }
 
     #[test]
