@@ -61,6 +61,17 @@ impl Look {
         }
         answer
     }
+
+    /// The answer that `make` makes for one alone, who has asked for what nobody else has.
+    pub async fn answer_one(&self, lookers: &Lookers, make: impl Future<Output = Answer>) -> Answer {
+        let _turn = self.last.lock().await;
+        let wait = lookers.pace().wait(Instant::now());
+        tokio::time::sleep(wait).await;
+        let begun = Instant::now();
+        let answer = make.await;
+        lookers.pace().done(begun, Instant::now());
+        answer
+    }
 }
 
 /// One who waits.
@@ -123,6 +134,33 @@ mod tests {
             let made = made.load(Ordering::Relaxed);
             assert!((4..=5).contains(&made), "{made}");
             assert!(start.elapsed() >= Duration::from_millis(20 * made as u64 + 80 * (made as u64 - 1)));
+        });
+    }
+
+    #[test]
+    fn questions_that_nobody_shares_are_answered_one_after_the_other_with_pauses() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (look, lookers, busy) =
+            (Arc::new(Look::default()), Arc::new(Lookers::default()), Arc::<AtomicUsize>::default());
+        runtime.block_on(async {
+            let start = Instant::now();
+            let ask = |question: usize| {
+                let (look, lookers, busy) = (Arc::clone(&look), Arc::clone(&lookers), Arc::clone(&busy));
+                tokio::spawn(async move {
+                    let make = async {
+                        assert_eq!(busy.fetch_add(1, Ordering::Relaxed), 0, "one at a time");
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                        busy.fetch_sub(1, Ordering::Relaxed);
+                        Answer::new(Full::new(Bytes::from(question.to_string())))
+                    };
+                    look.answer_one(&lookers, make).await.into_body()
+                })
+            };
+            for (question, one) in (0..3).map(ask).collect::<Vec<_>>().into_iter().enumerate() {
+                let body = http_body_util::BodyExt::collect(one.await.unwrap()).await.unwrap().to_bytes();
+                assert_eq!(body, question.to_string(), "each has its own");
+            }
+            assert!(start.elapsed() >= Duration::from_millis(3 * 20 + 2 * 80));
         });
     }
 }

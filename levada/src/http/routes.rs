@@ -26,6 +26,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub const BODY_BYTES: usize = 64 << 20;
 /// Longest body of a request to trace, in bytes: a frame of 64 KiB in hexadecimal digits, spaced.
 const TRACE_BYTES: usize = 256 << 10;
+/// Longest body of a question about connections, in bytes: whose they are, by names and addresses.
+const QUESTION_BYTES: usize = 4 << 10;
 /// Memory for all bodies together, in KiB: for the longest one, and for short ones beside it.
 pub const BODIES_KIB: usize = (BODY_BYTES >> 10) + 8192;
 /// Most values in a body: what is read takes several times the memory of its text where values are
@@ -81,25 +83,22 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
         return house.looks[index].answer(&house.pace, look).await;
     }
     match path.as_str() {
-        "/v1/connections" => match read(house, rights, request, TRACE_BYTES).await {
-            Ok(read) => {
-                with_handler(house, &house.reports, move |house| {
-                    house.handler.connections(&understood::<ConnectionsRequest>(&read.body)?)
-                })
-                .await
-            }
-            Err(answer) => answer,
-        },
-        "/v1/vcc/connections" => match read(house, rights, request, TRACE_BYTES).await {
-            Ok(read) => {
-                with_handler(house, &house.reports, move |house| {
-                    house.handler.vcc_connections(&understood::<VccRequest>(&read.body)?)
-                })
-                .await
-            }
-            Err(answer) => answer,
-        },
-        "/v1/load" => match read(house, rights, request, TRACE_BYTES).await {
+        "/v1/connections" => {
+            question(house, rights, index, request, |house, body| {
+                house.handler.connections(&understood::<ConnectionsRequest>(body)?)
+            })
+            .await
+        }
+        "/v1/vcc/connections" => {
+            question(house, rights, index, request, |house, body| {
+                house.handler.vcc_connections(&understood::<VccRequest>(body)?)
+            })
+            .await
+        }
+        _ if rights != Rights::Change => {
+            error(StatusCode::FORBIDDEN, "only root and the daemon's user may change or trace anything")
+        }
+        "/v1/load" => match read(house, request, TRACE_BYTES).await {
             Ok(read) => {
                 with_handler(house, &house.reports, move |house| {
                     house.handler.load(&understood::<LoadRequest>(&read.body)?)
@@ -108,7 +107,7 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
             }
             Err(answer) => answer,
         },
-        "/v1/trace" => match read(house, rights, request, TRACE_BYTES).await {
+        "/v1/trace" => match read(house, request, TRACE_BYTES).await {
             Ok(read) => {
                 with_handler(house, &house.traces, move |house| {
                     house.handler.trace(&understood::<TraceRequest>(&read.body)?)
@@ -117,7 +116,7 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
             }
             Err(answer) => answer,
         },
-        _ => match read(house, rights, request, BODY_BYTES).await {
+        _ => match read(house, request, BODY_BYTES).await {
             Ok(read) => {
                 // All of the body is there, and what came beside it.
                 let descriptors = came.take();
@@ -194,12 +193,28 @@ fn understood<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
         .map_err(|fault| Fault::Wrong(format!("the body is not valid: {fault}; GET /v1/openapi.json has its schema")))
 }
 
-/// What is sent with POST: `POST /v1/actions`, and `POST /v1/trace`, which changes nothing but
-/// shows what everybody sends and to whom.
-async fn read(house: &House, rights: Rights, request: Request<Incoming>, most: usize) -> Result<Read, Answer> {
-    if rights != Rights::Change {
-        return Err(error(StatusCode::FORBIDDEN, "only root and the daemon's user may change or trace anything"));
+/// Answers what is looked at and has to be described in a body. Nobody else asks the same: who may
+/// only look gets one answer after the other, at the pace of all who do.
+async fn question<T: Serialize>(
+    house: &Arc<House>,
+    rights: Rights,
+    index: usize,
+    request: Request<Incoming>,
+    make: impl FnOnce(&House, &[u8]) -> Result<T, Fault> + Send + 'static,
+) -> Answer {
+    let read = match read(house, request, QUESTION_BYTES).await {
+        Ok(read) => read,
+        Err(answer) => return answer,
+    };
+    let answer = with_handler(house, &house.reports, move |house| make(house, &read.body));
+    match rights {
+        Rights::Change => answer.await,
+        Rights::Look | Rights::None => house.looks[index].answer_one(&house.pace, answer).await,
     }
+}
+
+/// What is sent with POST.
+async fn read(house: &House, request: Request<Incoming>, most: usize) -> Result<Read, Answer> {
     let is_json = |value: &HeaderValue| value.as_bytes().split(|&b| b == b';').next() == Some(JSON.as_bytes());
     if !request.headers().get(CONTENT_TYPE).is_none_or(is_json) {
         return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));

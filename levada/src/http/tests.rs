@@ -26,10 +26,15 @@ struct Bed(PathBuf);
 
 impl Bed {
     fn new(name: &str) -> Bed {
+        Bed::with_group(name, None)
+    }
+
+    /// `group` may look.
+    fn with_group(name: &str, group: Option<u32>) -> Bed {
         let directory = std::env::temp_dir().join(format!("levada-http-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("s");
-        let (door, listener) = Door::open(&path, path.clone(), None).unwrap();
+        let (door, listener) = Door::open(&path, path.clone(), group).unwrap();
         let door = Arc::new(door);
         let checked = control::load(FILE);
         let (inbox, orders) = std::sync::mpsc::sync_channel(1);
@@ -157,6 +162,40 @@ fn what_is_wrong_gets_its_status() {
     ] {
         let answer = bed.post(body);
         assert!(answer[9..].starts_with(status) && answer.contains(what), "{body}: {answer}");
+    }
+}
+
+#[test]
+fn who_may_look_may_ask_for_connections_too_and_changes_and_traces_nothing() {
+    const GROUP: u32 = 54_321;
+    // Only root can be somebody else.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let bed = Bed::with_group("look", Some(GROUP));
+    let ask = |path: &str, body: &str| {
+        let length = body.len();
+        let request = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}");
+        let other = || {
+            // This thread alone.
+            rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(GROUP)).unwrap();
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(54_000)).unwrap();
+            bed.say(request.as_bytes())
+        };
+        std::thread::scope(|scope| scope.spawn(other).join().unwrap())
+    };
+    let long = " ".repeat(5000);
+    for (path, body, status, what) in [
+        ("/v1/connections", r#"{"service": "s1/red/web"}"#, "400", "there is no service"),
+        ("/v1/vcc/connections", r#"{"ends": ["10.0.0.1"]}"#, "200", "\"endpoints\":[]"),
+        ("/v1/vcc/connections", r#"{"ends": []}"#, "400", "two ends"),
+        ("/v1/connections", long.as_str(), "413", "at most 4096 bytes"),
+        ("/v1/load", r#"{"backend": "s1/red/web/a", "load_milli": 1}"#, "403", "only root"),
+        ("/v1/trace", r#"{"frame": {"from": "s1/red/x"}}"#, "403", "only root"),
+        ("/v1/actions", r#"{"actions": [], "dry_run": true}"#, "403", "only root"),
+    ] {
+        let answer = ask(path, body);
+        assert!(answer[9..].starts_with(status) && answer.contains(what), "{path} {body:.40}: {answer}");
     }
 }
 

@@ -557,6 +557,9 @@ fn others_may_look_if_they_are_in_the_group_and_change_nothing() {
     let name = bed.name("");
     let name = name.trim_end_matches('-');
     assert!(good(&as_other(GROUP, &["show", "endpoints", "--name", name])).contains("s1/home/a"));
+    good(&as_other(GROUP, &["show", "vcc", "--flow", "10.7.0.1", "--name", name]));
+    let none = as_other(GROUP, &["show", "connections", "s1/home/none", "--name", name]);
+    assert!(text(&none).contains("there is no service"), "{}", text(&none));
     let refused = as_other(GROUP, &["del", "endpoint", "s1/home/c", "--name", name]);
     assert!(!refused.status.success() && text(&refused).contains("only root"), "{}", text(&refused));
     let stranger = as_other("54001", &["show", "--name", name]);
