@@ -76,6 +76,8 @@ enum Form {
     Words(&'static [&'static str]),
     /// A text for both directions, or a table.
     BothText(&'static str),
+    /// The same, where neither direction may be left out.
+    EachText(&'static str),
     /// A number for both directions, or a table.
     BothNumber(u32, u32),
 }
@@ -98,8 +100,8 @@ const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$";
 const URL: &str = r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?/?$";
 const PREFIX: &str = "^(/[A-Za-z0-9._-]+)+$";
 const SERVICE_ADDRESS: &str = r"^((tcp|udp)://)?([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]+$";
-const OPENFLOW_LISTEN: &str = r"^(unix:/.+|([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]+)$";
-const SOCKET: &str = r"^([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]+$";
+const OPENFLOW_LISTEN: &str = r"^(unix:/.+|([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+)$";
+const SOCKET: &str = r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+$";
 
 /// Name, form, whether it must be given, and what it means.
 type Key = (&'static str, Form, bool, &'static str);
@@ -161,7 +163,7 @@ const DEVICE: &[Key] = &[
 ];
 const UPLINK: &[Key] = &[
     ("mac", Form::Text(MAC), false, "address of the device"),
-    ("rate", Form::BothText(RATE), true, "what it carries"),
+    ("rate", Form::EachText(RATE), true, "what it carries"),
     ("bond", Form::Table(BOND), false, "several ports that carry its frames together, instead of `port`"),
     ("burst", Form::Text(TIME), false, "most that is sent at once after a delay of the daemon, as time at its rate"),
     ("vtep", Form::Text(VTEP), false, "this host's end of the tunnels to other hosts"),
@@ -483,7 +485,7 @@ pub fn takes_only_text(kind: Kind, key: &str) -> bool {
         return true;
     }
     let form = keys(kind).find(|(name, ..)| *name == key).map(|(_, form, ..)| form);
-    matches!(form, Some(Form::Text(_) | Form::Texts(_) | Form::BothText(_) | Form::Words(_)))
+    matches!(form, Some(Form::Text(_) | Form::Texts(_) | Form::BothText(_) | Form::EachText(_) | Form::Words(_)))
 }
 
 impl Form {
@@ -533,6 +535,11 @@ impl Form {
             Form::Word(words) => json!({"enum": words}),
             Form::Words(words) => or_list(json!({"enum": words})),
             Form::BothText(pattern) => or_both(text(pattern)),
+            Form::EachText(pattern) => {
+                let mut schema = or_both(text(pattern));
+                schema["oneOf"][1]["required"] = json!(["egress", "ingress"]);
+                schema
+            }
             Form::BothNumber(least, most) => or_both(number(least, most)),
         }
     }

@@ -95,6 +95,11 @@ fn the_schema_takes_every_example_and_refuses_what_the_reader_refuses() {
     let good =
         "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\nlimit = \"5 Mbit/s\"\n";
     assert!(schema.is_valid(&data(good)));
+    let uplink =
+        "name = \"s\"\nuplink = { port = \"tap://u\", rate = { egress = \"1 Gbit/s\", ingress = \"2 Gbit/s\" } }";
+    let cluster = "[cluster]\nhost = \"h\"\nlisten = \"[fe80::1%2]:7370\"\n[[switch]]";
+    let more = good.replace("name = \"s\"", uplink).replace("[[switch]]", cluster);
+    assert!(schema.is_valid(&data(&more)) && control::load(&more).plan.is_some(), "{more}");
     for (from, to) in [
         ("limit", "limmit"),
         ("5 Mbit/s", "5 MB/s"),
@@ -106,6 +111,7 @@ fn the_schema_takes_every_example_and_refuses_what_the_reader_refuses() {
         ("name = \"t\"\nlimit", "name = \"a b\"\nlimit"),
         ("limit = \"5 Mbit/s\"", "vlan = 5000"),
         ("limit = \"5 Mbit/s\"", "weight = 0"),
+        ("name = \"s\"", "name = \"s\"\nuplink = { port = \"tap://u\", rate = { egress = \"1 Gbit/s\" } }"),
         ("limit = \"5 Mbit/s\"", "service = [{ name = \"w\", address = [] }]"),
     ] {
         let wrong = good.replacen(from, to, 1);
