@@ -310,7 +310,7 @@ fn add(draft: &mut Draft, kind: Kind, names: &[&str], keys: &Keys) -> Result<(),
         (Kind::BondMember, [switch, name]) => bond::add(draft, switch, name, keys),
         (Kind::Bond, _) => Err(Fault::Refused(Refused::new(
             "a bond comes with its uplink",
-            "give the uplink one: bond='{\"mode\": \"balance-rr\", \"member\": [...]}'",
+            "set the uplink's keys: port= rate= bond='{\"mode\": \"balance-rr\", \"member\": [...]}'",
         ))),
         (Kind::Cluster, _) if draft.cluster().is_ok() => Err(exists()),
         (Kind::Cluster, _) => {

@@ -296,6 +296,15 @@ fn a_refusal_of_a_change_of_a_bond_says_what_helps() {
         assert_eq!((problems[0].key.as_str(), problems[0].message.as_str()), (key, message), "{action}");
         assert!(!problems[0].remedy.is_empty(), "{action}");
     }
+    // What is said of a bond that is to come can be done.
+    let bond = json!({"mode": "balance-rr", "member": [{"port": "tap://up", "rate": "1 Gbit/s"}]});
+    let set = json!({"action": "set", "kind": "uplink", "path": "s2",
+        "keys": {"port": null, "rate": null, "bond": bond}});
+    assert!(
+        apply(&bonded(), &actions(json!([set]))).unwrap().config.switches[1].uplink.as_ref().unwrap().bond.is_some()
+    );
+    let add = json!([{"action": "add", "kind": "bond", "path": "s2"}]);
+    assert!(apply(&bonded(), &actions(add)).unwrap_err()[0].remedy.contains("port= rate= bond="));
     // A member that is down by hand is not chosen, and the last one not deleted.
     let last = json!([
         {"action": "del", "kind": "bond-member", "path": "s1/eth0"},

@@ -80,6 +80,11 @@ fn check_host(
 ) {
     let wanted = Some((name, device.netns.as_deref()));
     let is_uplink = switch.uplink.as_ref().is_some_and(|u| taken_by(&u.device) == wanted);
+    let members = switch.uplink.iter().flat_map(|uplink| &uplink.bond).flat_map(|bond| &bond.members);
+    if members.into_iter().any(|member| taken_by(&member.device) == wanted) {
+        // That a bond shares none is said of the bond.
+        return;
+    }
     if !is_uplink && wanted.is_none_or(|wanted| !taken.contains(&wanted)) {
         findings.error(
             place.key("port"),
