@@ -66,6 +66,17 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
     for (key, _, of) in options.into_iter().filter(|(_, is_given, of)| *is_given && !of.contains(&mode)) {
         has_no_effect(findings, place.key(key), key, mode, of);
     }
+    if mode != Mode::ActiveBackup && bond.notices.announcements != Notices::default().announcements {
+        // Linux takes it in every mode.
+        findings.warning(
+            place.key("num_grat_arp"),
+            format!(
+                "in mode \"{}\" nothing is announced: `num_grat_arp` and `num_unsol_na` have no effect",
+                mode.name()
+            ),
+            "remove it, or write mode = \"active-backup\"",
+        );
+    }
     if bond.secret_file.is_some() && !settings.order && NUMBERED.contains(&mode) {
         findings.error(
             place.key("secret_file"),

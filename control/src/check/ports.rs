@@ -134,6 +134,11 @@ fn check_keys(findings: &mut Findings, one: &Use<'_>, no_device: Option<&str>) {
             format!("remove `{key}`, or use a tap:// port"),
         );
     }
+    // An endpoint's is what it may send from.
+    if let (None, Some(_), Some(what)) = (one.tenant, device.mac, no_device) {
+        let message = format!("`mac` has no effect: it is for devices, and {what} is none");
+        findings.warning(one.place.key("mac"), message, "remove `mac`");
+    }
     let is_vde = matches!(device.locator, Some(Locator::Vde(..)));
     let is_machine = matches!(device.locator, Some(Locator::VhostUser(_)));
     let default = Device::default();
