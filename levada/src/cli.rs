@@ -237,7 +237,7 @@ pub struct Thing {
     #[arg(value_parser = kind)]
     pub kind: Kind,
     /// Which: SWITCH, SWITCH/MEMBER, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, SWITCH/TENANT/SERVICE,
-    /// LINK or HOST; nothing for cluster
+    /// SWITCH/TENANT/SERVICE/BACKEND, LINK or HOST; nothing for cluster
     #[arg(default_value = "", hide_default_value = true)]
     pub path: String,
 }
@@ -265,8 +265,8 @@ pub struct Edit {
     /// cluster or member; levada set takes daemon and bond, too
     #[arg(value_parser = kind)]
     pub kind: Kind,
-    /// Which: SWITCH, SWITCH/MEMBER, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, LINK or HOST (not for
-    /// daemon and cluster); then KEY=VALUE...
+    /// Which: SWITCH, SWITCH/MEMBER, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, SWITCH/TENANT/SERVICE,
+    /// SWITCH/TENANT/SERVICE/BACKEND, LINK or HOST (not for daemon and cluster); then KEY=VALUE...
     ///
     /// Lists and tables are written as JSON: limit='{"egress": "5 Mbit/s", "ingress": "20 Mbit/s"}'
     #[arg(value_name = "PATH KEY=VALUE")]
@@ -383,6 +383,18 @@ mod tests {
         std::fs::remove_dir_all(directory).unwrap();
         for shell in clap_complete::Shell::value_variants() {
             assert!(completions(*shell).contains("takeover"), "{shell}");
+        }
+    }
+
+    #[test]
+    fn the_help_of_a_change_names_every_kind_and_every_form_of_a_path() {
+        for name in ["add", "set", "del"] {
+            let mut command = Cli::command().find_subcommand(name).unwrap().clone();
+            let help = command.render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+            for kind in Kind::ALL {
+                let is_named = help.contains(kind.word()) || name != "set" && matches!(kind, Kind::Daemon | Kind::Bond);
+                assert!(is_named && help.contains(kind.path_form()), "{name}: {}: {help}", kind.word());
+            }
         }
     }
 
