@@ -46,7 +46,7 @@ pub struct ChangeReply {
 pub struct ConfigReply {
     /// 1.
     pub version: u32,
-    /// Counts the changes since the daemon's start.
+    /// Grows by 1 with each change; a daemon that starts begins at the clock's milliseconds.
     pub revision: u64,
     /// The configuration that runs, in the form of the file; its schema is `GET /v1/schema`.
     pub config: Keys,

@@ -87,8 +87,8 @@ pub struct Traced {
 /// One stage.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
 pub struct TracedStep {
-    /// Its name: `arrive`, `look`, `guard`, `learn`, `enter`, `forward`, `flood`, `queue`,
-    /// `police`, `emit` or `shortcut`.
+    /// Its name: `arrive`, `look`, `guard`, `learn`, `vcc`, `tunnel`, `order`, `control`, `enter`,
+    /// `service`, `forward`, `flood`, `pair`, `queue`, `police`, `member`, `emit` or `shortcut`.
     pub stage: String,
     /// What it did, for people.
     pub text: String,

@@ -50,6 +50,7 @@ pub fn document() -> Value {
         for (code, why) in [
             &[
                 ("403", "the client has no right to this"),
+                ("500", "it failed; the daemon's log has why"),
                 ("503", "too many clients, or the worker is busy; try again"),
             ],
             codes,

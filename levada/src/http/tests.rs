@@ -271,6 +271,24 @@ fn every_path_is_described_and_every_description_is_a_path() {
     assert_eq!(bed.get("/v1/schema"), control::schema::config());
 }
 
+#[test]
+fn the_description_names_every_stage_of_a_trace_and_every_status_of_an_answer() {
+    let document = document();
+    let about = document["components"]["schemas"]["TracedStep"]["properties"]["stage"]["description"].to_string();
+    let page = include_str!("../../../docs/reference/trace.md");
+    let (_, stages) = page.split_once("## Stages").unwrap();
+    let (stages, _) = stages.split_once("\n## ").unwrap();
+    let stages: Vec<&str> = stages.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(stages.len(), 18);
+    assert!(stages.iter().all(|stage| about.contains(&format!("`{stage}`"))), "{about}");
+    for (path, method) in ROUTES {
+        let responses = &document["paths"][path][method.to_string().to_lowercase()]["responses"];
+        for status in ["200", "403", "500", "503"] {
+            assert!(responses[status].is_object(), "{path}: {status}");
+        }
+    }
+}
+
 /// A validator for a schema of the description.
 fn validator(name: &str) -> jsonschema::Validator {
     let mut document = document();
