@@ -351,8 +351,29 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
     }
 }
 
-/// What becomes of the host's own traffic over an uplink that is an interface of the host.
+/// What becomes of the host's own traffic over an uplink that is an interface of the host, and of
+/// the agents' among it.
 fn host(plan: &control::plan::SwitchPlan, uplink: PortId) -> Option<String> {
+    let own = own_traffic(plan, uplink);
+    let agents = plan.program.endpoints.iter().find_map(|(id, endpoint)| {
+        let talk = endpoint.agent_traffic.as_ref()?;
+        let pair = |of: &dyn Fn(Direction) -> Rate| {
+            format!("{} out and {} in", show_rate(of(Direction::Egress)), show_rate(of(Direction::Ingress)))
+        };
+        let path = plan.endpoint_path(EndpointId(id));
+        // It is the host's interface, or a device behind the switch.
+        let it = if own.as_ref().is_some_and(|own| own.contains(&path)) { "it".to_owned() } else { path };
+        Some(format!(
+            "the agents' datagrams go before the rest of {it}, up to {}, and it has at least {}",
+            pair(&|direction| *talk.rate.get(direction)),
+            pair(&|direction| endpoint.share.get(direction).guarantee)
+        ))
+    });
+    let all: Vec<String> = own.into_iter().chain(agents).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+fn own_traffic(plan: &control::plan::SwitchPlan, uplink: PortId) -> Option<String> {
     let PortKind::Packet(packet) = &plan.ports[uplink.0 as usize].kind else { return None };
     if plan.bond.is_some() {
         return Some(match &plan.underlay {
@@ -374,22 +395,9 @@ fn host(plan: &control::plan::SwitchPlan, uplink: PortId) -> Option<String> {
     let port = plan.ports.iter().find(|(_, port)| is_it(&port.kind))?.0;
     let endpoint = plan.program.endpoints.iter().find(|(_, e)| e.port == PortId(port))?.0;
     let path = plan.endpoint_path(EndpointId(endpoint));
-    let mut text = format!(
+    Some(format!(
         "its own traffic is endpoint {path}, where the kernel allows it (Linux 6.6 with BPF; `levada show` tells)"
-    );
-    let endpoint = plan.program.endpoints.get(endpoint)?;
-    if let Some(talk) = &endpoint.agent_traffic {
-        let pair = |of: &dyn Fn(Direction) -> Rate| {
-            format!("{} out and {} in", show_rate(of(Direction::Egress)), show_rate(of(Direction::Ingress)))
-        };
-        let _ = write!(
-            text,
-            "; the agents' datagrams go before the rest of it, up to {}, and it has at least {}",
-            pair(&|direction| *talk.rate.get(direction)),
-            pair(&|direction| endpoint.share.get(direction).guarantee)
-        );
-    }
-    Some(text)
+    ))
 }
 
 impl PromiseSummary {

@@ -135,6 +135,30 @@ fn a_wrong_configuration_fails_with_its_line() {
 }
 
 #[test]
+fn what_is_reserved_for_the_agents_is_printed_wherever_the_host_is() {
+    let directory = std::env::temp_dir().join(format!("levada-agents-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("agents.toml");
+    let bond = "[switch.uplink.bond]\nmode = \"active-backup\"\n\
+        [[switch.uplink.bond.member]]\nport = \"packet://lo\"\nrate = \"500 Mbit/s\"\n";
+    let tap = "[switch.uplink]\nport = \"tap://up\"\nrate = \"500 Mbit/s\"\n";
+    for uplink in [bond, tap] {
+        let text = format!(
+            "[daemon]\nname = \"t\"\n[cluster]\nhost = \"h\"\nlisten = \"192.0.2.1:7370\"\n[[switch]]\nname = \"s\"\n{uplink}\
+             [[switch.tenant]]\nname = \"ops\"\nvlan = \"untagged\"\n[[switch.tenant.endpoint]]\nname = \"host\"\n\
+             port = \"tap://host0\"\naddress = \"192.0.2.1/24\"\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_levada")).arg("check").arg(&file).output().unwrap();
+        let (stdout, stderr) = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).into();
+        let wanted = "the agents' datagrams go before the rest of s/ops/host, up to 5 Mbit/s out and 5 Mbit/s in, \
+                      and it has at least 5 Mbit/s out and 5 Mbit/s in";
+        assert!(stdout.contains(wanted), "{uplink}: {stdout}{stderr}");
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn groups_and_interfaces_that_are_not_there_are_warned_of() {
     let directory = std::env::temp_dir().join(format!("levada-lacking-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
