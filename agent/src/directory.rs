@@ -4,9 +4,11 @@
 //! The cluster is one table for all agents of a process. Tenants are known by name, endpoints by
 //! tenant and address: numbers are each host's own.
 
-use datapath::program::{Attachment, EndpointId, Program, Share, Slots, TenantId};
+use datapath::program::{Attachment, EndpointId, Program, Share, Slots, TenantId, Uplink};
+use datapath::segment::WIRE_OVERHEAD;
 use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
+use datapath::wire::vlan::TAG;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -19,6 +21,9 @@ const MOST_SERVICES: usize = 16;
 /// With so many tenants that have one address, on whatever networks, it is nobody's in the untagged
 /// one: looking through them takes time.
 const MOST_CLAIMS: usize = 16;
+
+/// Bytes of the longest frame where the MTU is 1500: some are always taken to be as long.
+const FRAME: u32 = 1514;
 
 /// The hosts of a cluster, and which endpoint is on which.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -92,6 +97,8 @@ pub struct Link {
     pub egress: Rate,
     /// Part of `ingress` that is held back under contention, in millionths.
     pub headroom_ppm: u32,
+    /// Wire bytes of the longest frame.
+    pub longest: u32,
 }
 
 impl Link {
@@ -100,6 +107,13 @@ impl Link {
     pub fn contended(&self) -> Rate {
         self.ingress.less_ppm(self.headroom_ppm)
     }
+}
+
+/// Wire bytes of the longest frame that an uplink brings, with a tag.
+fn longest(program: &Program, uplink: &Uplink) -> u32 {
+    let ports = uplink.members.iter().filter_map(|member| program.ports.get(member.port.0));
+    let frame = ports.map(|port| port.max_frame).max().unwrap_or(0);
+    frame.max(FRAME).saturating_add(TAG as u32 + WIRE_OVERHEAD)
 }
 
 /// A tenant of the agent's own switch.
@@ -136,7 +150,7 @@ impl Endpoint {
 }
 
 /// What an agent knows.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Directory {
     cluster: Arc<Cluster>,
     pub(super) link: Option<Link>,
@@ -163,6 +177,7 @@ impl Directory {
             ingress: uplink.rate().ingress,
             egress: uplink.rate().egress,
             headroom_ppm: uplink.headroom_ppm,
+            longest: longest(program, uplink),
         });
         for (id, tenant) in program.tenants.iter() {
             let name: Arc<str> = names.get(id).map_or("", String::as_str).into();

@@ -52,9 +52,11 @@ mod news;
 mod pair;
 mod stretch;
 mod tell;
+#[cfg(test)]
+mod tests;
 
 use super::Counters;
-use super::directory::Directory;
+use super::directory::{Directory, Link};
 use super::events::Arrival;
 use super::meter::{Meter, Scale, toward};
 use super::post::Post;
@@ -98,8 +100,14 @@ const DRAIN_PART: u64 = 8;
 /// of the link (one in): a burst of 6 KB.
 const NOISE_PART: u64 = 40;
 /// What a sample may have more than the link carries, as a part of it (one in), because frames and
-/// the loop's turns are not divisible. What is beyond was piled up by a stall.
+/// the loop's turns are not divisible; on a slow link it is a longest frame. What is beyond was
+/// piled up by a stall.
 const PILED_PART: u64 = 8;
+/// A slow link counts as staying full over so many longest frames.
+const FULL_FRAMES: u64 = 3;
+/// What is held back under contention counts as no more than this part of the link (one in) where
+/// it says how much arrives beyond a share: with a half held back, half of the link would be full.
+const SLACK_PART: u64 = 4;
 /// Over what the wire's own rate is measured: some times longer than a host stalls.
 const WIRE_NS: u64 = 256_000_000;
 /// A receiver whose fast rate is above its slow one by this part (one in) grows; then this part of
@@ -256,6 +264,18 @@ impl Receiver {
     }
 }
 
+/// What a rate over [`FAST_NS`] may be above the truth because frames are not divisible: on a slow
+/// link what a longest frame has beyond what it brings in a sample.
+fn noise(link: Link) -> u64 {
+    let beyond = u64::from(link.longest).saturating_sub(link.ingress.bytes_in(SAMPLE_NS) / PILED_PART);
+    (link.ingress.0 / NOISE_PART).max(beyond * 8_000_000_000 / FAST_NS)
+}
+
+/// Over what a link counts as staying full.
+fn full_ns(link: Link) -> u64 {
+    FULL_NS.max(FULL_FRAMES * u64::from(link.longest) * 8_000_000_000 / link.ingress.0.max(1))
+}
+
 impl Controller {
     /// Takes in what arrived during the last `span_ns`, and limits who sends too much.
     pub fn sample(
@@ -270,17 +290,17 @@ impl Controller {
         let Some(link) = directory.link.filter(|_| span_ns > 0) else { return };
         self.sampled = Some(now);
         let counted: u64 = arrivals.iter().map(|arrival| arrival.wire_bytes).sum();
-        let scale = self.scale(span_ns, counted, link.ingress);
-        let noise = link.ingress.0 / NOISE_PART;
+        let scale = self.scale(span_ns, counted, link);
+        let noise = noise(link);
         let capacity = link.contended().0;
         // With this much arriving, losses in the network are possible; with less they are not.
-        let slack = (link.ingress.0 - capacity).max(link.ingress.0 / 100);
+        let slack = (link.ingress.0 - capacity).clamp(link.ingress.0 / 100, link.ingress.0 / SLACK_PART);
         let total = scale.rate(counted);
         let may_lose = total >= link.ingress.0 - 2 * slack;
         if may_lose {
             self.state.full_at = Some(now);
         }
-        self.state.total = toward(self.state.total, total, span_ns, FULL_NS);
+        self.state.total = toward(self.state.total, total, span_ns, full_ns(link));
         self.state.steady = toward(self.state.steady, total, span_ns, alone::STEADY_NS);
         let is_full = self.state.total >= link.ingress.0 - slack / 2;
         self.state.full_since = is_full.then(|| self.state.full_since.unwrap_or(now));
@@ -326,15 +346,16 @@ impl Controller {
 
     /// How the bytes of a sample become rates. More than the link carries was piled up by a stall,
     /// unless it goes on: then the wire is faster than the uplink was said to be, and what arrives
-    /// is what is sent.
-    fn scale(&mut self, span_ns: u64, counted: u64, link: Rate) -> Scale {
+    /// is what is sent. A frame counts as a whole when it ends, however long the link took for it.
+    fn scale(&mut self, span_ns: u64, counted: u64, link: Link) -> Scale {
         let scale = Scale::new(span_ns);
+        let carries = link.ingress;
         self.state.wire = toward(self.state.wire, scale.rate(counted), span_ns, WIRE_NS);
-        if self.state.wire > link.0 + link.0 / PILED_PART {
+        if self.state.wire > carries.0 + carries.0 / PILED_PART {
             return scale;
         }
-        let possible = link.bytes_in(span_ns);
-        scale.bounded(counted, possible + possible / PILED_PART)
+        let possible = carries.bytes_in(span_ns);
+        scale.bounded(counted, possible.saturating_add((possible / PILED_PART).max(link.longest.into())))
     }
 
     /// What arrived from one sender. True where that is news.
