@@ -22,7 +22,7 @@ use std::net::IpAddr;
 
 pub use bond::{Bond, BondMember, MAX_BOND_TIME_NS, MAX_HOLD_NS, MIN_HOLD_NS};
 pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, Member, Remote, RemoteService};
-pub use service::{Backend, DEFAULT_REPORT_PERIOD_NS, MAX_BACKEND_WEIGHT, Service};
+pub use service::{Backend, DEFAULT_REPORT_PERIOD_NS, MAX_BACKEND_WEIGHT, Names, Service};
 
 /// Ethernet's usual MTU, in bytes (RFC 894).
 pub const DEFAULT_MTU: u32 = 1500;

@@ -102,6 +102,39 @@ fn tenants_switches_and_links_are_added_and_deleted() {
     grows_with_the_number("changes of switches", 300, work);
 }
 
+/// So many endpoints, and ten times as many backends, which each endpoint is some of.
+fn served(count: usize) -> Config {
+    let mut text = String::from("[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\n");
+    for n in 0..count {
+        let (high, low) = (n >> 8, n & 255);
+        let _ = write!(
+            text,
+            "[[switch.tenant.endpoint]]\nname = \"e{n}\"\nport = \"tap://t{n}\"\n\
+             mac = \"02:00:00:00:{high:02x}:{low:02x}\"\nip = \"10.1.{high}.{low}\"\n"
+        );
+    }
+    for s in 0..count / 20 {
+        let _ = write!(text, "[[switch.tenant.service]]\nname = \"s{s}\"\naddress = \"10.2.0.1:{}\"\n", s + 1);
+        for b in 0..200 {
+            let _ = write!(text, "[[switch.tenant.service.backend]]\nname = \"e{}\"\n", (200 * s + b) % count);
+        }
+    }
+    let checked = control::load(&text);
+    assert!(checked.plan.is_some(), "{}", render(&checked.problems, "f.toml", &text));
+    checked.config
+}
+
+#[test]
+fn backends_are_checked_and_compiled() {
+    let configs = [500, 5000].map(|count| (count, served(count)));
+    grows_with_the_number("backends", 500, |count| {
+        let (_, before) = configs.iter().find(|(of, _)| *of == count).unwrap();
+        let set = Action::Set { kind: Kind::Endpoint, path: "s/t/e0".into(), keys: keys(json!({"weight": 2})) };
+        let after = apply(before, &[set]).unwrap().config;
+        assert_eq!(control::compile(&after, None).switches[0].program.services.values().count(), count / 20);
+    });
+}
+
 /// A file in which everything is wrong, each in several ways.
 fn wrong(count: usize) -> String {
     let mut text = String::from("[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\n");

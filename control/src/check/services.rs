@@ -2,7 +2,7 @@
 //! versions.
 
 use super::{Findings, unique, way};
-use crate::config::{Backend, Config, Endpoint, Service, Switch, Tenant};
+use crate::config::{Backend, Config, Endpoint, Names, Service, Switch, Tenant};
 use crate::names::show_mac;
 use crate::place::Place;
 use crate::problem::nearest;
@@ -20,10 +20,14 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
         for (t, tenant) in switch.tenants.iter().enumerate() {
             let services = place.item(t).key("service");
             unique(findings, tenant.services.iter().map(|s| s.name.as_str()), &services, "service", "the tenant");
-            for (s, service) in tenant.services.iter().enumerate() {
-                check_service(findings, switch, tenant, service, &services.item(s));
+            if tenant.services.is_empty() {
+                continue;
             }
-            check_targets(findings, tenant, &services);
+            let whose = Whose { switch, tenant, names: Names::of(tenant) };
+            for (s, service) in tenant.services.iter().enumerate() {
+                check_service(findings, &whose, service, &services.item(s));
+            }
+            check_targets(findings, &whose, &services);
         }
     }
     let mut keys = Keys { files: BTreeMap::new(), arrive: config.daemon.reports.is_some(), at: "[daemon]" };
@@ -37,6 +41,13 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
             }
         }
     }
+}
+
+/// Whose services are looked at.
+struct Whose<'a> {
+    switch: &'a Switch,
+    tenant: &'a Tenant,
+    names: Names<'a>,
 }
 
 /// The keys of load reports: each speaks for one backend only, and there is somewhere to speak to.
@@ -144,7 +155,7 @@ pub(super) fn check_set(findings: &mut Findings, service: &Service, place: &Plac
     }
 }
 
-fn check_service(findings: &mut Findings, switch: &Switch, tenant: &Tenant, service: &Service, place: &Place) {
+fn check_service(findings: &mut Findings, whose: &Whose, service: &Service, place: &Place) {
     let backends = place.key("backend");
     check_set(findings, service, place, "[[switch.tenant.service.backend]]");
     if service.check.is_some() && service.addresses.iter().all(|address| address.0.protocol != protocol::TCP) {
@@ -159,20 +170,21 @@ fn check_service(findings: &mut Findings, switch: &Switch, tenant: &Tenant, serv
         let message = "without `check` no backend is found down, so `on_failure` says nothing";
         findings.warning(place.key("on_failure"), message, "write `check = \"tcp\"` too");
     }
-    check_director(findings, (switch, tenant), service, place);
+    check_director(findings, whose, service, place);
     for (b, backend) in service.backends.iter().enumerate() {
-        check_backend(findings, switch, tenant, (service, backend), &backends.item(b));
+        check_backend(findings, whose, (service, backend), &backends.item(b));
     }
 }
 
 /// The endpoint that pays where client and backend are both outside is one at whose port nothing
 /// is.
-fn check_director(findings: &mut Findings, (switch, tenant): (&Switch, &Tenant), service: &Service, place: &Place) {
+fn check_director(findings: &mut Findings, whose: &Whose, service: &Service, place: &Place) {
+    let Whose { switch, tenant, names } = whose;
     let Some(name) = &service.director else { return };
     let place = place.key("director");
-    let all_are_here = || service.backends.iter().all(|backend| backend.endpoint_of(tenant).is_some());
+    let all_are_here = || service.backends.iter().all(|backend| backend.endpoint_of(names).is_some());
     let directors = || tenant.endpoints.iter().filter(|endpoint| endpoint.is_director());
-    match tenant.endpoints.iter().find(|endpoint| endpoint.name == *name) {
+    match names.place(name).map(|at| &tenant.endpoints[at]) {
         Some(endpoint) if !endpoint.is_director() => {
             let message = format!("endpoint \"{name}\" is no director: something is at its port");
             findings.error(place, message, "add another endpoint, with port = \"director://\"");
@@ -198,15 +210,9 @@ fn check_director(findings: &mut Findings, (switch, tenant): (&Switch, &Tenant),
     }
 }
 
-fn check_backend(
-    findings: &mut Findings,
-    switch: &Switch,
-    tenant: &Tenant,
-    (service, backend): (&Service, &Backend),
-    place: &Place,
-) {
-    let at = backend.endpoint_of(tenant);
-    let own = at.map(|at| &tenant.endpoints[at]);
+fn check_backend(findings: &mut Findings, whose: &Whose, (service, backend): (&Service, &Backend), place: &Place) {
+    let Whose { switch, tenant, names } = whose;
+    let own = backend.endpoint_of(names).map(|at| &tenant.endpoints[at]);
     let is_named = backend.endpoint.is_some() || (backend.ips.is_empty() && backend.mac.is_none());
     if own.is_none() && is_named {
         let name = backend.endpoint.as_ref().unwrap_or(&backend.name);
@@ -253,11 +259,11 @@ pub(super) fn check_versions(
 
 /// What a backend's frame is an answer to is found by the fronts that have its address, protocol
 /// and port.
-fn check_targets(findings: &mut Findings, tenant: &Tenant, place: &Place) {
+fn check_targets(findings: &mut Findings, Whose { tenant, names, .. }: &Whose, place: &Place) {
     let mut counts: BTreeMap<(IpAddr, u8, u16), usize> = BTreeMap::new();
     for (s, service) in tenant.services.iter().enumerate() {
         for (b, backend) in service.backends.iter().enumerate() {
-            let own = backend.endpoint_of(tenant).map(|at| &tenant.endpoints[at]);
+            let own = backend.endpoint_of(names).map(|at| &tenant.endpoints[at]);
             let (v4, v6) = backend.addresses(own);
             for address in service.addresses.iter().map(|address| address.0) {
                 let ip = if address.ip.is_ipv4() { v4.map(IpAddr::V4) } else { v6.map(IpAddr::V6) };

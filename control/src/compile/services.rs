@@ -3,7 +3,7 @@
 
 use super::tunnels::ServiceAt;
 use super::{Numbers, number};
-use crate::config::{Service, Switch, Tenant};
+use crate::config::{Names, Service, Switch, Tenant};
 use crate::plan::{ServicePlan, SwitchPlan};
 use datapath::program::{Attachment, EndpointId, Outside, Slots, TenantId};
 use datapath::service::{self, Backend};
@@ -30,9 +30,13 @@ pub(super) fn services(
     for (tenant, &number) in switch.tenants.iter().zip(&numbers.tenants) {
         let places = &numbers.endpoints[first_endpoint..first_endpoint + tenant.endpoints.len()];
         first_endpoint += tenant.endpoints.len();
+        if tenant.services.is_empty() {
+            continue;
+        }
+        let names = Names::of(tenant);
         for (service, id) in tenant.services.iter().zip(ids.by_ref()) {
             let endpoint = |at: usize| EndpointId(places[at].0);
-            programs.set(id, Some(compiled(tenant, service, TenantId(number), endpoint)));
+            programs.set(id, Some(compiled((tenant, &names), service, TenantId(number), endpoint)));
             let backends = service.backends.iter().map(|backend| backend.name.clone()).collect();
             plans.set(id, Some(ServicePlan { name: service.name.clone(), backends }));
         }
@@ -41,13 +45,13 @@ pub(super) fn services(
 }
 
 fn compiled(
-    tenant: &Tenant,
+    (tenant, names): (&Tenant, &Names),
     service: &Service,
     number: TenantId,
     endpoint: impl Fn(usize) -> EndpointId,
 ) -> service::Service {
     let backends = service.backends.iter().map(|backend| {
-        let at = backend.endpoint_of(tenant);
+        let at = backend.endpoint_of(names);
         let own = at.map(|at| &tenant.endpoints[at]);
         let (ipv4, ipv6) = backend.addresses(own);
         Backend {
@@ -78,7 +82,7 @@ fn compiled(
         panic_ppm: service.panic_ppm,
         affinity_ns: if service.affinity { service.affinity_ns } else { 0 },
         hold_ns: service.hold_ns,
-        director: service.director_of(tenant).map(endpoint),
+        director: service.director_of(tenant, names).map(endpoint),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::names::ServiceAddress;
 use datapath::service::choose::Policy;
 use datapath::service::{Check, DEFAULT_PANIC_PPM, OnFailure, WhenDown};
 use datapath::wire::Mac;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// How often servers report their load where nothing is said, in nanoseconds: as often as Linux
@@ -123,6 +124,25 @@ impl Default for Backend {
     }
 }
 
+/// The places of a tenant's endpoints, by name: for all that its services say of them.
+pub struct Names<'a>(BTreeMap<&'a str, usize>);
+
+impl<'a> Names<'a> {
+    /// Those of a tenant. Of a name that is there twice, by mistake, the first.
+    #[must_use]
+    pub fn of(tenant: &'a Tenant) -> Names<'a> {
+        // From the last to the first, so that the first stays.
+        let names = tenant.endpoints.iter().map(|endpoint| endpoint.name.as_str());
+        Names(names.enumerate().map(|(place, name)| (name, place)).rev().collect())
+    }
+
+    /// The place of the endpoint with this name.
+    #[must_use]
+    pub fn place(&self, name: &str) -> Option<usize> {
+        self.0.get(name).copied()
+    }
+}
+
 impl Backend {
     /// Its part of new connections as it is now.
     #[must_use]
@@ -132,9 +152,8 @@ impl Backend {
 
     /// The place of the endpoint that it is, among its tenant's; `None` for a machine outside.
     #[must_use]
-    pub fn endpoint_of(&self, tenant: &Tenant) -> Option<usize> {
-        let name = self.endpoint.as_ref().unwrap_or(&self.name);
-        tenant.endpoints.iter().position(|endpoint| endpoint.name == *name)
+    pub fn endpoint_of(&self, names: &Names) -> Option<usize> {
+        names.place(self.endpoint.as_ref().unwrap_or(&self.name))
     }
 
     /// Its IPv4 and IPv6 address: what it says, else the first that its endpoint may use or has.
@@ -160,9 +179,8 @@ impl Backend {
 impl Service {
     /// The place of its director among its tenant's endpoints; `None` where it has none.
     #[must_use]
-    pub fn director_of(&self, tenant: &Tenant) -> Option<usize> {
-        let name = self.director.as_ref()?;
-        tenant.endpoints.iter().position(|endpoint| endpoint.name == *name && endpoint.is_director())
+    pub fn director_of(&self, tenant: &Tenant, names: &Names) -> Option<usize> {
+        names.place(self.director.as_ref()?).filter(|&place| tenant.endpoints[place].is_director())
     }
 
     /// Its Ethernet address: the same on every host where nothing is said (locally administered, 40
