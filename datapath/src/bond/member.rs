@@ -213,9 +213,13 @@ impl Member {
         at.plus_ns((u64::from(wire_bytes) * self.byte_time) >> FRACTION)
     }
 
-    /// Something else takes its wire for so many bytes.
-    pub fn spend(&mut self, now: Instant, wire_bytes: u32) {
-        self.free_at = self.done_at(now, wire_bytes);
+    /// Something else takes its wire for so many bytes: for how many nanoseconds. However much that
+    /// is, by itself it makes frames wait no longer than they may.
+    pub fn spend(&mut self, now: Instant, wire_bytes: u32) -> u64 {
+        let done = self.done_at(now, wire_bytes);
+        let takes_ns = done.since(self.free_at.max(now));
+        self.free_at = self.free_at.max(done.min(now.plus_ns(MOST_WAIT_NS)));
+        takes_ns
     }
 
     /// When its wire is free.

@@ -603,10 +603,13 @@ impl Bond {
         let members = &self.members;
         let waits = |at: usize| members.get(at).and_then(|member| member.first_number(pool));
         let max_frame = |at: usize| members.get(at).map_or(0, |member| member.features.max_frame);
-        let (member, hello) = self.peer.as_mut()?.poll_hello(now, waits, max_frame)?;
-        if let Some(sender) = self.members.get_mut(usize::from(member.0)) {
+        let peer = self.peer.as_mut()?;
+        let (member, hello) = peer.poll_hello(now, waits, max_frame)?;
+        let index = usize::from(member.0);
+        if let Some(sender) = self.members.get_mut(index) {
             // It goes past what waits, and takes its time on the wire all the same.
-            sender.spend(now, hello.bytes().len() as u32 + segment::WIRE_OVERHEAD);
+            let takes_ns = sender.spend(now, hello.bytes().len() as u32 + segment::WIRE_OVERHEAD);
+            peer.hello_left(now, index, takes_ns, sender.free_at());
         }
         Some((member, hello))
     }

@@ -117,7 +117,9 @@ pub(super) struct Line {
     /// The furthest number at the last look, and how many looks have found this member before it.
     target: u64,
     missed: u8,
-    pub(super) hello_at: Instant,
+    /// When its last hello had the wire for as long as it took, twice: the next one is no sooner, so
+    /// that hellos take no more than half of a slow wire.
+    hello_at: Instant,
     pub(super) hello_due: Instant,
     /// Numbers below this have been sent over it, or will not be; and since when that is so, the
     /// last of them being off its wire.
@@ -168,6 +170,12 @@ impl Line {
 
     pub(super) fn is_live(&self) -> bool {
         self.is_up && self.end == End::Peer && !self.is_silent && !self.is_withheld
+    }
+
+    /// A hello is due as soon as there may be one. When that is.
+    pub(super) fn say(&mut self, now: Instant) -> Instant {
+        self.hello_due = self.hello_due.min(now.max(self.hello_at.plus_ns(HELLO_LEAST_NS)));
+        self.hello_due
     }
 }
 
@@ -498,8 +506,7 @@ impl Peer {
         line.sent = line.sent.wrapping_add(1);
         self.left = self.left.max(full + 1);
         if is_shared && is_last {
-            line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
-            self.hellos_due = self.hellos_due.min(line.hello_due);
+            self.hellos_due = self.hellos_due.min(line.say(now));
         }
         self.mark_due.get_or_insert(now.plus_ns(MARK_NS));
     }
@@ -670,8 +677,7 @@ impl Peer {
             return;
         }
         for line in &mut self.lines {
-            line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
-            self.hellos_due = self.hellos_due.min(line.hello_due);
+            self.hellos_due = self.hellos_due.min(line.say(now));
         }
     }
 
@@ -706,8 +712,7 @@ impl Peer {
         for line in self.lines.iter_mut().filter(|line| line.is_up && line.end != End::Other && line.shown < left) {
             behind = true;
             if now.since(line.shown_at) >= MARK_NS {
-                line.hello_due = line.hello_due.min(now);
-                self.hellos_due = self.hellos_due.min(now);
+                self.hellos_due = self.hellos_due.min(line.say(now));
             }
         }
         if self.is_full() {
@@ -852,6 +857,14 @@ impl Peer {
         }
         let challenge = Challenge { own: line.challenge, answer: greeted.unwrap_or(line.answer) };
         Some((MemberId(at as u8), hello.frame(self.key.as_ref().map(|key| (key, challenge)))))
+    }
+
+    /// The hello that [`Peer::poll_hello`] gave takes a member's wire for so long, which is free at
+    /// that time: until then it is on its way, as a frame is.
+    pub fn hello_left(&mut self, now: Instant, member: usize, takes_ns: u64, free_at: Instant) {
+        let Some(line) = self.lines.get_mut(member) else { return };
+        (line.hello_at, line.shown_at) = (now.plus_ns(2 * takes_ns), free_at);
+        line.hello_due = line.hello_due.max(line.hello_at.plus_ns(HELLO_LEAST_NS));
     }
 
     /// When [`Peer::advance`] will have something to do, if nothing comes before.

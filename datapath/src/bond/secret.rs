@@ -5,7 +5,7 @@
 
 use super::MemberId;
 use super::hello::{Challenge, Hello, HelloKey};
-use super::peer::{End, HELLO_LEAST_NS, NUMBERS_ON_NS, Peer};
+use super::peer::{End, NUMBERS_ON_NS, Peer};
 use crate::frame::Pool;
 use crate::random::Keyed;
 use crate::units::Instant;
@@ -91,8 +91,7 @@ impl Peer {
             return Ok(true);
         }
         line.greets = Some(challenge.own);
-        line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
-        self.hellos_due = self.hellos_due.min(line.hello_due);
+        self.hellos_due = self.hellos_due.min(line.say(now));
         Ok(false)
     }
 }

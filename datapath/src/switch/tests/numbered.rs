@@ -280,6 +280,24 @@ fn idle_links_carry_in_turn() {
     assert_eq!(sent, [100; 3]);
 }
 
+/// A slow member carries nothing while a fast one does. What it says of that is no debt that it has
+/// to pay off when it is alone.
+#[test]
+fn a_slow_member_is_free_when_the_fast_one_fails() {
+    for slow in [MBIT, MBIT / 4] {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT, slow], 7).agreed();
+        pair.send(1400, 200_000, 1_000 * MS);
+        let queued = pair.wires[0][1].free_at.since(pair.now);
+        assert!(queued < 10 * MS, "hellos wait for {queued} ns on the slow wire");
+        (0..2).for_each(|side| pair.set(side, 0, MemberState::Down));
+        let before = pair.received.len() as u64;
+        pair.send(100, 20 * MS, 300 * MS);
+        pair.finish();
+        assert!(pair.received.len() as u64 >= before + 10, "{slow}: {} of 15", pair.received.len() as u64 - before);
+        pair.clear();
+    }
+}
+
 #[test]
 fn a_trace_names_the_number_and_its_member() {
     let mut pair = Pair::new(Mode::BalanceRr, &[GBIT, GBIT / 2, GBIT], 17).agreed();
