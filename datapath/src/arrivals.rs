@@ -6,11 +6,11 @@
 //! are what the queue, its management or the policer took. Nothing is counted unless somebody
 //! watches. Sources are chosen by strangers, so the table is bounded, for each endpoint and in all,
 //! and hashed under a key from the seed. A tenant's endpoints have as many of them as it leaves
-//! free (dynamic thresholds, Choudhury and Hahne 1998), so those who hear from few are never without
-//! room. Where there is none, bytes still count for their endpoint, under no source. A source from
-//! which nothing came for a while is given up, so that one that sends a frame now and then is not
-//! put in and taken out each time; where an endpoint or a tenant has nearly all that it may have,
-//! its own after one sample.
+//! free (dynamic thresholds, Choudhury and Hahne 1998), so those who hear from few are never
+//! without room. Where there is none, bytes still count for their endpoint, under no source. A
+//! source from which nothing came for a while is given up, so that one that sends a frame now and
+//! then is not put in and taken out each time; where an endpoint or a tenant has nearly all that it
+//! may have, its own after one sample.
 //!
 //! A sample costs what has arrived in it, not what is in the table: sources with bytes are kept in
 //! a list, and silent ones are looked for in a part of the table each time.

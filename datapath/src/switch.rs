@@ -78,8 +78,8 @@ const OUT: usize = 8192;
 /// takes milliseconds. The memory is not touched before it is needed.
 const SPARE: usize = 4096;
 
-/// Something that the shell should know. At most [`Switch::MAX_EVENTS`] wait, one for each endpoint;
-/// more are counted, not kept.
+/// Something that the shell should know. At most [`Switch::MAX_EVENTS`] wait, one for each
+/// endpoint; more are counted, not kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A source address moves between endpoints: a loop behind them, or a spoof. It stays where it

@@ -116,7 +116,8 @@ impl Turns {
         self.add(group, weight, true)
     }
 
-    /// Makes a group, which stays, the one that [`Turns::charge_unasked`] means: the root until then.
+    /// Makes a group, which stays, the one that [`Turns::charge_unasked`] means: the root until
+    /// then.
     pub fn set_linked(&mut self, group: Seat) {
         self.linked = group.0;
     }
@@ -230,8 +231,9 @@ impl Turns {
         node.owed_ns = node.owed_ns.saturating_add(cost_ns).min(MOST_NS);
     }
 
-    /// The same of something that came from another member of the [linked](Turns::set_linked) group,
-    /// at no turn of this one: so the others in this one do not wait for what they could not refuse.
+    /// The same of something that came from another member of the [linked](Turns::set_linked)
+    /// group, at no turn of this one: so the others in this one do not wait for what they could not
+    /// refuse.
     #[inline]
     pub fn charge_unasked(&mut self, seat: Seat, cost_ns: u64) {
         self.charge(seat, cost_ns);

@@ -43,8 +43,8 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(250);
 const FIRST_LOOK: Duration = Duration::from_millis(4);
 /// How often every device is asked for what it dropped.
 const ASK: Duration = Duration::from_secs(1);
-/// Log lines about what guests can cause, in each second: events in switches, and as many about what
-/// is done with devices.
+/// Log lines about what guests can cause, in each second: events in switches, and as many about
+/// what is done with devices.
 const EVENT_LINES: u32 = 4;
 
 /// What has changed outside.

@@ -117,8 +117,8 @@ pub(super) struct Line {
     /// The furthest number at the last look, and how many looks have found this member before it.
     target: u64,
     missed: u8,
-    /// When its last hello had the wire for as long as it took, twice: the next one is no sooner, so
-    /// that hellos take no more than half of a slow wire.
+    /// When its last hello had the wire for as long as it took, twice: the next one is no sooner,
+    /// so that hellos take no more than half of a slow wire.
     hello_at: Instant,
     pub(super) hello_due: Instant,
     /// Numbers below this have been sent over it, or will not be; and since when that is so, the

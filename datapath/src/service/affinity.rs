@@ -1,13 +1,13 @@
 //! Affinity: a client stays at its backend for a while after its last connection.
 //!
 //! What is remembered is shared out evenly among the tenants that have such services, and what has
-//! to go is the tenant's own: of the bucket that has most ([`super::shared`]), who was longest away.
-//! So no tenant makes another's clients move, and no client those of other buckets. A client that
-//! has yet to show that it is one, by a handshake or a second datagram behind an answer, goes before
-//! others: SYNs from made-up addresses, which are in all buckets, take a quarter. Where others came
-//! to have such services, who was there before has more than its part until they need theirs: a
-//! service that comes costs the same beside however many. Who was away for longer than it is remembered goes
-//! before anybody else, some buckets at each client that comes.
+//! to go is the tenant's own: of the bucket that has most ([`super::shared`]), who was longest
+//! away. So no tenant makes another's clients move, and no client those of other buckets. A client
+//! that has yet to show that it is one, by a handshake or a second datagram behind an answer, goes
+//! before others: SYNs from made-up addresses, which are in all buckets, take a quarter. Where
+//! others came to have such services, who was there before has more than its part until they need
+//! theirs: a service that comes costs the same beside however many. Who was away for longer than it
+//! is remembered goes before anybody else, some buckets at each client that comes.
 
 use super::connections::{BUCKETS, Opener};
 use super::shared::Shared;

@@ -13,8 +13,8 @@
 //! made at a second frame that comes before others have taken the place, so that a million
 //! connections that all send now and then touch no line, only a small table of tags.
 //! It counts only while its entry in the table is still that connection's, open, and at the same
-//! backend, and until a service of its network changes. Lines are chosen by a secret, so that nobody
-//! can aim at another's.
+//! backend, and until a service of its network changes. Lines are chosen by a secret, so that
+//! nobody can aim at another's.
 
 use super::connections::{Connections, SEEN_NS};
 use super::decide::Known;

@@ -260,8 +260,8 @@ impl Services {
         backend.endpoint.is_none().then_some(director)
     }
 
-    /// The same of a new connection, with what [`Services::turn_around`] would say, and the port that
-    /// its backend would be asked from.
+    /// The same of a new connection, with what [`Services::turn_around`] would say, and the port
+    /// that its backend would be asked from.
     ///
     /// # Errors
     /// As there.

@@ -530,7 +530,8 @@ fn difference(before: &Outside, after: &Outside) -> (Outside, Outside) {
 
 /// What only the first list has, and only the second; where one has it twice, once more.
 fn only_in<T: Ord + Copy>(first: &[T], second: &[T]) -> (Vec<T>, Vec<T>) {
-    // As a rule they differ in one place, and what is before and behind it need not be compared twice.
+    // As a rule they differ in one place, and what is before and behind it need not be compared
+    // twice.
     let is_same = |(one, other): &(&T, &T)| one == other;
     let start = first.iter().zip(second).take_while(is_same).count();
     let (first, second) = (&first[start..], &second[start..]);

@@ -2,8 +2,8 @@
 //!
 //! The tree of [`Turns`] has a leaf for what the worker does for itself (changes, numbers for who
 //! looks), which has a part of one in twenty however much there is to do and however many switches
-//! there are, and a group of all switches, who share the rest alike. In each, the uplink's device is
-//! a leaf with half: through its one ring comes what is for all, so whoever of them is promised
+//! there are, and a group of all switches, who share the rest alike. In each, the uplink's device
+//! is a leaf with half: through its one ring comes what is for all, so whoever of them is promised
 //! something needs it read. The other half is the tenants', by their shares of the link
 //! (`control/src/time.rs`), and in each tenant its ports', devices and ends of links alike.
 
