@@ -130,6 +130,9 @@ impl ReportKey {
         };
         let is_short = there.is_file() && there.len() <= MOST_OF_KEY;
         let bytes = if is_short { std::fs::read(file).map_err(failed)? } else { b"-".to_vec() };
+        if let Some(other) = ReportKey::read(file).ok().filter(|there| there.path != self.path) {
+            return Err(format!("{shown} is the key of \"{}\", and stays; name another file", other.path));
+        }
         match String::from_utf8(bytes).ok().filter(|text| may_be_replaced(text)) {
             Some(text) => replace(file, Some(&text), &self.text(), modes).map_err(failed),
             None => Err(format!(
@@ -182,7 +185,8 @@ pub fn report_keys(files: Vec<(String, String)>) -> (Vec<(String, hmac::Key)>, V
         match ReportKey::read(Path::new(&file)) {
             Err(why) => wrong.push(format!("backend \"{path}\": {why}")),
             Ok(key) if key.path != path => {
-                wrong.push(format!("backend \"{path}\": {file} is the key of \"{}\"; {again}", key.path));
+                let another = format!("make another one, in another file: levada key {path} FILE");
+                wrong.push(format!("backend \"{path}\": {file} is the key of \"{}\"; {another}", key.path));
             }
             Ok(key) => match owners.get(&key.secret) {
                 Some(other) => wrong.push(format!("backend \"{path}\" has the key of \"{other}\"; {again}")),

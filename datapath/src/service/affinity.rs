@@ -179,9 +179,16 @@ impl Affinity {
     }
 
     /// A connection of a client lives: it is not away from that backend. False: it is not known.
-    fn stay(&mut self, now: Instant, (client, class): (&(ServiceId, [u8; 16]), u32), backend: (u8, u8)) -> bool {
+    fn stay(
+        &mut self,
+        now: Instant,
+        (client, class): (&(ServiceId, [u8; 16]), u32),
+        (backend, for_ns): ((u8, u8), u64),
+    ) -> bool {
         let Some(id) = self.clients.find(client) else { return false };
-        if self.clients.get(id).is_some_and(|place| place.backend == backend) {
+        if let Some(place) = self.clients.get_mut(id).filter(|place| place.backend == backend) {
+            // The service may have changed meanwhile.
+            place.for_ns = for_ns;
             let before = self.clients.class(id).unwrap_or(NEW);
             self.clients.touch(now, id, before.max(class));
         }
@@ -204,7 +211,7 @@ impl Services {
         let owner = running.service.tenant.0;
         let client = (front.service, known.key.client);
         // A flood may have had it forgotten between its first segment and its second.
-        if !self.affinity.stay(now, (&client, class), backend) && class == MET {
+        if !self.affinity.stay(now, (&client, class), (backend, for_ns)) && class == MET {
             let opener = Opener { owner, bucket: self.connections.bucket(known.id) };
             self.affinity.remember(now, opener, (client, MET), (backend, for_ns));
         }
@@ -284,7 +291,7 @@ mod tests {
         affinity.set_owner(3, true);
         for n in 0..1000 {
             affinity.remember(Instant(0), from(3, n % BUCKETS), (client(n), NEW), ((1, 0), 9));
-            affinity.stay(Instant(0), (&client(n), MET), (1, 0));
+            affinity.stay(Instant(0), (&client(n), MET), ((1, 0), 9));
         }
         for n in 1000..100_000 {
             affinity.remember(Instant(1), from(3, n % BUCKETS), (client(n), NEW), ((2, 0), 9));
@@ -294,7 +301,7 @@ mod tests {
         // Those who did fill the rest, and no more than that.
         for n in 200_000..300_000 {
             affinity.remember(Instant(2), from(3, n % BUCKETS), (client(n), NEW), ((1, 0), 9));
-            affinity.stay(Instant(2), (&client(n), MET), (1, 0));
+            affinity.stay(Instant(2), (&client(n), MET), ((1, 0), 9));
         }
         let counts = [NEW, MET].map(|class| affinity.clients.count_of(3, class));
         assert_eq!(counts, [MOST_CLIENTS / 4 - 1, MOST_CLIENTS / 4 * 3 + 1]);
@@ -315,5 +322,14 @@ mod tests {
             affinity.remember(Instant(21), from(3, n % BUCKETS), (client(n + 100_000), NEW), ((1, 0), 9));
         }
         assert!((0..1000).all(|n| affinity.find(Instant(22), 9, ServiceId(0), live(n).1).is_some()));
+    }
+    #[test]
+    fn who_stays_is_remembered_for_as_long_as_the_service_says_then() {
+        let mut affinity = Affinity::new(Keyed::new(1));
+        affinity.set_owner(3, true);
+        affinity.remember(Instant(0), from(3, 1), (client(0), NEW), ((1, 0), 9));
+        affinity.stay(Instant(5), (&client(0), MET), ((1, 0), 100));
+        affinity.remember(Instant(50), from(3, 1), (client(1), NEW), ((2, 0), 100));
+        assert_eq!(affinity.find(Instant(51), 100, ServiceId(0), client(0).1), Some((1, 0)));
     }
 }

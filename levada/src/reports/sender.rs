@@ -230,6 +230,12 @@ mod tests {
             assert!(why.contains("stays; move it away"), "{why}");
             assert_eq!(std::fs::read_to_string(&file).unwrap(), other);
         }
+        // So does the key of another.
+        let other = ReportKey::new("web/web2").unwrap().text();
+        write(&other, 0o600);
+        let Err(Failure::Failed(why)) = make() else { panic!("replaced") };
+        assert!(why.contains("is the key of \"web/web2\", and stays"), "{why}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), other);
         write("secret of something else", 0o600);
         assert!(ReportKey::read(&file).err().unwrap().contains("move it away, and make one: levada key"));
         std::fs::remove_dir_all(&directory).unwrap();
