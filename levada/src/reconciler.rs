@@ -310,10 +310,16 @@ impl Reconciler {
         plan.switches.iter().filter_map(look).collect()
     }
 
-    /// Takes note of the ways of a switch's tunnels. True: they are not what they were.
+    /// Takes note of the ways of a switch's tunnels, also where they could not be asked for when it
+    /// came. True: they are not what they were.
     pub fn learn_hops(&mut self, switch: u32, hops: &NextHops) -> bool {
-        let known = self.hops.get_mut(&switch).filter(|known| *known != hops);
-        known.map(|known| known.clone_from(hops)).is_some()
+        let underlay = self.plan.switches.get(switch).and_then(|switch| switch.underlay.as_ref());
+        let is_asked = underlay.is_some_and(|underlay| underlay.interface.is_some());
+        if !is_asked || self.hops.get(&switch) == Some(hops) {
+            return false;
+        }
+        self.hops.insert(switch, hops.clone());
+        true
     }
 
     /// Takes note of what a virtual machine's guest can do. True: the plan, made anew, would have

@@ -598,7 +598,7 @@ fn who_is_told_to_end_while_the_next_process_takes_over_leaves_it_the_work() {
         assert!(answer(&stream).contains("\"state\""));
         std::fs::write(home.join("control.sock.1"), "").unwrap();
         daemon.signal(Signal::TERM);
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(10));
         if is_taken {
             say(&stream, br#"{"message":"taken"}"#);
         }
