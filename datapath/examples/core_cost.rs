@@ -5,10 +5,11 @@
 //! core_cost sched N       enqueue + dequeue pairs on the scheduler of one direction
 //! core_cost pipeline N    real frames through the whole switch: rx, then tx
 //! core_cost exchange N    frames between neighbours that have limits far above what they send: bursts of one port, and time goes on
+//! core_cost burst N       the same, where each burst is handed to the switch in one go
 //! core_cost change N      changes of a switch of N endpoints: 1000 more with their ports, their shares again, and all of them removed
 //!     --ops K             operations measured, a multiple of 1024 (204 800)
 //!     --order NAME        fair (default), wf2q, vtrr, vtrr-bytes
-//!     --flows F           sched: the frames of an endpoint are of F flows; by default they have no headers
+//!     --flows F           sched, burst: the frames of an endpoint are of F flows in turn; by default of one, and without headers
 //!     --depth D           sched: so many frames wait for each endpoint (1)
 //! ```
 //!
@@ -57,7 +58,7 @@ const BURST: u32 = 32;
 /// whole on a busy machine too, and the median part was not interrupted.
 const PART: u32 = 1024;
 
-const USAGE: &str = "usage: core_cost sched|pipeline|exchange|change N [--ops K] [--order fair|wf2q|vtrr|vtrr-bytes] \
+const USAGE: &str = "usage: core_cost sched|pipeline|exchange|burst|change N [--ops K] [--order fair|wf2q|vtrr|vtrr-bytes] \
                      [--flows F] [--depth D]";
 
 struct Arguments {
@@ -81,6 +82,7 @@ fn main() {
     let costs = match mode.as_str() {
         "sched" => vec![("pair", SchedulerRun::new(*endpoints, *order, (*flows, *depth)).measure(*ops))],
         "exchange" => vec![("frame", SwitchRun::new(&limited(*endpoints, *order)).measure(Way::Exchange, *ops))],
+        "burst" => vec![("frame", SwitchRun::new(&limited(*endpoints, *order)).measure(Way::Burst(*flows), *ops))],
         _ => pipeline(*endpoints, *ops, *order),
     };
     let mean = costs.iter().map(|c| c.1).sum::<f64>() / costs.len() as f64;
@@ -95,7 +97,8 @@ fn main() {
 
 fn arguments() -> Option<Arguments> {
     let mut words = std::env::args().skip(1);
-    let mode = words.next().filter(|mode| ["sched", "pipeline", "exchange", "change"].contains(&mode.as_str()))?;
+    let mode =
+        words.next().filter(|mode| ["sched", "pipeline", "exchange", "burst", "change"].contains(&mode.as_str()))?;
     let endpoints = words.next()?.parse().ok().filter(|&n| n >= 2)?;
     let mut arguments = Arguments { mode, endpoints, ops: 200 * PART, order: OrderKind::Fair, flows: 0, depth: 1 };
     while let Some(option) = words.next() {
@@ -296,6 +299,8 @@ enum Way {
     FromWire,
     /// To a neighbour, a whole burst from the same port.
     Exchange,
+    /// The same in one go, of so many flows.
+    Burst(u32),
 }
 
 struct SwitchRun {
@@ -305,6 +310,8 @@ struct SwitchRun {
     /// A UDP frame of 60 bytes; a second one with room for a tag.
     plain: Vec<u8>,
     tagged: Vec<u8>,
+    /// A burst.
+    frames: Vec<Frame>,
     endpoints: u32,
     tenants: u32,
     now: Instant,
@@ -324,6 +331,7 @@ impl SwitchRun {
             random: Random(0x2545_f491_4f6c_dd1d),
             plain: frame().bytes(),
             tagged: frame().vlan(1).bytes(),
+            frames: Vec::with_capacity(BURST as usize),
             endpoints,
             tenants: tenants(endpoints),
             now: Instant(1_000_000_000),
@@ -345,13 +353,22 @@ impl SwitchRun {
     /// left.
     fn burst(&mut self, way: Way) {
         let mut endpoint = self.random.below(self.endpoints);
-        for _ in 0..BURST {
+        for at in 0..BURST {
             match way {
-                Way::Exchange => self.now = self.now.plus_ns(FRAME_NS),
+                Way::Exchange | Way::Burst(_) => self.now = self.now.plus_ns(FRAME_NS),
                 _ => endpoint = self.random.below(self.endpoints),
             }
+            if let Way::Burst(flows) = way {
+                self.plain[34..36].copy_from_slice(&(1000 + at as u16 % flows.max(1) as u16).to_be_bytes());
+            }
             let (port, frame) = self.read(way, endpoint);
-            black_box(self.switch.rx(&mut self.pool, self.now, port, frame));
+            match way {
+                Way::Burst(_) => self.frames.push(frame),
+                _ => drop(black_box(self.switch.rx(&mut self.pool, self.now, port, frame))),
+            }
+        }
+        if let Way::Burst(_) = way {
+            self.switch.rx_burst(&mut self.pool, self.now, PortId(endpoint + 1), &mut self.frames);
         }
         loop {
             while let Some((port, frame)) = self.switch.tx(&mut self.pool, self.now) {
@@ -372,7 +389,7 @@ impl SwitchRun {
         let neighbour = (endpoint + self.tenants) % (self.endpoints - self.endpoints % self.tenants);
         let (source, destination) = match way {
             Way::ToWire => (endpoint, OUTSIDE),
-            Way::ToNeighbour | Way::Exchange => (endpoint, neighbour),
+            Way::ToNeighbour | Way::Exchange | Way::Burst(_) => (endpoint, neighbour),
             Way::FromWire => (OUTSIDE, endpoint),
         };
         let (port, template) = match way {

@@ -190,9 +190,10 @@ pub fn check(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right
 
 /// Whether a frame is what most are: untagged TCP or UDP over IPv4 for one host, from the first
 /// addresses that the sender lists, and of no protocol that needs to be allowed. Of such a frame
-/// [`check_all`] says that it may be sent; of others this says nothing.
+/// [`check_all`] says that it may be sent; of others this says nothing. It reads nothing behind the
+/// ports.
 #[inline(always)]
-fn is_plain(bytes: &[u8], layout: &Layout, identity: &Identity) -> bool {
+pub(crate) fn is_plain(bytes: &[u8], layout: &Layout, identity: &Identity) -> bool {
     const L4_OFFSET: u16 = 34;
     let (Some(mac), Some(&(prefix, len))) = (identity.macs.first(), identity.ipv4.first()) else { return false };
     let Some(h) = bytes.first_chunk::<38>() else { return false };

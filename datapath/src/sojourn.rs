@@ -43,6 +43,14 @@ impl Waits {
         (self.counts[bucket] == 0).then_some(bucket as u8)
     }
 
+    /// Counts frames that did not wait, fewer than 256.
+    pub(crate) fn record_none(&mut self, frames: u32) -> Option<u8> {
+        debug_assert!(u64::from(frames) < CARRY);
+        let (count, is_full) = self.counts[0].overflowing_add(frames as u8);
+        self.counts[0] = count;
+        is_full.then_some(0)
+    }
+
     /// The longest wait.
     pub(crate) fn max_ns(&self) -> u64 {
         self.max_ns

@@ -42,9 +42,11 @@ use parse::{count_traffic, count_wire_bytes, destination, drop_for, longest_segm
 use recent::Recent;
 use route::{Route, Seen};
 use serve::Served;
+use source::Look;
 use std::collections::VecDeque;
 
 mod backlog;
+mod burst;
 mod change;
 #[cfg(test)]
 mod chaos;
@@ -452,9 +454,23 @@ impl Switch {
         pool: &mut Pool,
         now: Instant,
         (from, port): (EndpointId, PortId),
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        let look = self.look(pool, from, &frame);
+        self.go_by(pool, now, (from, port), look, frame)
+    }
+
+    /// The same of one that was looked at.
+    #[inline(always)]
+    fn go_by(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (from, port): (EndpointId, PortId),
+        look: Result<Look, Reason>,
         mut frame: Frame,
     ) -> Result<(), Reason> {
-        let look = match self.look(pool, from, &frame) {
+        let look = match look {
             Ok(look) => look,
             Err(reason) => return drop_for(pool, frame, reason),
         };

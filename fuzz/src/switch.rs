@@ -3,7 +3,7 @@
 //! done, and what runs after any changes is a program that a new switch takes.
 
 use datapath::aqm::{At, Discipline, Red, Step};
-use datapath::frame::{Pool, PoolLimits};
+use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::offload::{Gso, GsoEcn, Offload, OffloadSupport};
 use datapath::overlay::{Overlay, OverlayChange, Peer, Vtep};
@@ -99,15 +99,31 @@ fn operate(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: &mu
             room.fill(0);
             room[..head.len()].copy_from_slice(head);
             pool.meta_mut(&frame).offload = offload;
-            let told = switch.explain(pool, *now, PortId(port), &frame);
-            let verdict = switch.rx(pool, *now, PortId(port), frame);
-            assert_eq!(verdict, told.verdict, "the explanation is another than what was done: {told}");
+            if operation & 0x10 == 0 {
+                let told = switch.explain(pool, *now, PortId(port), &frame);
+                let verdict = switch.rx(pool, *now, PortId(port), frame);
+                assert_eq!(verdict, told.verdict, "the explanation is another than what was done: {told}");
+            } else {
+                burst(bytes, switch, pool, *now, (PortId(port), frame));
+            }
             if operation & 0x20 == 0 {
                 drain(switch, pool, *now);
             }
         }
     }
     Some(())
+}
+
+/// A frame several times over, the last time with a byte that differs, handed over together.
+fn burst(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: Instant, (port, frame): (PortId, Frame)) {
+    let (count, at) = (bytes.byte().unwrap_or(0) % 16, usize::from(bytes.byte().unwrap_or(0)));
+    let mut frames = vec![frame];
+    frames.extend((0..count).filter_map(|_| pool.duplicate(&frames[0])).collect::<Vec<_>>());
+    if let Some(byte) = frames.last().and_then(|last| pool.bytes_mut(last).get_mut(at)) {
+        *byte ^= bytes.byte().unwrap_or(0);
+    }
+    switch.rx_burst(pool, now, port, &mut frames);
+    assert!(frames.is_empty(), "the switch takes them over");
 }
 
 /// Looks at what arrived, and says whether to go on: what is told must add up.

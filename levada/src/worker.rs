@@ -143,6 +143,19 @@ impl SwitchSlot {
             bond: None,
         }
     }
+
+    /// What is behind a port, and where a frame goes that leaves by it and is somebody's.
+    fn target(&self, port: PortId, payer: Option<PortId>) -> (Option<Backing>, Option<Target>) {
+        let behind = |port: PortId| self.ways.get(port.0 as usize).copied().flatten();
+        let target = match behind(port) {
+            Some(Backing::Device(device)) => {
+                let is_uplink = self.switch.is_uplink(port);
+                Some(Target { payer: payer.and_then(behind), device, is_uplink })
+            }
+            _ => None,
+        };
+        (behind(port), target)
+    }
 }
 
 /// A link, and the switch ports at its ends.
@@ -491,10 +504,8 @@ impl Worker {
         let mut bytes = 0;
         match &mut self.trace {
             None => {
-                for frame in self.burst.drain(..) {
-                    bytes += self.pool.len(&frame);
-                    switch_slot.switch.rx(&mut self.pool, start, device.id, frame);
-                }
+                bytes = self.burst.iter().map(|frame| self.pool.len(frame)).sum();
+                switch_slot.switch.rx_burst(&mut self.pool, start, device.id, &mut self.burst);
             }
             Some(trace) => {
                 for frame in self.burst.drain(..) {
@@ -559,26 +570,25 @@ impl Worker {
             _ => {}
         }
         let (mut moved, mut lost, mut is_elsewhere) = (Moved::default(), None, false);
+        // Where the last frame left, and whose it was: mostly the next one is of the same.
+        let (mut last, mut way, mut target) = (None, None, None);
         switch_slot.touched = loop {
             if moved.is_enough(VISIT) {
                 break true;
             }
             let Some((port, frame)) = switch_slot.switch.tx_due(pool, outside.now) else { break false };
-            let way = switch_slot.ways.get(port.0 as usize).copied().flatten();
-            let payer = pool.meta(&frame).payer().and_then(|port| *switch_slot.ways.get(port.0 as usize)?);
-            let target = match way {
-                Some(Backing::Device(device)) => {
-                    Some(Target { payer, device, is_uplink: switch_slot.switch.is_uplink(port) })
-                }
-                _ => None,
-            };
+            let payer = pool.meta(&frame).payer();
+            if last != Some((port, payer)) {
+                last = Some((port, payer));
+                (way, target) = switch_slot.target(port, payer);
+                outside.end_run_of_others(seats, target);
+                outside.written.extend(target.filter(|target| {
+                    let device = &mut outside.devices[target.device];
+                    !std::mem::replace(&mut device.is_written, true)
+                }));
+            }
             let written = Written::of(pool, &frame, &outside.costs.write);
             moved.add(1, written.usual_ns);
-            outside.end_run_of_others(seats, target);
-            outside.written.extend(target.filter(|target| {
-                let device = &mut outside.devices[target.device];
-                !std::mem::replace(&mut device.is_written, true)
-            }));
             let left = outside.leave(pool, &mut switch_slot.switch, port, way, frame);
             is_elsewhere = target.is_none();
             if let Some(target) = target {

@@ -313,6 +313,14 @@ impl Lane {
         self.waits.record(0)
     }
 
+    /// The same of the frames of a run, which are not counted here.
+    pub(crate) fn pass_run(&mut self, now: Instant, frames: u32) -> Option<u8> {
+        self.flow = NONE;
+        self.full_since = 0;
+        self.codel.signals(now, 0, true);
+        self.waits.record_none(frames)
+    }
+
     /// Puts a frame where its flow waits.
     #[inline]
     fn put(&mut self, pool: &mut Pool, frame: Frame, flows: &mut Flows, among: Among) {

@@ -127,6 +127,13 @@ impl Limit {
         self.free_at <= now && !self.waits[1 - plane as usize]
     }
 
+    /// The same once `bytes` more were sent in `plane`, if they may be.
+    #[must_use]
+    pub fn is_free_behind(&self, plane: Plane, now: Tag, bytes: u32) -> bool {
+        let free_at = self.free_at.max(now.saturating_sub(self.catch_up)) + self.pace.cost(bytes);
+        self.is_free(plane, now) && (free_at <= now || !self.pace.is_limited())
+    }
+
     /// A frame of `bytes` was sent in `plane` for which [`Limit::is_free`] holds, and no other
     /// waits there: [`Limit::charge`] and [`Limit::leave`] in one.
     #[inline(always)]

@@ -13,6 +13,7 @@ pub mod limits;
 pub mod losses;
 pub mod order;
 pub mod priority;
+pub mod run;
 pub mod tag;
 pub mod tree;
 mod unmet;
@@ -26,6 +27,7 @@ use crate::sojourn::Sojourn;
 use crate::units::{Direction, Instant, Rate, earlier};
 use crate::verdict::Reason;
 use limits::{Limit, Limits, Plane};
+use run::Run;
 use tree::{Capacity, Leaf, Tree};
 
 /// Both trees of one direction.
@@ -207,6 +209,11 @@ impl Scheduler {
             Plane::Local => &mut self.local,
         };
         tree.pass(pool, now, plane, (&mut self.limits, &mut self.sojourns), endpoint, frame)
+    }
+
+    /// The same of a run between neighbours: of all its frames, or of none.
+    pub fn pass_run(&mut self, pool: &Pool, now: Instant, endpoint: EndpointId, run: &Run) -> bool {
+        self.local.pass_run(pool, now, (&mut self.limits, &mut self.sojourns), endpoint, run)
     }
 
     /// The next frame of one plane that may go at `now`, and whose lane it was in.

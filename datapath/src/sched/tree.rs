@@ -17,6 +17,7 @@ use super::level::{Level, Pick};
 use super::limits::{Limits, Plane};
 use super::losses::Losses;
 use super::priority::{Priorities, Priority};
+use super::run::Run;
 use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use super::unmet::Unmet;
 use crate::aqm::{Aqm, Discipline};
@@ -510,6 +511,49 @@ impl Tree {
         } else {
             self.busy_until = now_tag;
         }
+        true
+    }
+
+    /// The same of a run, in the plane of neighbours: whether each of its frames may go at once
+    /// behind those before it. False also where that would have to be tried.
+    pub fn pass_run(
+        &mut self,
+        pool: &Pool,
+        now: Instant,
+        (limits, sojourns): (&mut Limits, &mut [Sojourn]),
+        endpoint: EndpointId,
+        run: &Run,
+    ) -> bool {
+        debug_assert!(self.plane == Plane::Local && self.capacity.is_none());
+        let (now_tag, e) = (tag(now), endpoint.0 as usize);
+        // Only there time by weight is a matter of the sum.
+        let is_by_sum = self.kind == OrderKind::Fair;
+        if !is_by_sum || self.root.active() > 0 || !self.wheel.is_empty() && self.wheel.is_due(now) {
+            return false;
+        }
+        let node = &mut self.nodes[e];
+        let (t, child) = (node.tenant, node.child);
+        let tenant = &mut self.tenants[t as usize];
+        if !node.is_passed_by_run(pool, run) || tenant.level.active() > 0 {
+            return false;
+        }
+        let (own, whole) = (&mut limits.endpoints[e], &mut limits.tenants[t as usize]);
+        let before = run.before_last();
+        if node.is_limited() && !own.is_free_behind(self.plane, now_tag, before)
+            || !whole.is_free_behind(self.plane, now_tag, before)
+        {
+            return false;
+        }
+        self.seen = now;
+        if let Some(full) = node.lane.pass_run(now, run.frames) {
+            sojourns[e].carry(full);
+        }
+        if node.is_limited() {
+            own.pass(self.plane, now_tag, run.wire_bytes);
+        }
+        whole.pass(self.plane, now_tag, run.wire_bytes);
+        tenant.level.pass_by_weight(child, run.wire_bytes);
+        self.root.pass_by_weight(t, run.wire_bytes);
         true
     }
 

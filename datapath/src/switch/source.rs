@@ -34,6 +34,9 @@ pub(super) struct Refused {
 /// What one look at an endpoint's frame says.
 pub(super) struct Look {
     pub right: Right,
+    /// It is what most are, and may be sent: all that says so lies in the headers up to TCP's or
+    /// UDP's ports.
+    pub is_plain: bool,
     /// It claims nothing beyond the endpoint's own list, and nothing is learned of it.
     pub is_known: bool,
     /// Where the endpoint's last frame went, where that was for the same address.
@@ -47,9 +50,10 @@ impl Switch {
         let (bytes, meta) = pool.parts_mut(frame);
         parse_parts(bytes, meta)?;
         let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
-        let right = self.guard(bytes, &meta.layout, endpoint)?;
+        let is_plain = !endpoint.trunk && guard::is_plain(bytes, &meta.layout, &endpoint.identity);
+        let right = if is_plain { Right::Declared } else { self.guard(bytes, &meta.layout, endpoint)? };
         let is_known = right == Right::Declared && !endpoint.identity.macs.is_empty();
-        Ok(Look { right, is_known, target: self.recent.target(from, destination(bytes)) })
+        Ok(Look { right, is_plain, is_known, target: self.recent.target(from, destination(bytes)) })
     }
 
     /// Learning: may this endpoint send a frame that claims more than its own list has? What is
@@ -146,7 +150,7 @@ impl Switch {
     }
 
     /// What the guard says of a frame from this endpoint.
-    #[inline(always)]
+    #[inline(never)]
     fn guard(&self, bytes: &[u8], layout: &Layout, endpoint: &Endpoint) -> Result<Right, Reason> {
         if endpoint.trunk {
             let is_taken = self.leaves_with_its_tags(endpoint).then_some(|vlan| self.forward.has_vlan(vlan));

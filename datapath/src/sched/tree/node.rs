@@ -6,6 +6,7 @@ use crate::program::{OrderKind, Share};
 use crate::sched::flows::Flows;
 use crate::sched::lane::Lane;
 use crate::sched::level::Level;
+use crate::sched::run::Run;
 use crate::sched::unmet::{Stretch, Unmet};
 use crate::stats::Traffic;
 use crate::units::Instant;
@@ -161,6 +162,11 @@ impl Node {
         }
         let is_plain = class == Class::Small && meta.wire_bytes <= u32::from(self.plain) && pool.is_plenty(class);
         is_plain || self.is_passed_by_at_all(pool, frame)
+    }
+
+    /// The same of each frame of a run.
+    pub fn is_passed_by_run(&self, pool: &Pool, run: &Run) -> bool {
+        self.lane.is_empty() && run.longest <= u32::from(self.plain) && pool.is_plenty(Class::Small)
     }
 
     #[inline(never)]
