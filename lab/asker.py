@@ -22,7 +22,7 @@ import time
 from lab import frames
 from lab.costly import LEAST_BYTES, LOCAL_ETHERTYPE
 from lab.frames import arp, ethernet
-from lab.sender import LONGEST_S, MOST_PER_S, READY, Case, Outlet, packet_socket
+from lab.sender import LONGEST_S, MOST_PER_S, READY, Case, Outlet, Until, packet_socket
 
 #: How long an answer may take after the last question.
 LATE_S = 0.2
@@ -75,13 +75,14 @@ def storm(device: str, vlan: int) -> Outlet:
 
 def ask(
     asker: Asker, per_s: float, seconds: float, around: Outlet | None, storm_per_s: float
-) -> int:
-    """Asks for `seconds`, amid so many broadcasts; how many of these were sent."""
+) -> float:
+    """Asks for `seconds`, or until SIGTERM, amid so many broadcasts; how many of these were sent a
+    second."""
+    sent, until = 0, Until(seconds)
     print(READY, file=sys.stderr, flush=True)
-    sent = 0
-    start = time.monotonic()
-    while (now := time.monotonic() - start) < seconds + LATE_S:
-        goes_on, behind = now < seconds, now * storm_per_s - sent
+    while (over_s := until.over_s) < LATE_S:
+        now = until.elapsed_s
+        goes_on, behind = over_s < 0, now * storm_per_s - sent
         if around is not None and goes_on and behind > 0:
             sent += around.push()
         # Right behind broadcasts, when the storm is nearly on time.
@@ -91,7 +92,7 @@ def ask(
         asker.look()
         if not goes_on or behind <= 0:
             time.sleep(NAP_S)
-    return sent
+    return sent / until.lasts_s
 
 
 def main() -> int:
@@ -109,8 +110,8 @@ def main() -> int:
         parser.error(f"at most {MOST_PER_S} broadcasts a second")
     asker = Asker(args.device, args.mac, args.ip, args.to_ip)
     around = storm(args.device, args.vlan) if args.storm_per_s else None
-    sent = ask(asker, args.per_s, args.seconds, around, args.storm_per_s)
-    told = {"asked": asker.asked, "answered": asker.answered, "per_s": sent / args.seconds}
+    per_s = ask(asker, args.per_s, args.seconds, around, args.storm_per_s)
+    told = {"asked": asker.asked, "answered": asker.answered, "per_s": per_s}
     print(json.dumps(told), flush=True)
     return 0
 

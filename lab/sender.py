@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import signal
 import socket
 import struct
 import sys
@@ -121,6 +122,33 @@ def packet_socket(device: str, ethertype: int = 0) -> socket.socket:
     return sock
 
 
+class Until:
+    """A time from now on that is over after `seconds`, or at SIGTERM."""
+
+    def __init__(self, seconds: float) -> None:
+        self._start = time.monotonic()
+        self._end = self._start + seconds
+        signal.signal(signal.SIGTERM, self._tell)
+
+    def _tell(self, *_: object) -> None:
+        self._end = min(self._end, time.monotonic())
+
+    @property
+    def over_s(self) -> float:
+        """Since when it is over; negative before."""
+        return time.monotonic() - self._end
+
+    @property
+    def elapsed_s(self) -> float:
+        """For how long it has lasted."""
+        return time.monotonic() - self._start
+
+    @property
+    def lasts_s(self) -> float:
+        """How long it is, as far as is known."""
+        return self._end - self._start
+
+
 class Outlet:
     """A device, and what goes out by it in turn."""
 
@@ -166,19 +194,19 @@ class Outlet:
 
 
 def send(outlets: Sequence[Outlet], per_s: float, seconds: float) -> dict[str, object]:
-    """Sends for `seconds`, by all outlets together at `per_s`; what was sent."""
+    """Sends for `seconds`, or until SIGTERM, by all outlets together at `per_s`; what was sent."""
     total, turn = 0, 0
+    until = Until(seconds)
     print(READY, file=sys.stderr, flush=True)
-    start = time.monotonic()
-    while (now := time.monotonic()) < start + seconds:
+    while until.over_s < 0:
         outlet = outlets[turn]
-        behind = (now - start) * per_s - total
+        behind = until.elapsed_s * per_s - total
         if behind < outlet.due:
             time.sleep(max(_NAP_S, (outlet.due - behind) / per_s))
             continue
         total += outlet.push()
         turn = (turn + 1) % len(outlets)
-    return _report(outlets, time.monotonic() - start)
+    return _report(outlets, until.elapsed_s)
 
 
 def _report(outlets: Sequence[Outlet], took: float) -> dict[str, object]:

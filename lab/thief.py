@@ -15,14 +15,13 @@ import ipaddress
 import json
 import struct
 import sys
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from lab import frames
 from lab.costly import LEAST_BYTES, LOCAL_ETHERTYPE, NOBODY
 from lab.frames import ethernet, icmpv6
-from lab.sender import LONGEST_S, READY, packet_socket
+from lab.sender import LONGEST_S, READY, Until, packet_socket
 
 #: Between two claims.
 CLAIM_S = 0.01
@@ -83,23 +82,23 @@ def is_stolen(frame: bytes, packet_type: int, c: Claim) -> bool:
 
 
 def steal(device: str, claims: list[bytes], c: Claim, seconds: float) -> dict[str, object]:
-    """Claims for `seconds`; how many claims went out, and what came of them."""
+    """Claims for `seconds`, or until SIGTERM; how many claims went out, and what came of them."""
     sock = packet_socket(device, _ALL)
     sock.settimeout(CLAIM_S)
-    print(READY, file=sys.stderr, flush=True)
     claimed = stolen = 0
-    start = due = time.monotonic()
-    while (now := time.monotonic()) < start + seconds:
-        if now >= due:
+    until, due_s = Until(seconds), 0.0
+    print(READY, file=sys.stderr, flush=True)
+    while until.over_s < 0:
+        if until.elapsed_s >= due_s:
             sock.send(claims[claimed % len(claims)])
             claimed += 1
-            due += CLAIM_S
+            due_s += CLAIM_S
         try:
             frame, address = sock.recvfrom(_ENDS_BYTES)
         except TimeoutError:
             continue
         stolen += is_stolen(frame, address[2], c)
-    return {"claimed": claimed, "stolen": stolen, "per_s": claimed / seconds}
+    return {"claimed": claimed, "stolen": stolen, "per_s": claimed / until.lasts_s}
 
 
 def main() -> int:

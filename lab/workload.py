@@ -391,6 +391,11 @@ class Tool(Flow):
         self._sender = sender = _python(src, label, module, *options, prefix=self._prefix)
         sender.wait_for(lambda: READY in sender.output(), "its frames")
 
+    def stop(self) -> None:
+        """Has one that sends frames (`lab.sender`) end now."""
+        assert self._sender is not None
+        self._sender.popen.terminate()
+
     def end(self) -> FlowResult:
         told = _json_report(self, self._report(self._sender, self._seconds + GRACE_S))
         return FlowResult(self.name, [], told)

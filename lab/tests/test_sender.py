@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 
 import pytest
 
@@ -65,3 +66,22 @@ def test_what_comes_again_in_a_round_lies_in_memory_once(monkeypatch: pytest.Mon
 class _NoSocket:
     def setsockopt(self, *options: int) -> None:
         pass
+
+
+def test_a_sender_ends_when_it_is_told_to() -> None:
+    class Told(Outlet):
+        def __init__(self) -> None:
+            self.turns = [(b"", Case("x", None, [b""]))]
+            self.sent, self.refused, self._at, self._batch = [0], {}, 0, 1
+
+        def push(self) -> int:
+            self.sent[0] += 1
+            os.kill(os.getpid(), signal.SIGTERM)
+            return 1
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        sent = send([Told()], 1000, 60)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert sent["frames"] == 1
