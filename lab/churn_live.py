@@ -83,13 +83,6 @@ class Store(Levada):
         """`levada WORDS`: a change of what is at the first path."""
         run_command(str(program()), *words, "--name", self._name, env=self._environment)
 
-    def service(self) -> dict[str, Any]:
-        """`levada show services --json`: the one service."""
-        line = (str(program()), "show", "services", "--json", "--name", self._name)
-        shown: dict[str, Any] = json.loads(run_command(*line, env=self._environment))
-        service: dict[str, Any] = shown["services"][0]
-        return service
-
 
 class Steady(Store, TakenOver):
     """One that is changed, or taken over from."""

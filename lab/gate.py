@@ -326,13 +326,13 @@ def play(lab: Lab) -> list[Verdict]:
         sender = _socket(switch, ATTACKER, ATTACKER)
         receivers = [_socket(switch, VICTIM, VICTIM), _socket(switch, ROUTER, UPLINK)]
         found = []
-        before = _drops(switch)
+        before = switch.drops(ATTACKER)
         for number, kind in enumerate(kinds(switch.who())):
             frame = kind.marked(number)
             sender.send(frame)
             time.sleep(ARRIVES_S)
             passed = any([_has_mark(r, frame[-len(_MARK) - 2 :]) for r in receivers])
-            after = _drops(switch)
+            after = switch.drops(ATTACKER)
             counted = [r for r, n in after.items() if n > before.get(r, 0)]
             before = after
             verdict = PASSES if passed else ", ".join(counted) or "lost"
@@ -357,14 +357,6 @@ def _has_mark(receiver: socket.socket, mark: bytes) -> bool:
             seen |= receiver.recv(_MOST_BYTES).endswith(mark)
         except BlockingIOError:
             return seen
-
-
-def _drops(switch: Attacked) -> dict[str, int]:
-    """What was dropped of the attacker's so far, by reason."""
-    told = switch.sample()["switches"][0]["tenants"]
-    own = next(t for t in told if t["name"] == "red")["endpoints"]
-    drops: dict[str, int] = own[0]["drops"]
-    return drops
 
 
 def claims(verdicts: Sequence[Verdict]) -> list[Claim]:

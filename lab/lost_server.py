@@ -21,8 +21,6 @@ from typing import Any
 
 from lab.bars import Bar, Bars
 from lab.net import Failed, Lab, Process
-from lab.net import run as run_command
-from lab.programs import program
 from lab.report import Claim, at_least, at_most
 from lab.sender import READY
 from lab.stats import table
@@ -71,13 +69,6 @@ class Shop(Levada):
             toml_table("[switch.tenant.service.backend]", name=name, port=PORT) for name in SERVERS
         ]
         return "\n".join([super().configuration(), service, *backends])
-
-    def service(self) -> dict[str, Any]:
-        """`levada show services --json`: the one service."""
-        line = (str(program()), "show", "services", "--json", "--name", self._name)
-        shown: dict[str, Any] = json.loads(run_command(*line, env=self._environment))
-        service: dict[str, Any] = shown["services"][0]
-        return service
 
 
 @dataclass

@@ -22,7 +22,6 @@ an edit of the lab (`lab.kept`) begin anew. A full run takes 20 to 60 minutes (`
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -220,13 +219,6 @@ class Balanced(Levada):
         ]
         return "\n".join([super().configuration(), service, *backends])
 
-    def services(self) -> dict[str, Any]:
-        """`levada show services --json`: the one service."""
-        line = (str(program()), "show", "services", "--json", "--name", self._name)
-        shown: dict[str, Any] = json.loads(run_command(*line, env=self._environment))
-        service: dict[str, Any] = shown["services"][0]
-        return service
-
     def load(self, backend: str, load: float) -> None:
         """`levada load`: a server's load average."""
         line = (str(program()), "load", f"h0/red/web/{backend}", f"{load:.3f}")
@@ -376,7 +368,7 @@ def _shares(switch: Balanced | OvsBalanced) -> list[int]:
     """Connections that each server has had of the service; none where nobody counts them."""
     if isinstance(switch, OvsBalanced) and switch.mode == "os-ken":
         return [0, 0]
-    return [backend["new"] for backend in switch.services()["backends"]]
+    return [backend["new"] for backend in switch.service()["backends"]]
 
 
 # --- judging ------------------------------------------------------------------------------

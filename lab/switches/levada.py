@@ -77,7 +77,27 @@ class Levada(Switch):
 
     def sample(self) -> dict[str, Any]:
         """`levada show --json`, as it is."""
-        text = run(str(program()), "show", "--name", self._name, "--json", env=self._environment)
+        return self._shown()
+
+    def services(self) -> list[dict[str, Any]]:
+        """`levada show services --json`."""
+        shown: list[dict[str, Any]] = self._shown("services")["services"]
+        return shown
+
+    def service(self) -> dict[str, Any]:
+        """The same of the first service."""
+        return self.services()[0]
+
+    def drops(self, endpoint: str) -> dict[str, int]:
+        """What was dropped of an endpoint's frames so far, by reason."""
+        tenants = [t for s in self.sample()["switches"] for t in s["tenants"]]
+        found = (e for t in tenants for e in t["endpoints"] if e["name"] == endpoint)
+        drops: dict[str, int] = next(found)["drops"]
+        return drops
+
+    def _shown(self, *what: str) -> dict[str, Any]:
+        line = (str(program()), "show", *what, "--name", self._name, "--json")
+        text = run(*line, env=self._environment)
         try:
             shown: dict[str, Any] = json.loads(text)
         except json.JSONDecodeError as error:

@@ -162,7 +162,7 @@ class OvsBalanced(Ovs):
         """`levada show openflow --json`."""
         return self._show("openflow")
 
-    def services(self) -> dict[str, Any]:
+    def service(self) -> dict[str, Any]:
         """`levada show services --json`: the one service."""
         service: dict[str, Any] = self._show("services")["services"][0]
         return service
