@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from lab import waited_for
 from lab.costly import SERVICE_PORT, mac_after
-from lab.net import Failed, Lab, Namespace, veth
+from lab.net import Failed, Lab, Namespace, Process, veth
 from lab.sender import READY
 from lab.switches.levada import toml_table
 from lab.switches.one_host import UPLINK, OneHost
@@ -50,6 +51,9 @@ ATTACKED_SERVICE, SILENT, SILENT_IP, ATTACKERS = (
 DIRECTOR, NOWHERE_MAC = "lb", "02:00:00:00:01:fd"
 #: An interface that cannot cut segments; the kernel does it, in the time of who sends.
 BARE = "bare"
+#: The attacker's machine, and how many wait for each call of its guest, which takes some 20 us for
+#: them; at 0.2 ms its session would end (docs/reference/ports/vhost-user.md).
+MACHINE, MACHINE_MAC, WAITERS = "machine", "02:00:00:02:00:00", 500
 #: Who asks the victim's address from outside.
 ASKER_MAC, ASKER_IP = "02:00:00:00:01:fe", "10.1.0.254"
 #: The victim's global address, the far one that it pings, and the router's link-local one, which is
@@ -85,8 +89,12 @@ class Attack:
     after: Callable[[Attacked], None] = _nothing
     #: Between its start and its window.
     settle_s: float = 0.5
-    #: Whether somebody outside asks for the victim's address meanwhile.
+    #: Whether somebody asks for an address meanwhile: the attacker's own tool, or another one.
     is_asked: bool = False
+    asks: Callable[[Attacked], Tool] | None = None
+    #: What it has hit so far, and how much of that during a window makes it an attack.
+    hits: Callable[[Attacked], int] | None = None
+    least_hits: int = 1
     #: Whether the attacker is after the victim's frames.
     is_theft: bool = False
     #: Whether the victim visits a service of its own meanwhile.
@@ -125,6 +133,15 @@ def prompt() -> tuple[str, ...]:
     return prefix if allowed else ()
 
 
+def pin(daemon: Process, core: int) -> None:
+    """Puts a daemon's worker on a processor of its own."""
+    for task in Path(f"/proc/{daemon.pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == WORKER:
+            os.sched_setaffinity(int(task.name), {core})
+            return
+    raise Failed(f"the daemon has no thread {WORKER}")
+
+
 def topology(scene: Scene, factor: float = 1.0) -> Topology:
     """The endpoint of blue with 0 is on the host, that with 1 outside."""
     link_bps = round(factor * LINK_BPS)
@@ -155,6 +172,8 @@ class Attacked(OneHost):
         super().__init__(lab, topology(scene, factor))
         self.scene = scene
         self._spaces: dict[str, Namespace] = {}
+        #: The machine's front end, where there is one.
+        self.machine: Process
 
     @property
     def plugs(self) -> Path:
@@ -177,11 +196,7 @@ class Attacked(OneHost):
 
     def pin(self, core: int) -> None:
         """Puts the worker on a processor of its own."""
-        for task in Path(f"/proc/{self.daemon.pid}/task").iterdir():
-            if (task / "comm").read_text().strip() == WORKER:
-                os.sched_setaffinity(int(task.name), {core})
-                return
-        raise Failed(f"the daemon has no thread {WORKER}")
+        pin(self.daemon, core)
 
     def _start(self) -> None:
         self.scene.before(self)
@@ -203,8 +218,9 @@ class Attacked(OneHost):
     def _endpoint(self, endpoint: Endpoint, host: Host) -> str:
         table = super()._endpoint(endpoint, host)
         if endpoint.name == VICTIM and self.scene.connections is not None:
-            where = {"ip": self._address(ROUTER), "mac": self.mac(ROUTER)}
-            table += _service(SERVICE, name="far", port=SERVER_PORT, **where)
+            far = {"name": "far", "ip": self._address(ROUTER), "mac": self.mac(ROUTER)}
+            address = f"{SERVICE}:{SERVICE_PORT}"
+            table += service_table("web", address, {**far, "port": SERVER_PORT})
         may_learn = endpoint.name == ATTACKER and self.scene.may_learn
         return table + 'allow = ["learned-addresses"]\n' if may_learn else table
 
@@ -255,6 +271,30 @@ def _crowd(count: int) -> Callable[[Attacked], list[str]]:
     return others
 
 
+def _machine(switch: Attacked) -> list[str]:
+    """Endpoints in one namespace, and a port for a machine."""
+    machine = toml_table(
+        "[switch.tenant.endpoint]",
+        name=MACHINE,
+        port=f"vhost-user://{switch.lab.dir / MACHINE}.sock",
+        listen=True,
+        mac=MACHINE_MAC,
+    )
+    return [*_crowd(PAIRED)(switch), machine]
+
+
+def _power_on(switch: Attacked) -> None:
+    """The machine, for whose calls many wait. It is the attacker's, so it yields."""
+    options = ("--socket", f"{switch.lab.dir / MACHINE}.sock", "--waiters", str(WAITERS))
+    command = (*YIELDING, sys.executable, "-m", "lab.waited_for", *options)
+    switch.machine = switch.lab.spawn(MACHINE, *command)
+    switch.machine.wait_for(lambda: READY in switch.machine.output(), "its session")
+
+
+def _called(switch: Attacked) -> int:
+    return waited_for.last_told(switch.machine.output())
+
+
 def _without_offloads(switch: Attacked) -> list[str]:
     """Two VDE plugs and an interface."""
     table = "[switch.tenant.endpoint]"
@@ -272,52 +312,68 @@ def _without_offloads(switch: Attacked) -> list[str]:
     return [*plugs, bare]
 
 
-def _service(address: str, **backend: object) -> str:
-    """A service of the last tenant, with one backend."""
-    head = "[switch.tenant.service]"
-    service = toml_table(head, name="web", address=f"{address}:{SERVICE_PORT}")
-    return service + toml_table("[switch.tenant.service.backend]", **backend)
+def service_table(
+    name: str, address: str | Sequence[str], *backends: dict[str, object], **keys: object
+) -> str:
+    """A service of the last tenant."""
+    service = toml_table("[switch.tenant.service]", name=name, address=address, **keys)
+    head = "[switch.tenant.service.backend]"
+    return service + "".join(toml_table(head, **backend) for backend in backends)
+
+
+def silent_endpoint(name: str, space: Namespace, ip: str, mac: str) -> str:
+    """An endpoint of the last tenant without a program."""
+    return toml_table(
+        "[switch.tenant.endpoint]",
+        name=name,
+        port=f"tap://{name}",
+        netns=space.name,
+        mac=mac,
+        ip=[ip],
+        ipv6=False,
+    )
 
 
 def _silent_service(switch: Attacked) -> list[str]:
     """A service of the attacker's, whose one backend has no program and so never answers."""
-    endpoint = toml_table(
-        "[switch.tenant.endpoint]",
-        name=SILENT,
-        port=f"tap://{SILENT}",
-        netns=switch.space(CROWD).name,
-        mac=FIRST_MEMBER,
-        ip=[SILENT_IP],
-        ipv6=False,
-    )
-    return [endpoint, _service(ATTACKED_SERVICE, name=SILENT)]
+    endpoint = silent_endpoint(SILENT, switch.space(CROWD), SILENT_IP, FIRST_MEMBER)
+    return [endpoint, service_table("web", f"{ATTACKED_SERVICE}:{SERVICE_PORT}", {"name": SILENT})]
 
 
 def _directed_service(switch: Attacked) -> list[str]:
     """A service of the attacker's, whose one backend is outside and never answers."""
     director = toml_table("[switch.tenant.endpoint]", name=DIRECTOR, port="director://")
     addresses = [f"{scheme}://{ATTACKED_SERVICE}:{SERVICE_PORT}" for scheme in ("tcp", "udp")]
-    head = "[switch.tenant.service]"
-    service = toml_table(head, name="web", address=addresses, mac=FIRST_MEMBER, director=DIRECTOR)
-    table = "[switch.tenant.service.backend]"
-    backend = toml_table(table, name="nowhere", ip=SILENT_IP, mac=NOWHERE_MAC)
-    return [director, service + backend]
+    backend: dict[str, object] = {"name": "nowhere", "ip": SILENT_IP, "mac": NOWHERE_MAC}
+    return [
+        director,
+        service_table("web", addresses, backend, mac=FIRST_MEMBER, director=DIRECTOR),
+    ]
 
 
 def _serve(switch: Attacked) -> None:
     """The victim's server, outside."""
-    router = switch.guests[ROUTER]
-    who = ("--address", router.address, "--port", str(SERVER_PORT), "--name", "far")
-    command = (sys.executable, "-m", "lab.visitor", "serve", *who)
-    server = router.namespace.spawn("server", *command, stdout=subprocess.DEVNULL)
+    serve(switch.guests[ROUTER], "far", SERVER_PORT)
+
+
+def serve(guest: Guest, name: str, port: int, work_ms: float = 0) -> None:
+    """Starts a server (`lab.visitor`)."""
+    who = ("--address", guest.address, "--port", str(port), "--name", name)
+    command = (sys.executable, "-m", "lab.visitor", "serve", *who, "--work-ms", str(work_ms))
+    server = guest.namespace.spawn("server", *command, stdout=subprocess.DEVNULL)
     server.wait_for(lambda: READY in server.output(), "a listening socket")
 
 
 def visitor(switch: Attacked) -> Tool:
     """The victim at its own service: new connections, and some that stay open."""
-    options = ["visit", "--to", f"{SERVICE}:{SERVICE_PORT}"]
-    options += ["--per-s", str(VISITS_PER_S), "--keep", str(KEPT)]
-    return Tool("visits", VICTIM, VICTIM, "visitor", options)
+    return visits(VICTIM, SERVICE, KEPT)
+
+
+def visits(src: str, service: str, kept: int = 0) -> Tool:
+    """New connections of an endpoint to a service, and some that stay open."""
+    options = ["visit", "--to", f"{service}:{SERVICE_PORT}"]
+    options += ["--per-s", str(VISITS_PER_S), "--keep", str(kept)]
+    return Tool("visits", src, src, "visitor", options)
 
 
 #: What is added to the first member's MAC address.
@@ -369,12 +425,12 @@ def _costly(
 
 
 def _by_crowd(
-    kind: str, ports: int, per_s: float, batch: int | None = None
+    kind: str, ports: int, per_s: float, batch: int | None = None, to_mac: str = FIRST_MEMBER
 ) -> Callable[[Attacked], Tool]:
     """Frames of many endpoints."""
 
     def make(switch: Attacked) -> Tool:
-        ends = ["--mac", FIRST_MEMBER, "--ip", "10.2.0.98", "--to-mac", FIRST_MEMBER]
+        ends = ["--mac", FIRST_MEMBER, "--ip", "10.2.0.98", "--to-mac", to_mac]
         ends += ["--to-ip", "10.2.0.99", "--ports", str(ports)]
         switch.guests[CROWD] = Guest(CROWD, switch.space(CROWD), "10.2.0.98")
         return _tool(switch, CROWD, [kind, "--device", MEMBER, *ends], per_s, batch)
@@ -434,6 +490,18 @@ def _storm(switch: Attacked) -> Tool:
     return asker(switch, STORM_PER_S)
 
 
+def _victim_asks(switch: Attacked) -> Tool:
+    """The victim asks for the router's address."""
+    ends = {"device": VICTIM, "mac": switch.mac(VICTIM), "per-s": str(ASKED_PER_S)}
+    ends |= {"ip": switch.guests[VICTIM].address, "to-ip": switch.guests[ROUTER].address}
+    options = [word for name, value in ends.items() for word in (f"--{name}", value)]
+    return Tool("asker", VICTIM, ROUTER, "asker", options)
+
+
+def _flood_limited(switch: Attacked) -> int:
+    return switch.drops(ATTACKER).get("flood-limit", 0)
+
+
 def _drain(switch: Attacked) -> None:
     """What waits at 1 Mbit/s would wait for minutes."""
     for limit in (f"limit={LINK_BPS} bit/s", f"limit={switch.scene.limit_bps} bit/s"):
@@ -460,6 +528,11 @@ STORM_PER_S, ASKED_PER_S = 50_000, 50
 SMALL_TABLE = 4096
 #: The default of an endpoint's flood budget, whatever its frames' length.
 FLOODED_PER_S = 1000
+#: 64 KiB to a network of a hundred is 55 Mbit of copies: the default of an endpoint's budget for a
+#: second (docs/explanation/memory-and-floods.md). So few frames are twenty times that.
+SLOW_FLOOD_PER_S = 20
+#: Frames of which each is a burst of its own, and a call.
+SINGLE_PER_S = 50_000
 
 SCENES = (
     Scene(
@@ -485,9 +558,38 @@ SCENES = (
         others=_crowd(GROUPED),
     ),
     Scene(
+        "a shared network of 103",
+        (
+            Attack(
+                "64 KiB to a shared network",
+                _costly("group", SLOW_FLOOD_PER_S, batch=1),
+                2,
+                is_asked=True,
+                asks=_victim_asks,
+                hits=_flood_limited,
+            ),
+        ),
+        others=_crowd(GROUPED),
+        untagged=True,
+    ),
+    Scene(
         "40 ports",
         (Attack("600 000 local frames/s", _by_crowd("neighbours", PAIRED, 600_000), 30_000),),
         others=_crowd(PAIRED),
+    ),
+    Scene(
+        "a machine for whose calls many wait",
+        (
+            Attack(
+                "single frames to a machine",
+                _by_crowd("singles", PAIRED, SINGLE_PER_S, 1, MACHINE_MAC),
+                3000,
+                hits=_called,
+                least_hits=3000,
+            ),
+        ),
+        others=_machine,
+        after=_power_on,
     ),
     Scene(
         "300 ports behind 1 Mbit/s",

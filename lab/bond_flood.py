@@ -90,13 +90,13 @@ class Flooded:
         return "a bond flooded: {:.1f} -> {:.1f} Mbit/s, ".format(*rates) + lost
 
 
-def play(lab: Lab) -> Flooded:
+def play(lab: Lab, window_s: float = WINDOW_S) -> Flooded:
     """Quiet, attacked, and a cable pulled."""
     switch = LevadaBond(lab, TOPOLOGY, [LINK_BPS] * LINKS, options={"order": "auto"}, memory=MEMORY)
     with switch.running():
         switch.introduce()
         src, dst, red = (switch.guests[name] for name in ("blue0", "blue1", "red0"))
-        seconds = int(LEAD_S + 2 * WINDOW_S + SETTLE_S + PULLED_S + SLACK_S)
+        seconds = int(LEAD_S + 2 * window_s + SETTLE_S + PULLED_S + SLACK_S)
         stream = Stream("victim", src.name, dst.name, round(PACED * LINKS * LINK_BPS), row_ms=2)
         stream.begin(src, dst, FIRST_PORT, seconds + 5)
         ping = Ping("victim", src.name, dst.name, PING_INTERVAL_S)
@@ -105,15 +105,15 @@ def play(lab: Lab) -> Flooded:
         datagrams = UdpFlow("datagrams", src.name, dst.name, bits, DATAGRAM_BYTES)
         datagrams.begin(src, dst, FIRST_PORT + 1, seconds)
         time.sleep(LEAD_S)
-        quiet = _watch(switch)
+        quiet = _watch(switch, window_s)
         macs = {e.name: TOPOLOGY.mac(e) for e in TOPOLOGY.endpoints}
         ends = ["--mac", macs["red0"], "--ip", red.address]
         ends += ["--to-mac", macs["red1"], "--to-ip", switch.guests["red1"].address]
         options = ["small", "--device", "red0", *ends, "--per-s", str(FLOOD_PER_S)]
         flood = Tool("attack", "red0", "red1", "costly", options)
-        flood.begin(red, switch.guests["red1"], 0, int(SETTLE_S + WINDOW_S + PULLED_S))
+        flood.begin(red, switch.guests["red1"], 0, int(SETTLE_S + window_s + PULLED_S))
         time.sleep(SETTLE_S)
-        attacked = _watch(switch)
+        attacked = _watch(switch, window_s)
         numbered = sum((bond.get("order") or {}).get("numbered", False) for bond in _bonds(switch))
         switch.pull(LINKS - 1)
         sent = flood.end().detail
@@ -141,12 +141,12 @@ def play(lab: Lab) -> Flooded:
 Watched = tuple[tuple[float, float], tuple[float, float], tuple[int, int, int]]
 
 
-def _watch(switch: LevadaBond) -> Watched:
+def _watch(switch: LevadaBond, window_s: float) -> Watched:
     """A window: its begin and end in monotonic time and by the wall clock, and what the receiving
     bond counted in it."""
     before = _order(switch)
     start, wall = time.monotonic(), time.time()
-    time.sleep(WINDOW_S)
+    time.sleep(window_s)
     end, wall_end = time.monotonic(), time.time()
     received, late, lost = (b - a for a, b in zip(before, _order(switch), strict=True))
     return (start, end), (wall, wall_end), (received, late, lost)

@@ -121,6 +121,11 @@ def neighbours(e: Ends) -> list[Case]:
     return [Case("64 bytes to a neighbour", None, [frame])]
 
 
+def singles(e: Ends) -> list[Case]:
+    """The same, of many to one."""
+    return neighbours(e)
+
+
 def syns(e: Ends) -> list[Case]:
     """SYNs to a service, each from another address and port: of the upper half of a /16."""
     prefix = e.ip.rsplit(".", 2)[0]
@@ -158,23 +163,23 @@ KINDS: dict[str, Callable[[Ends], list[Case]]] = {
     "group": group,
     "group-small": group_small,
     "neighbours": neighbours,
+    "singles": singles,
     "syns": syns,
     "datagrams": datagrams,
 }
 
 
 def ports(kind: str, device: str, ends: Ends, count: int) -> list[tuple[str, list[Case]]]:
-    """Each device and its frames. Of many each sends to the one beside it, in pairs."""
+    """Each device and its frames. Of many each sends to the one beside it, in pairs, or all send to
+    one."""
     make = KINDS[kind]
     if count == 1:
         return [(device, make(ends))]
     macs = [mac_after(ends.mac, n) for n in range(count)]
+    beside = [macs[n ^ 1 if n ^ 1 < count else 0] for n in range(count)]
+    to = [ends.to_mac] * count if make is singles else beside
     return [
-        (
-            f"{device}{n}",
-            make(ends._replace(mac=macs[n], to_mac=macs[n ^ 1 if n ^ 1 < count else 0])),
-        )
-        for n in range(count)
+        (f"{device}{n}", make(ends._replace(mac=mac, to_mac=to[n]))) for n, mac in enumerate(macs)
     ]
 
 

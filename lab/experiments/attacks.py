@@ -18,7 +18,7 @@ alone, link, guarantee and rate are made smaller by a factor, which the report n
 
 Then single frames, of which each has a verdict that it has to have (`lab.gate`), a daemon that
 starts beside a stray file in a VDE directory, and a flood over a bond of two links
-(`lab.bond_flood`).
+(`lab.bond_flood`). Each of these parts can be played alone: `--only windows`, `frames`, `bond`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from lab.programs import program
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import median, table
 from lab.windows import WHOLE_PERCENT, Pair, Window, lasting, measured, with_lasting
-from lab.workload import FIRST_PORT, Ping, Stream
+from lab.workload import FIRST_PORT, Ping, Stream, Tool
 
 SUMMARY = "a victim under attacks on the switch's time, memory, copies and addresses"
 
@@ -89,7 +89,7 @@ class Plan:
 
 
 FULL = Plan(pairs=3, window_s=4.0, budget_s=750.0)
-QUICK = Plan(pairs=1, window_s=1.5, budget_s=110.0)
+QUICK = Plan(pairs=1, window_s=1.25, budget_s=110.0)
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Played:
 
     def was_made(self) -> bool:
         """Whether there was an attack in any pair, disturbed ones too."""
-        return any(pair.sent["per_s"] >= self.attack.least_per_s for pair in self.pairs)
+        return any(no_attack(pair, self.attack.least_per_s) is None for pair in self.pairs)
 
     def lasting(self) -> list[Window]:
         """Quiet windows that show harm of this attack."""
@@ -138,38 +138,64 @@ def why_not(pair: Pair, rate_bps: float, least_per_s: float) -> str | None:
     ended."""
     if pair.disturbed or pair.quiet.bound:
         return pair.disturbed or pair.quiet.bound
+    return no_attack(pair, least_per_s) or pair.quiet.lacks(rate_bps)
+
+
+def no_attack(pair: Pair, least_per_s: float) -> str | None:
+    """Why there was none: too little was sent, or it did not hit what it is aimed at."""
     if pair.sent["per_s"] < least_per_s:
         return f"no attack: {pair.sent['per_s']:.0f} frames/s < {least_per_s:.0f}"
-    return pair.quiet.lacks(rate_bps)
+    hits, least = pair.sent.get("hits", (0, 0))
+    return f"no attack: {hits} hits < {least}" if hits < least else None
 
 
-def run(lab: Lab, quick: bool, out: Path) -> Report:
-    """Plays all attacks, each alone."""
+def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
+    """Plays all attacks, each alone, or those of a part."""
     plan = QUICK if quick else FULL
     core = _share_processors(lab)
     report = Report("attacks", quick)
     report.machine = machine.describe(["ip", "ping", "vde_plug", str(program())])
+    for part in PARTS if only is None else [only]:
+        _PLAYED[part](lab, plan, core, report)
+    return report
+
+
+def _windows(lab: Lab, plan: Plan, core: int, report: Report) -> None:
+    """Attacks beside a victim's connection and ping."""
     factor = _factor(lab, core)
-    report.parameters = _parameters(plan, factor)
+    report.parameters |= _parameters(plan, factor)
     began, each_s = time.monotonic(), plan.budget_s / sum(len(s.attacks) for s in SCENES)
     played: list[Played] = []
     for scene in SCENES:
         until = [began + (len(played) + n) * each_s for n in range(1, 1 + len(scene.attacks))]
         played += _scene(lab, scene, factor, core, plan, until)
+    report.cells += [row for p in played for row in p.as_rows()]
+    report.tables.append(attacks_table(played, factor))
+    report.claims += [c for p in played for c in claims(p)]
+
+
+def _frames(lab: Lab, plan: Plan, core: int, report: Report) -> None:
+    """Single frames, and a stray file."""
     verdicts = gate.play(lab)
     _say(f"frames: {sum(v.is_right for v in verdicts)} of {len(verdicts)} as they have to be")
     starts = stray.play(lab)
     _say(f"stray file: {starts}")
-    flooded = bond_flood.play(lab)
-    _say(str(flooded))
-    report.cells = [row for p in played for row in p.as_rows()]
-    report.cells += [*(v.as_row() for v in verdicts), bond_flood.as_row(flooded)]
-    report.tables = [attacks_table(played, factor), gate.verdicts_table(verdicts)]
-    report.tables.append(bond_flood.flood_table(flooded))
-    report.claims = [c for p in played for c in claims(p)]
+    report.cells += [v.as_row() for v in verdicts]
+    report.tables.append(gate.verdicts_table(verdicts))
     report.claims += [*gate.claims(verdicts), *stray.claims(starts)]
+
+
+def _bond(lab: Lab, plan: Plan, core: int, report: Report) -> None:
+    """A flood over a bond."""
+    flooded = bond_flood.play(lab, min(plan.window_s, bond_flood.WINDOW_S))
+    _say(str(flooded))
+    report.cells.append(bond_flood.as_row(flooded))
+    report.tables.append(bond_flood.flood_table(flooded))
     report.claims += bond_flood.claims(flooded)
-    return report
+
+
+_PLAYED = {"windows": _windows, "frames": _frames, "bond": _bond}
+PARTS = tuple(_PLAYED)
 
 
 def _share_processors(lab: Lab) -> int:
@@ -252,18 +278,25 @@ def _pair(switch: Attacked, p: Played, window_s: float) -> Pair:
 
     def body(switch: Attacked) -> list[Window]:
         quiet = _quiet_window(switch, p.attack, window_s)
-        flow = p.attack.make(switch)
         seconds = math.ceil(p.attack.settle_s + window_s + 2 * SLACK_S)
-        visits = visitor(switch) if p.attack.is_served else None
-        if visits:
-            # Some of its connections are open before the attack begins.
-            visits.begin(switch.guests[VICTIM], switch.guests[VICTIM], FIRST_PORT, seconds)
-        flow.begin(switch.guests[flow.src], switch.guests[flow.dst], FIRST_PORT, seconds)
+        before = p.attack.hits(switch) if p.attack.hits else 0
+        # Some of the victim's connections are open before the attack begins.
+        visits = _begin(switch, visitor(switch), seconds) if p.attack.is_served else None
+        flow = _begin(switch, p.attack.make(switch), seconds)
+        asks = _begin(switch, p.attack.asks(switch), seconds) if p.attack.asks else None
         time.sleep(p.attack.settle_s)
         loaded = measured(switch, window_s, SLACK_S)
+        if not visits:
+            flow.stop()
         sent.update(flow.end().detail)
         if visits:
             sent["visits"] = visits.end().detail
+        if asks:
+            asks.stop()
+            told = asks.end().detail
+            sent.update({key: told[key] for key in ("asked", "answered")})
+        if p.attack.hits:
+            sent["hits"] = p.attack.hits(switch) - before, p.attack.least_hits
         return [quiet, loaded]
 
     quiet, loaded = _watch(switch, p.rate_bps, body)
@@ -272,13 +305,19 @@ def _pair(switch: Attacked, p: Played, window_s: float) -> Pair:
     return Pair(quiet, loaded, sent)
 
 
+def _begin(switch: Attacked, flow: Tool, seconds: int) -> Tool:
+    """The same, begun."""
+    flow.begin(switch.guests[flow.src], switch.guests[flow.dst], FIRST_PORT, seconds)
+    return flow
+
+
 def _quiet_window(switch: Attacked, attack: Attack, window_s: float) -> Window:
     """A window without the attack; where that comes with questions, with these."""
     if not attack.is_asked:
         return measured(switch, window_s, SLACK_S)
-    flow = asker(switch)
-    flow.begin(switch.guests[flow.src], switch.guests[flow.dst], FIRST_PORT, math.ceil(window_s))
+    flow = _begin(switch, (attack.asks or asker)(switch), math.ceil(window_s))
     window = measured(switch, window_s, SLACK_S)
+    flow.stop()
     flow.end()
     return window
 

@@ -24,6 +24,7 @@ from lab.gate import PASSES, Verdict
 from lab.net import Lab
 from lab.programs import Missing, program
 from lab.sender import GSO_TCPV4, GSO_UDP
+from lab.switches import Levada
 from lab.windows import Pair, Window
 
 ENDS = Ends("02:00:00:00:02:01", "10.2.0.1", "02:00:00:01:00:01", "10.2.0.99")
@@ -43,18 +44,19 @@ def folded(data: bytes) -> int:
 @pytest.mark.parametrize("kind", costly.KINDS)
 def test_costly_frames_say_what_is_left_to_the_device(kind: str) -> None:
     for case in costly.KINDS[kind](ENDS):
+        # Without what fills a short one.
         frame = case.frames[0]
+        frame = frame[: max(14 + int.from_bytes(frame[16:18], "big"), len(frame) - 6)]
         flags, segmentation, headers, size, start, offset = struct.unpack("=BBHHHH", case.offload)
         # The kernel asks for a header, and takes no more than 64 KiB.
-        assert 60 <= len(frame) < 65_550
+        assert 60 <= len(case.frames[0]) < 65_550
         if not flags:
             assert case.offload == bytes(10)
             continue
-        assert segmentation in (GSO_TCPV4, GSO_UDP)
-        assert (start, headers) == (34, 54 if segmentation == GSO_TCPV4 else 42)
+        assert (start, headers) == (34, {GSO_TCPV4: 54, GSO_UDP: 42, 0: 0}[segmentation])
         # Who finishes the sum over the segment, begun with the pseudo-header, gets a right one.
         packet, segment = frame[14:34], frame[34:]
-        protocol = frames.TCP if segmentation == GSO_TCPV4 else frames.UDP
+        protocol = packet[9]
         pseudo = packet[12:20] + struct.pack("!HH", protocol, len(segment))
         assert folded(segment[offset : offset + 2]) == folded(pseudo)
         assert folded(packet) == 0xFFFF
@@ -83,6 +85,9 @@ def test_ports_of_a_crowd_send_to_each_other_in_pairs() -> None:
     ends = [(cases[0].frames[0][:6].hex(), cases[0].frames[0][6:12].hex()) for _, cases in made]
     assert all((source, to) in ends for to, source in ends)
     assert len(set(ends)) == 4
+    made = ports("singles", "m", ENDS, 4)
+    assert {cases[0].frames[0][:6].hex(":") for _, cases in made} == {ENDS.to_mac}
+    assert len({cases[0].frames[0][6:12] for _, cases in made}) == 4
 
 
 def test_mac_addresses_count_on_over_a_byte() -> None:
@@ -149,7 +154,7 @@ class _Space:
         self.namespace = self
 
 
-class _Nowhere:
+class Nowhere:
     """A lab in which nothing is made."""
 
     tag = "lv-test"
@@ -161,13 +166,13 @@ class _Nowhere:
         return _Space(name)
 
 
-def configuration(switch: Attacked | stray.BesidePlugs) -> str:
+def configuration(switch: Levada) -> str:
     for endpoint in switch.topology.endpoints:
         switch.guests[endpoint.name] = _Space(endpoint.name)  # type: ignore[assignment]
     return switch.configuration()
 
 
-def _checked(text: str, folder: Path) -> str:
+def checked(text: str, folder: Path) -> str:
     try:
         levada = program()
     except Missing as missing:
@@ -183,12 +188,12 @@ def _checked(text: str, folder: Path) -> str:
 @pytest.mark.parametrize("factor", [1.0, 0.125])
 def test_each_scene_is_a_configuration(scene: Scene, factor: float, tmp_path: Path) -> None:
     kind = gate.Gated if scene is gate.SCENE else Attacked
-    _checked(configuration(kind(cast(Lab, _Nowhere(tmp_path)), scene, factor)), tmp_path)
+    checked(configuration(kind(cast(Lab, Nowhere(tmp_path)), scene, factor)), tmp_path)
 
 
 def test_the_stray_files_host_is_a_configuration(tmp_path: Path) -> None:
-    switch = stray.BesidePlugs(cast(Lab, _Nowhere(tmp_path)), stray.TOPOLOGY)
-    _checked(configuration(switch), tmp_path)
+    switch = stray.BesidePlugs(cast(Lab, Nowhere(tmp_path)), stray.TOPOLOGY)
+    checked(configuration(switch), tmp_path)
 
 
 def test_a_smaller_link_has_a_smaller_guarantee() -> None:
@@ -274,6 +279,11 @@ def test_an_attack_that_was_not_made_shows_nothing() -> None:
     # What is stolen is stolen, however little was sent.
     stole = pair(window(), per_s=1.0, stolen=1)
     assert claims(played(stole, is_theft=True))[-1].value == 1
+    # Nor one that does not hit what it is aimed at.
+    idle = pair(window(), hits=(9, 10))
+    assert why_not(idle, RATE_BPS, LEAST_PER_S) == "no attack: 9 hits < 10"
+    assert [c.value for c in claims(played(idle))] == [None, None]
+    assert why_not(pair(window(), hits=(10, 10)), RATE_BPS, LEAST_PER_S) is None
     # More pairs are played where none counts.
     plan = attacks.Plan(pairs=1, window_s=1.0, budget_s=1.0)
     assert attacks.wants(played(pair(window(), per_s=99.0)), plan, math.inf)
@@ -283,6 +293,7 @@ def test_each_attack_has_a_least_rate_below_what_it_asks_for() -> None:
     least = {a.name: a.least_per_s for scene in SCENES for a in scene.attacks}
     assert all(0 < per_s <= 30_000 for per_s in least.values())
     assert least["64 KiB to a group"] < attacked.FLOODED_PER_S
+    assert least["64 KiB to a shared network"] < attacked.SLOW_FLOOD_PER_S
     assert least["storm in one VLAN"] < attacked.STORM_PER_S
     assert least["memory, big frames"] < attacked.WAITING * attacked.BIG_PER_S
     assert least["memory, small frames"] < attacked.WAITING * attacked.SMALL_PER_S
