@@ -47,6 +47,14 @@ LOCAL_ETHERTYPE = 0x88B5
 #: Different senders of SYNs, and where they ask: a switch that keeps them all has lost.
 SYN_SOURCES, SERVICE_PORT = 16_000, 80
 DATAGRAM_SOURCES = 1000
+#: Packets of which first fragments are sent, and behind how many of them a later one follows: a
+#: switch has forgotten the first one by then, or has lost.
+FRAGMENTED, LATER_BY = 16_000, 3000
+#: Connections that a server is to be blamed for, few enough that a switch keeps them all; a round
+#: of SYNs takes longer than a client waits for an answer (RFC 6298: 1 s).
+BLAMED, BLAMED_PER_S = 100, 85
+#: Who asks for echoes outside, and whom.
+ECHO_SOURCES = 200
 #: Of an Ethernet frame without FCS.
 LEAST_BYTES = 60
 _L4 = 14 + 20
@@ -148,6 +156,66 @@ def datagrams(e: Ends) -> list[Case]:
     return [Case("datagrams of many addresses", None, sent)]
 
 
+def fragments(e: Ends) -> list[Case]:
+    """First fragments of datagrams to a service, and later ones of packets that were begun long
+    before."""
+    parts = udp(9, SERVICE_PORT, bytes(32))[:24], bytes(16)
+
+    def part(number: int, offset: int) -> bytes:
+        flags = 0 if offset else frames.MORE_FRAGMENTS
+        packet = ipv4(
+            *(e.ip, e.to_ip, frames.UDP, parts[offset > 0]),
+            fragment=flags | offset // 8,
+            identification=1 + number,
+        )
+        frame = ethernet(e.to_mac, e.mac, frames.IPV4, packet)
+        return frame + bytes(LEAST_BYTES - len(frame))
+
+    sent = []
+    for number in range(FRAGMENTED):
+        sent.append(part(number, 0))
+        if number >= LATER_BY:
+            sent.append(part(number - LATER_BY, 24))
+    return [Case("fragments of many packets", None, sent)]
+
+
+def _segments_to(e: Ends, first: int, flags: int) -> list[bytes]:
+    """Segments to a service without data, whose checksums are begun."""
+    made = []
+    for port in range(first, first + BLAMED):
+        bare = tcp(port, SERVICE_PORT, b"", flags=flags)
+        segment = begun(bare, 16, e.ip, e.to_ip, frames.TCP)
+        packet = ipv4(e.ip, e.to_ip, frames.TCP, segment)
+        made.append(ethernet(e.to_mac, e.mac, frames.IPV4, packet + bytes(6)))
+    return made
+
+
+def unanswered(e: Ends) -> list[Case]:
+    """SYNs with a wrong checksum, which a server throws away, and again after a second, as if it
+    had not answered."""
+    return [Case("SYNs with a wrong checksum", None, _segments_to(e, 2000, frames.SYN))]
+
+
+def disowned(e: Ends) -> list[Case]:
+    """The same, and an acknowledgement behind each, which the server resets, as if it refused the
+    connection."""
+    made = {flags: _segments_to(e, 2000 + BLAMED, flags) for flags in (frames.SYN, frames.ACK)}
+    return [
+        Case("SYNs with a wrong checksum, before acknowledgements", None, made[frames.SYN]),
+        Case("acknowledgements of nothing", None, made[frames.ACK], offload(_L4, 16)),
+    ]
+
+
+def echoes(e: Ends) -> list[Case]:
+    """Echo requests (RFC 792) of some addresses."""
+    message = struct.pack("!BBHHH", 8, 0, frames.checksum(b"\x08" + bytes(31)), 0, 0) + bytes(24)
+    sent = []
+    for n in range(ECHO_SOURCES):
+        packet = ipv4(f"{e.ip.rsplit('.', 1)[0]}.{1 + n}", e.to_ip, frames.ICMP, message)
+        sent.append(ethernet(e.to_mac, e.mac, frames.IPV4, packet))
+    return [Case("echo requests", None, sent)]
+
+
 def tagged(case: Case, vlan: int) -> Case:
     """The same in a VLAN; of frames that nothing is left to be done with."""
     tag = struct.pack("!HH", frames.VLAN, vlan)
@@ -166,6 +234,10 @@ KINDS: dict[str, Callable[[Ends], list[Case]]] = {
     "singles": singles,
     "syns": syns,
     "datagrams": datagrams,
+    "fragments": fragments,
+    "unanswered": unanswered,
+    "disowned": disowned,
+    "echoes": echoes,
 }
 
 

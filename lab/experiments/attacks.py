@@ -16,9 +16,10 @@ rate or pings after an attack, and another had them before, shows harm that last
 that is judged, and does not hold. Where the machine cannot carry the victim's 400 Mbit/s even
 alone, link, guarantee and rate are made smaller by a factor, which the report names.
 
-Then single frames, of which each has a verdict that it has to have (`lab.gate`), a daemon that
-starts beside a stray file in a VDE directory, and a flood over a bond of two links
-(`lab.bond_flood`). Each of these parts can be played alone: `--only windows`, `frames`, `bond`.
+Then what is remembered for services, which attackers fill (`lab.remembered`); single frames, of
+which each has a verdict that it has to have (`lab.gate`); a daemon that starts beside a stray file
+in a VDE directory; and a flood over a bond of two links (`lab.bond_flood`). Each of these parts can
+be played alone: `--only windows`, `services`, `frames`, `bond`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import bond_flood, gate, machine, stray
+from lab import bond_flood, gate, machine, remembered, stray
 from lab.attacked import (
     GUARANTEED,
     LINK_BPS,
@@ -174,6 +175,14 @@ def _windows(lab: Lab, plan: Plan, core: int, report: Report) -> None:
     report.claims += [c for p in played for c in claims(p)]
 
 
+def _services(lab: Lab, plan: Plan, core: int, report: Report) -> None:
+    """What is remembered for services."""
+    played = remembered.play(lab, core, plan.pairs, _say)
+    report.cells += [one.as_row() for rounds in played.values() for one in rounds]
+    report.tables.append(remembered.rounds_table(played))
+    report.claims += remembered.claims(played)
+
+
 def _frames(lab: Lab, plan: Plan, core: int, report: Report) -> None:
     """Single frames, and a stray file."""
     verdicts = gate.play(lab)
@@ -194,7 +203,7 @@ def _bond(lab: Lab, plan: Plan, core: int, report: Report) -> None:
     report.claims += bond_flood.claims(flooded)
 
 
-_PLAYED = {"windows": _windows, "frames": _frames, "bond": _bond}
+_PLAYED = {"windows": _windows, "services": _services, "frames": _frames, "bond": _bond}
 PARTS = tuple(_PLAYED)
 
 
