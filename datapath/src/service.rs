@@ -502,6 +502,7 @@ impl Services {
         let was_refused =
             |(before, after): (Entry, Entry)| before.state == State::Asked && after.state == State::Closed;
         if change.is_some_and(was_refused)
+            && segment(bytes, layout).refuses()
             && let Some(server) = self.server_mut(&known.key, known.backend)
         {
             server.stats.refused += 1;

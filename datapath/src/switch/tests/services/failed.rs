@@ -44,6 +44,20 @@ fn a_refused_connection_goes_to_another_backend_and_five_eject_the_first() {
 }
 
 #[test]
+fn resets_of_what_is_no_syn_eject_nobody() {
+    let mut rig = rig(Policy::RoundRobin);
+    for port in 1..=40 {
+        // The SYN has a wrong checksum; the acknowledgement behind it has a right one.
+        let to = rig.one(1, &ask(port, SYN, (99, 0))).0;
+        assert_eq!(rig.one(1, &ask(port, ACK, (100, 7))).0, to);
+        let (client, bytes) = rig.one(to, &answer(to as u8, port, RST, (7, 0)));
+        assert_eq!((client, bytes), (1, seen(port, RST, (7, 0))), "its client is told");
+    }
+    let mut backends = rig.switch.service_backends(FIRST).map(|(_, _, stats)| stats);
+    assert!(backends.all(|stats| stats.ejected_until.is_none() && stats.refused == 0));
+}
+
+#[test]
 fn a_client_outside_is_not_told_of_a_refusal_either() {
     let mut rig = rig(Policy::RoundRobin);
     let (port, _) = rig.one(0, &tcp((77, 5), (100, 80), SYN, (1, 0)).vlan(10));
