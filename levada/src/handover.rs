@@ -20,8 +20,8 @@
 //! shuts the socket, so that a late `taken` fails where it is sent, and the new process ends.
 //!
 //! A new one that is told to end before it has sent `taken` does not send it. An old one that is
-//! told to end gives nothing more away; what is already on its way has its outcome first
-//! ([`Outcome`]).
+//! told to end gives nothing more away; what is already on its way has its outcome first, for which
+//! it shuts the socket where it takes too long ([`Outcome`]).
 
 mod message;
 mod outcome;
@@ -64,7 +64,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the old one waits for `taken` while nobody reads.
 const SHORT: Duration = Duration::from_millis(500);
 /// How long an old one that is told to end waits for what becomes of a takeover whose state is on
-/// its way: [`SHORT`], and what the rest of it takes on a busy machine.
+/// its way, before nothing more can come of it: [`SHORT`], and what the rest of it takes on a busy
+/// machine.
 pub const DECISION: Duration = Duration::from_secs(2);
 
 fn send_descriptors(stream: &UnixStream, all: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -256,7 +257,7 @@ impl TakeoverServer {
             other => return Err(unexpected(&other)),
         }
         let early = takes_early.then(|| self.hand_over_early(stream)).transpose()?;
-        if !self.outcome.begin() {
+        if !self.outcome.begin(stream.try_clone()?) {
             return Err(io::Error::other("it was told to end"));
         }
         // The next process has programs of its own; what ours count by then goes along.
@@ -471,6 +472,7 @@ mod crossing;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read as _;
 
     #[test]
     fn what_is_unknown_in_a_message_is_ignored_and_what_is_none_is_an_error() {
@@ -511,5 +513,43 @@ mod tests {
         }
         assert_eq!(got.len(), all.len());
         assert!(descriptors::send(&ours, b"d", &all).is_err(), "too many at once");
+    }
+
+    /// Whether an old process that is told to end after some time gives its work away, and whether
+    /// the new one, which reads after some time, takes it.
+    fn ended_while_giving(told: Duration, patience: Duration, read: Duration) -> (bool, bool) {
+        // More than waits in a socket.
+        const BYTES: usize = 4 << 20;
+        let ((ours, theirs), outcome) = (UnixStream::pair().unwrap(), Outcome::default());
+        assert!(outcome.begin(ours.try_clone().unwrap()));
+        let giver = outcome.clone();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let state = Message::State { state: State::default(), plugs: Papers::default(), machines: Vec::new() };
+                match TakeoverServer::pass(&ours, state, &[vec![0; BYTES]], &[]) {
+                    Ok(_) => giver.succeed(),
+                    Err(_) => giver.fail(),
+                }
+            });
+            let taker = scope.spawn(move || {
+                std::thread::sleep(read);
+                let Message::State { .. } = receive(&theirs)? else { return Err(io::ErrorKind::InvalidData.into()) };
+                io::copy(&mut (&theirs).take(BYTES as u64), &mut io::sink())?;
+                send(&theirs, &Message::Taken { directories: Vec::new() })
+            });
+            std::thread::sleep(told);
+            (outcome.end(patience), taker.join().unwrap().is_ok())
+        })
+    }
+
+    #[test]
+    fn of_two_processes_one_has_the_work_whenever_the_old_one_is_told_to_end() {
+        let (now, soon, later) = (Duration::ZERO, Duration::from_millis(10), Duration::from_millis(200));
+        assert_eq!(ended_while_giving(now, later * 100, soon), (true, true));
+        assert_eq!(ended_while_giving(now, soon, later), (false, false), "nothing is taken behind its back");
+        for round in 0..300 {
+            let (old, new) = ended_while_giving(Duration::from_micros(round * 20), now, now);
+            assert_eq!(old, new, "given and taken, told after {} us", round * 20);
+        }
     }
 }

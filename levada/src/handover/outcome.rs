@@ -1,76 +1,98 @@
 //! What becomes of a process that may give its work away and may be told to end, both at once.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Whose the work is.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Default, Debug)]
 enum Stage {
     #[default]
     Ours,
-    /// The next process has all, and has not yet said that it takes it.
-    Giving,
+    /// The next process is given all over this, and has not yet said that it takes it.
+    Giving(UnixStream),
     Given,
     /// This process ends, and gives nothing away any more.
     Ended,
 }
 
-/// Decided once: the work is given away, or this process ends with it.
+impl Stage {
+    fn is_open(&mut self) -> bool {
+        matches!(self, Stage::Giving(_))
+    }
+}
+
+/// Decided once, and by who gives: the work is given away, or this process ends with it.
 #[derive(Clone, Default, Debug)]
 pub struct Outcome(Arc<(Mutex<Stage>, Condvar)>);
 
 impl Outcome {
-    /// The next process is about to have all. False: this one is ending.
-    pub fn begin(&self) -> bool {
-        self.pass(Stage::Ours, Stage::Giving)
+    /// The next process is about to have all, over `stream`. False: this one is ending.
+    pub fn begin(&self, stream: UnixStream) -> bool {
+        let mut stage = self.stage();
+        let is_ours = matches!(*stage, Stage::Ours);
+        if is_ours {
+            *stage = Stage::Giving(stream);
+        }
+        is_ours
     }
 
     /// It has taken it.
     pub fn succeed(&self) {
-        self.pass(Stage::Giving, Stage::Given);
+        self.decide(Stage::Given);
     }
 
-    /// It has not.
+    /// It has not, and cannot any more.
     pub fn fail(&self) {
-        self.pass(Stage::Giving, Stage::Ours);
+        self.decide(Stage::Ours);
     }
 
-    fn pass(&self, from: Stage, to: Stage) -> bool {
-        let (stage, has_changed) = &*self.0;
-        let mut stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_so = *stage == from;
-        if is_so {
-            *stage = to;
-            has_changed.notify_all();
+    fn decide(&self, now: Stage) {
+        let mut stage = self.stage();
+        if stage.is_open() {
+            *stage = now;
+            self.0.1.notify_all();
         }
-        is_so
     }
 
-    /// This process is to end. What is being given away has its outcome first, if that comes within
-    /// `patience`. True: it is given away.
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This process is to end. What is being given away has its outcome first. If that does not
+    /// come within `patience`, the next process is kept from taking it; but it may have done so just
+    /// before, which only who gives finds out. True: it is given away.
     pub fn end(&self, patience: Duration) -> bool {
-        let (stage, has_changed) = &*self.0;
-        let stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
-        let decided = has_changed.wait_timeout_while(stage, patience, |stage| *stage == Stage::Giving);
-        let (mut stage, _) = decided.unwrap_or_else(PoisonError::into_inner);
-        if *stage != Stage::Given {
+        let has_changed = &self.0.1;
+        let waited = has_changed.wait_timeout_while(self.stage(), patience, Stage::is_open);
+        let (mut stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if let Stage::Giving(stream) = &*stage {
+            let _ = stream.shutdown(Shutdown::Both);
+            stage = has_changed.wait_while(stage, Stage::is_open).unwrap_or_else(PoisonError::into_inner);
+        }
+        let is_given = matches!(*stage, Stage::Given);
+        if !is_given {
             *stage = Stage::Ended;
         }
-        *stage == Stage::Given
+        is_given
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read as _;
     use std::thread;
 
     #[test]
     fn who_ends_waits_for_what_is_being_given_away_and_gives_nothing_more() {
         let (outcome, long) = (Outcome::default(), Duration::from_secs(60));
-        assert!(outcome.begin());
+        let (stream, mut next) = UnixStream::pair().unwrap();
+        let again = || stream.try_clone().unwrap();
+        assert!(outcome.begin(again()));
         outcome.fail();
-        assert!(outcome.begin());
+        assert!(outcome.begin(again()));
         let (other, short) = (outcome.clone(), Duration::from_millis(50));
         let giver = thread::spawn(move || {
             thread::sleep(short);
@@ -79,12 +101,23 @@ mod tests {
         assert!(outcome.end(long), "it is given away");
         giver.join().unwrap();
         assert!(outcome.end(Duration::ZERO), "and stays so");
-        for is_giving in [false, true] {
-            let outcome = Outcome::default();
-            assert!(!is_giving || outcome.begin());
-            assert!(!outcome.end(Duration::from_millis(1)));
-            outcome.succeed();
-            assert!(!outcome.end(Duration::ZERO) && !outcome.begin(), "too late");
+        let outcome = Outcome::default();
+        assert!(!outcome.end(Duration::from_millis(1)));
+        outcome.succeed();
+        assert!(!outcome.end(Duration::ZERO) && !outcome.begin(again()), "too late");
+        // Who gives has not found out when that is over, but sees that nothing more can come.
+        for is_taken in [true, false] {
+            let (outcome, (stream, mut read)) = (Outcome::default(), UnixStream::pair().unwrap());
+            assert!(outcome.begin(stream));
+            let other = outcome.clone();
+            let giver = thread::spawn(move || {
+                assert_eq!(read.read(&mut [0]).unwrap(), 0);
+                if is_taken { other.succeed() } else { other.fail() }
+            });
+            assert_eq!(outcome.end(Duration::from_millis(1)), is_taken);
+            giver.join().unwrap();
         }
+        next.set_nonblocking(true).unwrap();
+        assert!(next.read(&mut [0]).is_err(), "what had its outcome is not shut");
     }
 }
