@@ -152,7 +152,7 @@ impl RunDir {
     /// [`RunDir::announce`].
     #[must_use]
     pub fn coming(&self, socket: &str) -> PathBuf {
-        let coming = self.path.join(format!("{socket}.{}", std::process::id()));
+        let coming = self.path.join(own(socket));
         let _ = fs::remove_file(&coming);
         coming
     }
@@ -163,20 +163,21 @@ impl RunDir {
         self.path.join(socket)
     }
 
-    /// From now on this process is the instance: its sockets are in their places, and its pid is in
-    /// the lock, unless the file system is full: the pid is for people only.
+    /// From now on this process is the instance: its pid is in the lock, unless the file system is
+    /// full (the pid is for people only), and its sockets are in their places. What is in the
+    /// directory is this process's to remove, also where that fails.
     ///
     /// # Errors
     /// The directory cannot be written.
     pub fn announce(&mut self) -> io::Result<()> {
-        for socket in [SOCKET, HANDOVER] {
-            fs::rename(self.path.join(format!("{socket}.{}", std::process::id())), self.path.join(socket))?;
-        }
-        // Without VDE directories there is none.
-        let _ = fs::rename(self.ledger().place, self.path.join(LEDGER));
+        let coming = self.ledger().place;
         self.is_ours = true;
+        // Without VDE directories there is none.
+        let _ = fs::rename(coming, self.path.join(LEDGER));
         let _ = write_pid(&mut self.lock);
-        Ok(())
+        let rename = |socket: &str| fs::rename(self.path.join(own(socket)), self.path.join(socket));
+        let renamed = [SOCKET, HANDOVER].map(rename);
+        renamed.into_iter().collect()
     }
 
     /// Where VDE directories are written down.
@@ -334,6 +335,11 @@ fn line(directory: &Path, made: bool) -> Vec<u8> {
     [if made { &[MADE][..] } else { &[] }, directory.as_os_str().as_bytes(), b"\n"].concat()
 }
 
+/// What a socket of this process is called until it is the instance.
+fn own(socket: &str) -> String {
+    format!("{socket}.{}", std::process::id())
+}
+
 /// Where the process that runs as `name` can be asked to hand over.
 #[must_use]
 pub fn handover(base: &Path, name: &str) -> PathBuf {
@@ -470,6 +476,29 @@ mod tests {
             assert!(second.place(left).exists(), "{left}");
         }
         drop(second);
+        fs::remove_dir(&base).unwrap();
+    }
+
+    #[test]
+    fn who_has_taken_over_and_cannot_rename_its_sockets_leaves_nothing_behind() {
+        let base = std::env::temp_dir().join(format!("levada-half-{}", std::process::id()));
+        for missing in [SOCKET, HANDOVER] {
+            let first = RunDir::take(&base, "demo").unwrap();
+            let mut second = RunDir::inherit(&base, "demo", first.lock().unwrap());
+            let bind = |socket| std::os::unix::net::UnixListener::bind(second.coming(socket)).unwrap();
+            let _listeners = [SOCKET, HANDOVER].map(bind);
+            second.ledger().add(Path::new("/nowhere"), false);
+            fs::write(second.place(LOCK), "1\n").unwrap();
+            fs::remove_file(second.coming(missing)).unwrap_err();
+            first.leave();
+            assert!(second.announce().is_err());
+            let is_there = [SOCKET, HANDOVER].map(|socket| second.place(socket).exists());
+            assert_eq!(is_there, [SOCKET, HANDOVER].map(|socket| socket != missing), "the other is in its place");
+            assert_eq!(fs::read_to_string(second.place(LOCK)).unwrap(), format!("{}\n", std::process::id()));
+            assert!(second.place(LEDGER).exists() && second.ledger().place == second.place(LEDGER));
+            drop(second);
+            assert_eq!(instances(&base).unwrap(), Vec::<String>::new(), "without {missing}");
+        }
         fs::remove_dir(&base).unwrap();
     }
 
