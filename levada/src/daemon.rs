@@ -36,7 +36,7 @@ use crate::handover::{DECISION, Outcome, TakeoverClient, TakeoverServer, Takeove
 use crate::http;
 use crate::log::{Format, Level, Log};
 use crate::maintenance::Maintenance;
-use crate::notify::{self, Notifier};
+use crate::notify::{self, Notifier, Watch};
 use crate::os::{self, Signal, Signals};
 use crate::pace::{Pace, gathered};
 use crate::peers::Socket;
@@ -158,12 +158,13 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
         let descriptors = stored.filter_map(|(fd, known_as)| Some(Inherited { fd: fd?, known_as })).collect();
         (rundir, Inheritance { descriptors, elsewhere, takeover_client: None })
     };
-    let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance, &notifier, &asked)?;
+    let mut running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance, &notifier, &asked)?;
     log.ready();
     notifier.ready(&status(&plan, running.lost));
     let is_stored = !notifier.is_there() || notifier.begin(&names, running.lend());
-    let watched = notifier.watch(running.inbox.clone(), running.waker.clone());
-    watched.map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
+    if let Some((thread, watch)) = running.watchdog.take() {
+        thread.begin(|()| watch.run());
+    }
     // All that are to have more have been started.
     if let Err(why) = confine(Duty::Main) {
         log.line(Level::Warning, &why);
@@ -309,6 +310,8 @@ struct Running {
     outcome: Outcome,
     /// Devices that it began without.
     lost: usize,
+    /// To be begun when the manager has been told that the daemon is up.
+    watchdog: Option<(Staged<()>, Watch)>,
 }
 
 impl Running {
@@ -415,6 +418,10 @@ impl Running {
         let closing_thread = stage("levada-closing", Duty::Passing)?;
         let http_thread = stage("levada-http", Duty::Serving)?;
         let door_thread = stage("levada-door", Duty::Serving)?;
+        let watchdog = match manager.watch(inbox.clone(), waker.clone()) {
+            Some(watch) => Some((stage("levada-watchdog", Duty::Passing)?, watch)),
+            None => None,
+        };
         // From here on nobody else reads the devices.
         let take_early = |early| import_early(&mut worker, plan, early);
         let take = |client: TakeoverClient| client.take(plugs.inherited(), take_early, || asked.is_end());
@@ -539,6 +546,7 @@ impl Running {
             given,
             outcome,
             lost,
+            watchdog,
         })
     }
 

@@ -13,7 +13,6 @@
 //! be cut off for as long as the manager keeps them. VDE clients are unplugged.
 
 use crate::descriptors;
-use crate::privileges::{Duty, confine};
 use crate::worker::{Request, Waker};
 use ports::{AnyPort, Inherited};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -162,28 +161,33 @@ impl Notifier {
         let _ = poll(&mut [PollFd::new(&read, PollFlags::empty())], Some(&BARRIER));
     }
 
-    /// Starts telling the manager that the worker answers, where it wants to know: twice in
+    /// What tells the manager that the worker answers, where it wants to know: twice in
     /// `WATCHDOG_USEC`. A worker that does not answer is not told of, and the manager restarts the
-    /// daemon.
-    ///
-    /// # Errors
-    /// No thread can be started.
-    pub fn watch(&self, inbox: SyncSender<Request>, waker: Waker) -> io::Result<()> {
+    /// daemon. It takes a thread of its own.
+    #[must_use]
+    pub fn watch(&self, inbox: SyncSender<Request>, waker: Waker) -> Option<Watch> {
         let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
         let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
-        let Some(every) = number("WATCHDOG_USEC").filter(|_| ours && self.is_there()) else { return Ok(()) };
-        let every = Duration::from_micros(every / 2);
-        let notifier = self.clone();
-        let watch = move || {
-            // Of a thread that may do more than it needs, others tell.
-            let _ = confine(Duty::Passing);
-            while answers(&inbox, &waker, every) {
-                let _ = notifier.tell("WATCHDOG=1", &[]);
-                std::thread::sleep(every);
-            }
-        };
-        std::thread::Builder::new().name("levada-watchdog".into()).spawn(watch)?;
-        Ok(())
+        let every = number("WATCHDOG_USEC").filter(|_| ours && self.is_there())?;
+        Some(Watch { notifier: self.clone(), every: Duration::from_micros(every / 2), inbox, waker })
+    }
+}
+
+/// See [`Notifier::watch`].
+pub struct Watch {
+    notifier: Notifier,
+    every: Duration,
+    inbox: SyncSender<Request>,
+    waker: Waker,
+}
+
+impl Watch {
+    /// Until the worker ends.
+    pub fn run(self) {
+        while answers(&self.inbox, &self.waker, self.every) {
+            let _ = self.notifier.tell("WATCHDOG=1", &[]);
+            std::thread::sleep(self.every);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What goes wrong around a daemon, and that it leaves nothing behind.
 
+use crate::restart::Manager;
 use crate::testbed::{Bed, Container, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
 use crate::vde;
@@ -7,7 +8,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -151,31 +152,87 @@ fn an_interface_that_is_missing_at_the_start_is_named_and_taken_when_it_comes() 
     assert!(daemon.end(Signal::TERM).success());
 }
 
-/// A control group in which processes may have no more threads than they have, until it is dropped.
-struct NoThreads(PathBuf);
+/// A control group whose processes may have no more than so many threads in all, until it is
+/// dropped.
+struct Threads(PathBuf);
 
-impl NoThreads {
+impl Threads {
     /// `None` where this process may make none.
-    fn of(tag: &str, pid: u32) -> Option<NoThreads> {
+    fn new(tag: &str) -> Option<Threads> {
         // The hierarchy of the controller alone, or the one of all.
         let parents = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(PathBuf::from);
         let groups = parents.into_iter().filter(|parent| parent.join("cgroup.procs").exists());
-        groups.map(|parent| NoThreads(parent.join(format!("levada-{tag}")))).find(|NoThreads(group)| {
-            std::fs::create_dir(group).is_ok()
-                && std::fs::write(group.join("cgroup.procs"), pid.to_string()).is_ok()
-                && std::fs::write(group.join("pids.max"), "1").is_ok()
-        })
+        let mut groups = groups.map(|parent| Threads(parent.join(format!("levada-{tag}"))));
+        groups.find(|Threads(group)| std::fs::create_dir(group).is_ok() && group.join("pids.max").exists())
+    }
+
+    fn procs(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
+    }
+
+    fn allow(&self, threads: usize) {
+        std::fs::write(self.0.join("pids.max"), threads.to_string()).unwrap();
     }
 }
 
-impl Drop for NoThreads {
+impl Drop for Threads {
     fn drop(&mut self) {
         let out = self.0.parent().unwrap().join("cgroup.procs");
-        for pid in std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default().lines() {
+        for pid in std::fs::read_to_string(self.procs()).unwrap_or_default().lines() {
             let _ = std::fs::write(&out, pid);
         }
         let _ = std::fs::remove_dir(&self.0);
     }
+}
+
+#[test]
+fn a_takeover_that_lacks_a_thread_fails_before_the_old_process_has_given_anything_up() {
+    let name = "a_takeover_that_lacks_a_thread_fails_before_the_old_process_has_given_anything_up";
+    let Some(_turn) = turn(name) else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let Some(threads) = Threads::new(&bed.tag) else {
+        println!("SKIPPED: no control group can be made here");
+        return;
+    };
+    // Under a manager, which has a watchdog.
+    let mut manager = Manager::new(&bed);
+    let socket = manager.path().to_owned();
+    let mut daemon = manager.start_as(&bed, NEIGHBOURS);
+    let needed = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().count();
+    let (mut failures, mut next) = (0, None);
+    for most in needed - 4..needed + 8 {
+        threads.allow(most);
+        let attempt = || {
+            bed.attempt(&bed.tag, "run", NEIGHBOURS, |command| {
+                let (program, file) = (env!("CARGO_BIN_EXE_levada"), bed.directory.join("levada.toml"));
+                let enter = format!("echo $$ > {} && export WATCHDOG_USEC=200000", threads.procs().display());
+                let script = format!("{enter} && exec {program} run --takeover -c {}", file.display());
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &script]).env("LEVADA_RUN_DIR", bed.directory.join("run"));
+                shell.env("NOTIFY_SOCKET", &socket).stderr(Stdio::piped());
+                *command = shell;
+            })
+        };
+        match manager.meanwhile(attempt) {
+            Ok(one) => {
+                next = Some(one);
+                break;
+            }
+            Err(said) => {
+                failures += 1;
+                assert!(said.contains("TasksMax="), "{said}");
+                let failed = || daemon.log().matches("a takeover failed, and this process goes on").count();
+                manager.meanwhile(|| soon("the old process goes on", || failed() == failures));
+            }
+        }
+    }
+    drop(threads);
+    let mut next = next.expect("one that has all it needs takes over");
+    assert!(failures > 0 && manager.meanwhile(|| daemon.wait().success()), "{}", daemon.log());
+    manager.hears("WATCHDOG=1");
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 3), 3);
+    assert!(manager.meanwhile(|| next.end(Signal::TERM).success()));
 }
 
 #[test]
@@ -184,13 +241,15 @@ fn a_moment_without_threads_to_be_had_costs_no_device_and_no_later_change() {
     let bed = Bed::new(&["host", "red"]);
     add_up0(&bed);
     let mut daemon = bed.start(ON_UP0);
-    let Some(limited) = NoThreads::of(&bed.tag, daemon.pid()) else {
+    let Some(threads) = Threads::new(&bed.tag) else {
         println!("SKIPPED: no control group can be made here");
         return;
     };
+    std::fs::write(threads.procs(), daemon.pid().to_string()).unwrap();
+    threads.allow(1);
     // It is asked for what it dropped each second.
     std::thread::sleep(Duration::from_millis(2500));
-    drop(limited);
+    drop(threads);
     assert!(!daemon.log().contains("panicked") && !daemon.log().contains("is gone"), "{}", daemon.log());
     let changed = bed.run(&["set", "endpoint", "s1/red/red", "limit=5 Mbit/s"]);
     assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));

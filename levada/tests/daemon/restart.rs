@@ -810,8 +810,13 @@ impl Manager {
         self.said.clear();
     }
 
+    /// Where it listens.
+    pub fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
     /// Reads what comes while something is done: a manager that does not has its messages dropped.
-    fn meanwhile<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> T {
+    pub fn meanwhile<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let work = scope.spawn(work);
             while !work.is_finished() {

@@ -176,6 +176,17 @@ impl Bed {
 
     /// Starts `levada VERB -c FILE`, and waits until it is ready.
     pub fn launch(&self, name: &str, verb: &str, text: &str, change: impl FnOnce(&mut Command)) -> Daemon {
+        self.attempt(name, verb, text, change).unwrap_or_else(|log| panic!("it ended: {log}"))
+    }
+
+    /// The same, or what it said where it ended.
+    pub fn attempt(
+        &self,
+        name: &str,
+        verb: &str,
+        text: &str,
+        change: impl FnOnce(&mut Command),
+    ) -> Result<Daemon, String> {
         let file = self.configuration(text);
         let mut command = self.levada(&[verb, "-c"]);
         change(command.arg(file).stderr(Stdio::piped()));
@@ -189,13 +200,15 @@ impl Bed {
             }
         });
         let mut daemon = Daemon { child, log, name: name.to_owned(), run: self.directory.join("run") };
-        let ready = format!("levada: {name} ready\n");
+        let (ready, mut ended) = (format!("levada: {name} ready\n"), None);
         soon("the daemon is ready", || {
-            let ended = daemon.child.try_wait().unwrap();
-            assert!(ended.is_none(), "it ended with {ended:?}: {}", daemon.log());
-            daemon.log().contains(&ready)
+            ended = daemon.child.try_wait().unwrap();
+            ended.is_some() || daemon.log().contains(&ready)
         });
-        daemon
+        match ended {
+            Some(status) => Err(format!("{status}: {}", daemon.log())),
+            None => Ok(daemon),
+        }
     }
 
     /// An echo of datagrams at `space`, until it is dropped.
