@@ -350,10 +350,12 @@ impl Running {
         let front_ends = FrontEnds::new(log.clone(), inbox.clone(), waker.clone(), news.clone());
         let (front_ends, closing) = front_ends.map_err(failed("cannot watch virtual machines"))?;
         let (mail, ring, errand) = (inbox.clone(), waker.clone(), tasks.clone());
-        let (service_key, unkept) = rundir.service_key(reconciler::random());
-        if let Some(error) = unkept {
+        let in_use = inheritance.takeover_client.as_ref().and_then(|client| client.service_key);
+        let (service_key, unkept) = rundir.service_key(in_use, reconciler::random());
+        if let Some((file, error)) = unkept {
             let text = format!(
-                "the key of services cannot be kept in the run directory: {error}; after a restart, connections may be given to other backends"
+                "the key of services cannot be kept in {}: {error}; make room there and take over (levada run --takeover), or after a kill connections may be given to other backends",
+                file.display()
             );
             log.line(Level::Warning, &text);
         }
@@ -528,6 +530,7 @@ impl Running {
             log: log.clone(),
             left,
             outcome: outcome.clone(),
+            service_key,
         };
         door_thread.begin(move |()| takeover_server.serve(&door));
         Ok(Running {

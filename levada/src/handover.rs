@@ -162,6 +162,8 @@ pub struct TakeoverServer {
     pub left: UnixStream,
     /// Whether this process gives its work away or ends with it.
     pub outcome: Outcome,
+    /// What services' connections are given to backends by.
+    pub service_key: u64,
 }
 
 impl TakeoverServer {
@@ -242,7 +244,8 @@ impl TakeoverServer {
         let devices: Vec<OwnedFd> = devices.chain(self.handler.lend_socket()).collect();
         let (version, own) = (env!("CARGO_PKG_VERSION").to_owned(), std::process::id());
         let lines = self.handler.lines();
-        send(stream, &Message::Offer { version, pid: own, descriptors: devices.len() + 1, known_as, lines })?;
+        let (descriptors, service_key) = (devices.len() + 1, Some(self.service_key));
+        send(stream, &Message::Offer { version, pid: own, descriptors, known_as, lines, service_key })?;
         let all: Vec<_> = std::iter::once(self.lock.as_fd()).chain(devices.iter().map(|fd| fd.as_fd())).collect();
         send_descriptors(stream, &all)?;
         drop(devices);
@@ -377,6 +380,8 @@ pub struct TakeoverClient {
     pub from: u32,
     /// Of which switches' uplinks the line has carried more than now, and how much.
     pub lines: BTreeMap<String, u64>,
+    /// What services' connections are given to backends by; older processes do not say it.
+    pub service_key: Option<u64>,
 }
 
 /// What the old process knew when it stopped.
@@ -413,8 +418,10 @@ impl TakeoverClient {
                 takes_early: true,
             },
         )?;
-        let (from, count, known_as, lines) = match receive(&stream)? {
-            Message::Offer { pid, descriptors, known_as, lines, .. } => (pid, descriptors, known_as, lines),
+        let (from, count, known_as, lines, service_key) = match receive(&stream)? {
+            Message::Offer { pid, descriptors, known_as, lines, service_key, .. } => {
+                (pid, descriptors, known_as, lines, service_key)
+            }
             other => return Err(unexpected(&other)),
         };
         let mut all = receive_descriptors(&stream, count)?.into_iter();
@@ -425,7 +432,7 @@ impl TakeoverClient {
         })?;
         let known_as = known_as.into_iter().chain(std::iter::repeat(None));
         let all = all.zip(known_as).map(|(fd, known_as)| Inherited { fd, known_as });
-        Ok((TakeoverClient { stream, from, lines }, File::from(lock), all.collect()))
+        Ok((TakeoverClient { stream, from, lines, service_key }, File::from(lock), all.collect()))
     }
 
     /// Takes the work, and the VDE directories that are inherited. All must be ready: when this
@@ -482,7 +489,10 @@ mod tests {
         bytes.extend(text);
         (&theirs).write_all(&bytes).unwrap();
         let offer = receive(&ours);
-        assert!(matches!(offer, Ok(Message::Offer { pid: 7, descriptors: 1, ref lines, .. }) if lines.is_empty()));
+        assert!(matches!(
+            offer,
+            Ok(Message::Offer { pid: 7, descriptors: 1, ref lines, service_key: None, .. }) if lines.is_empty()
+        ));
         (&theirs).write_all(&u32::MAX.to_le_bytes()).unwrap();
         assert!(receive(&ours).unwrap_err().to_string().contains("is above"));
         (&theirs).write_all(&[3, 0, 0, 0, b'{', b'}', b' ']).unwrap();

@@ -187,24 +187,26 @@ impl RunDir {
         Ledger { place: if self.is_ours { place } else { place.with_extension(std::process::id().to_string()) } }
     }
 
-    /// The key of services: that of the daemon before, or `fresh`; and why that could not be kept
-    /// for the next one, as on a full file system.
-    pub fn service_key(&self, fresh: u64) -> (u64, Option<io::Error>) {
+    /// The key of services: the one that is `in_use`, which the daemon before has told of, else the
+    /// one that it left, or `fresh`; and why that could not be kept for the next one, with the file
+    /// that it was to be in, as on a full file system.
+    pub fn service_key(&self, in_use: Option<u64>, fresh: u64) -> (u64, Option<(PathBuf, io::Error)>) {
         let place = self.path.join(SERVICE_KEY);
         let found = fs::read_to_string(&place).ok().and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
-        if let Some(key) = found {
+        let key = in_use.or(found).unwrap_or(fresh);
+        if found == Some(key) {
             return (key, None);
         }
         // Beside it, so that it is whole or not there.
         let beside = place.with_extension("new");
         let _ = fs::remove_file(&beside);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
-        let written = file.and_then(|mut file| writeln!(file, "{fresh:016x}"));
+        let written = file.and_then(|mut file| writeln!(file, "{key:016x}"));
         let kept = written.and_then(|()| fs::rename(&beside, &place));
         if kept.is_err() {
             let _ = fs::remove_file(&beside);
         }
-        (fresh, kept.err())
+        (key, kept.err().map(|error| (place, error)))
     }
 
     /// Removes what a daemon that was killed left in VDE directories, before another one starts.
@@ -521,6 +523,31 @@ mod tests {
         drop(first);
         assert!(second.place(LOCK).exists(), "it is the second's");
         drop(second);
+        fs::remove_dir(&base).unwrap();
+    }
+
+    #[test]
+    fn the_key_of_services_is_the_one_in_use_then_the_one_that_was_kept() {
+        let base = std::env::temp_dir().join(format!("levada-service-key-{}", std::process::id()));
+        let first = RunDir::take(&base, "demo").unwrap();
+        let key = |in_use, fresh| {
+            let (key, unkept) = first.service_key(in_use, fresh);
+            assert!(unkept.is_none());
+            (key, fs::read_to_string(first.place(SERVICE_KEY)).unwrap())
+        };
+        let written = |key: u64| (key, format!("{key:016x}\n"));
+        assert_eq!(key(None, 7), written(7));
+        assert_eq!(key(None, 8), written(7));
+        assert_eq!(key(Some(7), 8), written(7));
+        assert_eq!(key(Some(u64::MAX), 8), written(u64::MAX), "the daemon before could not keep it");
+        assert_eq!(key(None, 8), written(u64::MAX));
+        // Where it cannot be kept, the one in use goes on.
+        fs::remove_file(first.place(SERVICE_KEY)).unwrap();
+        fs::create_dir(first.place(SERVICE_KEY)).unwrap();
+        let (kept, unkept) = first.service_key(Some(9), 8);
+        assert!(kept == 9 && unkept.is_some_and(|(file, _)| file == first.place(SERVICE_KEY)));
+        fs::remove_dir(first.place(SERVICE_KEY)).unwrap();
+        drop(first);
         fs::remove_dir(&base).unwrap();
     }
 }

@@ -36,6 +36,10 @@ pub enum Message {
         /// less now.
         #[serde(default)]
         lines: BTreeMap<String, u64>,
+        /// What services' connections are given to backends by. Nothing else keeps it where the
+        /// run directory is full.
+        #[serde(default)]
+        service_key: Option<u64>,
     },
     Refusal {
         why: String,

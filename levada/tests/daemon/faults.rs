@@ -1,10 +1,11 @@
 //! What goes wrong around a daemon, and that it leaves nothing behind.
 
-use crate::restart::Manager;
-use crate::testbed::{Bed, Container, soon, turn};
+use crate::restart::{Manager, answer, speak};
+use crate::testbed::{Bed, Container, Daemon, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
 use crate::vde;
 use rustix::process::{Resource, Rlimit, Signal};
+use std::ffi::OsString;
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -316,6 +317,16 @@ impl Drop for Small {
     }
 }
 
+/// The key of services that a daemon offers to who takes over; it goes on.
+fn offered_key(daemon: &Daemon, bed: &Bed) -> u64 {
+    let hello = br#"{"message":"hello","protocol":1,"version":"9.0.0","pid":1}"#;
+    let stream = speak(daemon, bed, &[hello]);
+    let offer: serde_json::Value = serde_json::from_str(&answer(&stream)).unwrap();
+    drop(stream);
+    soon("the daemon goes on", || daemon.log().contains("a takeover failed, and this process goes on"));
+    offer["service_key"].as_u64().expect("there is a key")
+}
+
 #[test]
 fn on_a_full_file_system_for_its_run_directory_it_starts_and_is_taken_over_from() {
     let Some(_turn) = turn("on_a_full_file_system_for_its_run_directory_it_starts_and_is_taken_over_from") else {
@@ -325,15 +336,25 @@ fn on_a_full_file_system_for_its_run_directory_it_starts_and_is_taken_over_from(
     let run = Small::on(bed.directory.join("run"));
     assert!(std::fs::write(run.0.join("full"), vec![0; 128 << 10]).is_err());
     let mut daemon = bed.start(NEIGHBOURS);
-    assert!(daemon.log().contains("the key of services cannot be kept in the run directory"), "{}", daemon.log());
+    let file = run.0.join(&bed.tag).join("service-key");
+    let warning = format!("the key of services cannot be kept in {}: No space left", file.display());
+    assert!(daemon.log().contains(&warning) && daemon.log().contains("make room there"), "{}", daemon.log());
+    let key = offered_key(&daemon, &bed);
     let mut next = bed.take_over(NEIGHBOURS);
     assert!(daemon.wait().success(), "{}", daemon.log());
+    assert_eq!(offered_key(&next, &bed), key, "open connections go on by it");
     let again = bed.run(&["run", "-c", bed.configuration(NEIGHBOURS).to_str().unwrap()]);
     let said = String::from_utf8(again.stderr).unwrap();
     assert!(said.contains("runs already as an unknown process"), "{said}");
-    assert!(next.end(Signal::TERM).success());
+    // With room there again it is kept, and it is still the same.
+    std::fs::remove_file(run.0.join("full")).unwrap();
+    let mut last = bed.take_over(NEIGHBOURS);
+    assert!(next.wait().success(), "{}", next.log());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{key:016x}\n"));
+    assert!(!last.log().contains("cannot be kept"), "{}", last.log());
+    assert!(last.end(Signal::TERM).success());
     let left: Vec<_> = std::fs::read_dir(&run.0).unwrap().flatten().map(|entry| entry.file_name()).collect();
-    assert_eq!(left, ["full"]);
+    assert_eq!(left, Vec::<OsString>::new());
 }
 
 #[test]
