@@ -152,15 +152,31 @@ fn may_be_replaced(text: &str) -> bool {
     text.starts_with(REPORT_KEY) || REPORT_KEY.starts_with(text.trim_ascii())
 }
 
-/// What makes a file readable that is another user's: threads that read secrets may not overrule
-/// its mode, also where the user is root.
+/// What makes a file readable that may not be read: threads that read secrets may not overrule its
+/// mode, also where the user is root.
 fn lend(error: &std::io::Error, file: &Path) -> Option<String> {
-    let user = match rustix::process::geteuid().as_raw() {
-        0 => "root".to_owned(),
-        number => number.to_string(),
-    };
-    let is_denied = error.kind() == ErrorKind::PermissionDenied;
-    is_denied.then(|| format!("give it to the user that reads it: chown {user} {}", file.display()))
+    let user = rustix::process::geteuid().as_raw();
+    let owner = std::fs::metadata(file).ok().map(|there| there.uid());
+    (error.kind() == ErrorKind::PermissionDenied).then(|| lend_to(user, owner, file))
+}
+
+/// The same for a user, where the file is `owner`'s, as far as the user may see that. Who checks a
+/// configuration need not be who runs it: what is another's is not to be taken away from that one.
+fn lend_to(user: u32, owner: Option<u32>, file: &Path) -> String {
+    let shown = file.display();
+    let name = |user| if user == 0 { "root".to_owned() } else { format!("user {user}") };
+    let who = if user == 0 { "root".to_owned() } else { user.to_string() };
+    match owner {
+        Some(owner) if owner == user => format!("let its owner read it: chmod u+r {shown}"),
+        Some(_) if user == 0 => format!("give it to the user that reads it: chown {who} {shown}"),
+        Some(owner) => {
+            let owner = name(owner);
+            format!("it is {owner}'s: run this as {owner}, or, where {} is to read it, chown {who} {shown}", name(user))
+        }
+        None => {
+            format!("{} may not look into its directory: let it in, or run this as the user that reads it", name(user))
+        }
+    }
 }
 
 fn of_hexadecimal(digits: &str) -> Option<[u8; REPORT_SECRET]> {
@@ -250,11 +266,25 @@ mod tests {
 
     #[test]
     fn who_may_not_read_a_secret_is_told_whose_it_must_be() {
-        let denied = std::io::Error::from(ErrorKind::PermissionDenied);
-        let wanted = ": chown root /k";
-        let is_root = rustix::process::geteuid().is_root();
-        assert!(lend(&denied, Path::new("/k")).is_some_and(|remedy| !is_root || remedy.ends_with(wanted)));
-        assert_eq!(lend(&ErrorKind::NotFound.into(), Path::new("/k")), None);
+        let file = Path::new("/k");
+        assert_eq!(lend_to(0, Some(1000), file), "give it to the user that reads it: chown root /k");
+        // As one user, who checks what another runs or reads it.
+        for (owner, whose) in [(0, "root"), (7, "user 7")] {
+            let said = lend_to(1000, Some(owner), file);
+            let (first, second) = said.split_once(", or, ").unwrap();
+            assert_eq!(first, format!("it is {whose}'s: run this as {whose}"));
+            assert_eq!(second, "where user 1000 is to read it, chown 1000 /k");
+        }
+        for user in [0, 1000] {
+            assert!(lend_to(user, Some(user), file).ends_with(": chmod u+r /k"));
+            assert!(!lend_to(user, None, file).contains("chown"));
+        }
+        // Of this user.
+        let (denied, user) = (ErrorKind::PermissionDenied.into(), rustix::process::geteuid().as_raw());
+        assert_eq!(lend(&denied, file), Some(lend_to(user, None, file)));
+        let (root, owner) = (Path::new("/"), std::fs::metadata("/").unwrap().uid());
+        assert_eq!(lend(&denied, root), Some(lend_to(user, Some(owner), root)));
+        assert_eq!(lend(&ErrorKind::NotFound.into(), file), None);
     }
 
     #[test]
