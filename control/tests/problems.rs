@@ -67,3 +67,23 @@ fn any_prefix_of_a_configuration_is_answered() {
 fn a_good_configuration_has_no_problem() {
     assert!(control::load(GOOD).problems.is_empty());
 }
+
+/// A switch with a bond over `eth0` in the namespace `one`, and two endpoints: an interface, and
+/// the host on it.
+fn beside_a_bond(interface: &str, host: &str) -> Vec<String> {
+    let text = format!(
+        "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[switch.uplink.bond]\nmode = \"active-backup\"\n\
+         [[switch.uplink.bond.member]]\nport = \"packet://eth0\"\nrate = \"1 Gbit/s\"\nnetns = \"one\"\n\
+         [[switch.tenant]]\nname = \"t\"\nvlan = 7\n\
+         [[switch.tenant.endpoint]]\nname = \"a\"\nport = \"packet://eth0\"\nnetns = \"{interface}\"\n\
+         [[switch.tenant.endpoint]]\nname = \"b\"\nport = \"host://eth0\"\nnetns = \"{host}\"\n"
+    );
+    control::load(&text).problems.into_iter().map(|problem| problem.message).collect()
+}
+
+#[test]
+fn a_host_in_another_namespace_is_not_on_the_interface_of_a_bond_with_the_same_name() {
+    assert_eq!(beside_a_bond("two", "two"), Vec::<String>::new());
+    let shared = "a bond shares no member with the host: an endpoint is host://eth0";
+    assert_eq!(beside_a_bond("two", "one"), [shared]);
+}

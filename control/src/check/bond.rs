@@ -2,9 +2,9 @@
 //! over a bond yet.
 
 use super::Findings;
+use super::interfaces::{Interface, host_of, taken_by};
 use crate::bond::{Notices, Reselect};
 use crate::config::{Bond, BondMember, Config, Switch};
-use crate::names::Locator;
 use crate::place::Place;
 use crate::problem::nearest;
 use crate::units::show_rate;
@@ -233,19 +233,12 @@ fn check_rate(findings: &mut Findings, switch: &Switch, bond: &Bond, switch_plac
 
 fn check_host(findings: &mut Findings, switch: &Switch, bond: &Bond, place: &Place) {
     let endpoints = switch.tenants.iter().flat_map(|tenant| &tenant.endpoints);
-    let hosts: Vec<&str> = endpoints
-        .filter_map(|endpoint| match &endpoint.device.locator {
-            Some(Locator::Host(name)) => Some(name.as_str()),
-            _ => None,
-        })
-        .collect();
+    let hosts: Vec<Interface<'_>> = endpoints.filter_map(|endpoint| host_of(&endpoint.device)).collect();
     for (n, member) in bond.members.iter().enumerate() {
-        if let Some(Locator::Packet(name)) = &member.device.locator
-            && hosts.contains(&name.as_str())
-        {
+        if let Some(taken) = taken_by(&member.device).filter(|taken| hosts.contains(taken)) {
             findings.error(
                 place.key("bond").key("member").item(n).key("port"),
-                format!("a bond shares no member with the host: an endpoint is host://{name}"),
+                format!("a bond shares no member with the host: an endpoint is host://{}", taken.0),
                 "write port = \"tap://host0\" there: the host then has its address on that device, behind the bond",
             );
         }

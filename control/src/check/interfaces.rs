@@ -23,8 +23,8 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
             for (e, endpoint) in tenant.endpoints.iter().enumerate() {
                 let place = place.key("endpoint").item(e);
                 check_keys(findings, &endpoint.device, &place);
-                if let Some(Locator::Host(name)) = &endpoint.device.locator {
-                    check_host(findings, switch, &taken, tenant.attachment, name, &endpoint.device, &place);
+                if let Some(host) = host_of(&endpoint.device) {
+                    check_host(findings, switch, &taken, tenant.attachment, host, &place);
                 }
             }
         }
@@ -61,10 +61,16 @@ fn check_keys(findings: &mut Findings, device: &Device, place: &Place) {
 }
 
 /// An interface that exists: its name and namespace.
-type Interface<'a> = (&'a str, Option<&'a str>);
+pub(super) type Interface<'a> = (&'a str, Option<&'a str>);
+
+/// The interface whose host a port is.
+pub(super) fn host_of(device: &Device) -> Option<Interface<'_>> {
+    let Some(Locator::Host(name)) = &device.locator else { return None };
+    Some((name, device.netns.as_deref()))
+}
 
 /// The interface that a port takes.
-fn taken_by(device: &Device) -> Option<Interface<'_>> {
+pub(super) fn taken_by(device: &Device) -> Option<Interface<'_>> {
     let Some(Locator::Packet(name)) = &device.locator else { return None };
     Some((name, device.netns.as_deref()))
 }
@@ -74,18 +80,17 @@ fn check_host(
     switch: &Switch,
     taken: &BTreeSet<Interface<'_>>,
     attachment: Attachment,
-    name: &str,
-    device: &Device,
+    host: Interface<'_>,
     place: &Place,
 ) {
-    let wanted = Some((name, device.netns.as_deref()));
-    let is_uplink = switch.uplink.as_ref().is_some_and(|u| taken_by(&u.device) == wanted);
+    let name = host.0;
+    let is_uplink = switch.uplink.as_ref().is_some_and(|u| taken_by(&u.device) == Some(host));
     let members = switch.uplink.iter().flat_map(|uplink| &uplink.bond).flat_map(|bond| &bond.members);
-    if members.into_iter().any(|member| taken_by(&member.device) == wanted) {
+    if members.into_iter().any(|member| taken_by(&member.device) == Some(host)) {
         // That a bond shares none is said of the bond.
         return;
     }
-    if !is_uplink && wanted.is_none_or(|wanted| !taken.contains(&wanted)) {
+    if !is_uplink && !taken.contains(&host) {
         findings.error(
             place.key("port"),
             format!("no port of this switch takes the interface {name}, over which the host's traffic would go"),
