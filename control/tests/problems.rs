@@ -87,3 +87,14 @@ fn a_host_in_another_namespace_is_not_on_the_interface_of_a_bond_with_the_same_n
     let shared = "a bond shares no member with the host: an endpoint is host://eth0";
     assert_eq!(beside_a_bond("two", "one"), [shared]);
 }
+
+#[test]
+fn a_namespace_is_the_same_by_its_name_and_by_its_path() {
+    assert_eq!(beside_a_bond("/run/netns/two", "two"), Vec::<String>::new());
+    let twice = "packet://eth0 is used twice".to_owned();
+    assert!(beside_a_bond("/run/netns/one", "/run/netns/one").contains(&twice));
+    assert!(beside_a_bond("two", "/run/netns/one")[0].contains("a bond shares no member"));
+    // These are other files, or none that has a name.
+    assert_eq!(beside_a_bond("/srv/netns/one", "/srv/netns/one"), Vec::<String>::new());
+    assert_eq!(beside_a_bond("/run/netns/../one", "/run/netns/../one"), Vec::<String>::new());
+}

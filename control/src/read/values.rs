@@ -390,15 +390,17 @@ pub(super) fn mac_or_ip(value: &DeValue<'_>) -> Result<Result<Mac, IpAddr>, Wron
     })
 }
 
-/// A namespace: a name below /run/netns, or an absolute path.
+/// A namespace: a name below /run/netns, or an absolute path. One that has a name is known by that,
+/// so that two ports in it are seen to be.
 pub(super) fn netns(value: &DeValue<'_>) -> Result<String, Wrong> {
     let such_as = "\"lab-red1\" or \"/proc/1234/ns/net\"";
     let word = text(value, such_as)?;
     let good = |c: char| c.is_ascii_graphic();
     let path = word.starts_with('/') && word.len() > 1;
-    let name = !word.is_empty() && !word.contains('/') && word != "." && word != "..";
-    if (path || name) && word.chars().all(good) {
-        return Ok(word.to_owned());
+    let is_name = |word: &str| !word.is_empty() && !word.contains('/') && word != "." && word != "..";
+    if (path || is_name(word)) && word.chars().all(good) {
+        let name = word.strip_prefix("/run/netns/").filter(|name| is_name(name));
+        return Ok(name.unwrap_or(word).to_owned());
     }
     Err(Wrong::new(
         format!("\"{word}\" is neither the name of a network namespace nor an absolute path"),
