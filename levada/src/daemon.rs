@@ -676,7 +676,15 @@ fn import_early(worker: &mut Worker, plan: &Plan, early: Early) {
 /// Goes on with what the switches of another process knew.
 fn import(worker: &mut Worker, plan: &Plan, state: &mut State, log: &Log) {
     let away_ns = monotonic_ns().saturating_sub(state.at_ns);
-    for (switch, known) in state.known(plan) {
+    let known = state.known(plan);
+    let continued: BTreeSet<usize> = known.iter().map(|(switch, _)| *switch).collect();
+    // What is open at one with a new name was known by the old one.
+    for switch in plan.switches.iter().map(|(switch, _)| switch as usize) {
+        if !continued.contains(&switch) {
+            worker.recover_services(switch);
+        }
+    }
+    for (switch, known) in known {
         if let Err(why) = worker.import(switch, &known, away_ns) {
             worker.recover_services(switch);
             log.line(

@@ -68,6 +68,8 @@ struct Switch {
     connections_unchanged: String,
     /// By tenant and service.
     services: BTreeMap<String, Service>,
+    /// How long connections may be open that none of them knows.
+    recovers_ns: u64,
     bond: Option<Bond>,
     /// What LACP has agreed on, by member.
     lacp: BTreeMap<String, Lacp>,
@@ -417,6 +419,7 @@ impl State {
                 connections,
                 connections_unchanged: BASE64.encode(&known.vcc_unchanged),
                 services: services_out(switch, &known.services, RECORDS / plan.switches.len().max(1)),
+                recovers_ns: known.recovers_ns,
                 bond: known.bond.as_ref().map(|state| bond_out(switch, state)),
                 lacp: known.lacp.iter().filter_map(|record| lacp_out(switch, record)).collect(),
                 members: members_out(switch, &known.members),
@@ -484,6 +487,7 @@ impl State {
                 vcc,
                 vcc_unchanged: BASE64.decode(&written.connections_unchanged).unwrap_or_default(),
                 services: services_in(switch, &written.services),
+                recovers_ns: written.recovers_ns,
                 bond: written.bond.as_ref().map(|state| bond_in(switch, state)),
                 lacp: lacp_in(switch, &written.lacp),
                 members: members_in(switch, &written.members),

@@ -85,7 +85,19 @@ impl Services {
     /// Connections may be open that the table does not know: for as long as one may be idle, what
     /// backends send is taken for theirs.
     pub fn recover(&mut self, now: Instant) {
-        self.recovers_until = Some(now.plus_ns(OPEN_NS));
+        self.recover_for(now, OPEN_NS);
+    }
+
+    /// The same for so long, unless that is more.
+    pub fn recover_for(&mut self, now: Instant, ns: u64) {
+        let until = now.plus_ns(ns.min(OPEN_NS));
+        self.recovers_until = self.recovers_until.max(Some(until));
+    }
+
+    /// For how long that still is so, in nanoseconds.
+    #[must_use]
+    pub fn recovers_ns(&self, now: Instant) -> u64 {
+        self.recovers_until.map_or(0, |until| until.since(now))
     }
 
     pub(super) fn is_recovering(&self, now: Instant) -> bool {

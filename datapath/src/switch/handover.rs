@@ -52,6 +52,8 @@ pub struct State {
     pub vcc_unchanged: Vec<u8>,
     /// By service.
     pub services: Vec<(ServiceId, ServiceState)>,
+    /// Nanoseconds for which connections to services may be open that none of them knows.
+    pub recovers_ns: u64,
     /// What the uplink's bond knows of the other end.
     pub bond: Option<PeerState>,
     /// What LACP has agreed on with the other ends of the uplink's members.
@@ -235,6 +237,7 @@ impl Switch {
             vcc,
             vcc_unchanged,
             services: self.services.export(now),
+            recovers_ns: self.services.recovers_ns(now),
             bond: self.bond.as_ref().and_then(|bond| bond.export()),
             lacp: self.bond.as_ref().map(|bond| bond.export_lacp()).unwrap_or_default(),
             members: MembersState::default(),
@@ -348,6 +351,7 @@ impl Switch {
             imported.connections += done;
             imported.ignored += ignored;
         }
+        self.services.recover_for(now, state.recovers_ns.saturating_sub(away_ns));
         if let Some(state) = &state.bond
             && !self.bond.as_mut().is_some_and(|bond| bond.restore(now, state))
         {

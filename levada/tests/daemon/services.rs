@@ -1,7 +1,7 @@
 //! Services over restarts: connections go on at their backends.
 
 use crate::restart::{Manager, persistent};
-use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::testbed::{Bed, Daemon, PATIENCE, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -150,6 +150,44 @@ fn connections_of_a_service_survive_kills() {
         }
         assert!(daemon.end(Signal::TERM).success());
         bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
+    }
+}
+
+/// The process that takes over knows nothing of the connection: its switch has another name, or the
+/// one before was started after a kill.
+#[test]
+fn a_server_that_speaks_first_after_a_takeover_reaches_its_client() {
+    let Some(_turn) = turn("a_server_that_speaks_first_after_a_takeover_reaches_its_client") else { return };
+    for is_renamed in [true, false] {
+        let bed = Bed::new(&["a", "b", "c"]);
+        let text = with_service(&persistent(), "maglev", ["b"]);
+        let mut daemon = bed.start(&text);
+        let listener = bed.space("b").run(|| TcpListener::bind((B, PORT)).unwrap()).unwrap();
+        let mut client = bed.space("a").run(|| TcpStream::connect((SERVICE, PORT)).unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        for stream in [&client, &server] {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        }
+        let pass = |from: &mut TcpStream, to: &mut TcpStream, byte| {
+            let mut got = [0];
+            from.write_all(&[byte]).unwrap();
+            to.read_exact(&mut got).expect("the connection lives");
+            assert_eq!(got, [byte]);
+        };
+        pass(&mut client, &mut server, 1);
+        let next = if is_renamed {
+            text.replace("\"s1\"", "\"s2\"")
+        } else {
+            daemon.end(Signal::KILL);
+            daemon = bed.start(&text);
+            text
+        };
+        let mut next = bed.take_over(&next);
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        pass(&mut server, &mut client, 2);
+        pass(&mut client, &mut server, 3);
+        assert!(next.end(Signal::TERM).success());
+        bed.run(&["clean", "--name", &bed.tag]);
     }
 }
 

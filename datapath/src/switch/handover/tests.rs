@@ -256,6 +256,7 @@ prop_compose! {
             lacp: Vec::new(),
             members: MembersState::default(),
             services: Vec::new(),
+            recovers_ns: 0,
         }
     }
 }

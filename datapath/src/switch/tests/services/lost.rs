@@ -197,6 +197,31 @@ fn connections_are_handed_over_with_what_is_known_of_them() {
 }
 
 #[test]
+fn who_takes_over_from_one_that_looks_for_lost_connections_goes_on_looking() {
+    const AWAY_NS: u64 = 1_000_000;
+    let owner = four(Policy::P2c).open(5);
+    let mut before = after_a_kill(Policy::P2c);
+    let killed = before.now;
+    before.now = killed.plus_ns(OPEN_NS / 2);
+    let state = before.switch.export(before.now);
+    let next = |recovers_ns, now| {
+        let mut after = four(Policy::P2c);
+        after.now = before.now.plus_ns(AWAY_NS);
+        let state = crate::switch::State { recovers_ns, ..state.clone() };
+        after.switch.import(after.now, AWAY_NS, &state).expect("the same version");
+        after.now = now;
+        let translated = super::seen_with(5, (500, 150), vec![2; 70]);
+        after.one(owner.into(), &reply(owner, 5)).1 == translated
+    };
+    assert_eq!(state.recovers_ns, OPEN_NS / 2);
+    let end = killed.plus_ns(OPEN_NS);
+    assert!(next(state.recovers_ns, Instant(end.0 - 1_000_000_000)));
+    assert!(!next(state.recovers_ns, end), "no longer than the one before would have");
+    assert!(!next(0, before.now.plus_ns(AWAY_NS)), "who looks for none");
+    assert!(!next(u64::MAX, before.now.plus_ns(AWAY_NS + OPEN_NS)), "whatever it is told");
+}
+
+#[test]
 fn connections_that_were_left_out_are_looked_for() {
     for (left_out, is_known) in [(0, false), (1, true)] {
         let mut before = four(Policy::P2c);
