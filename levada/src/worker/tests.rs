@@ -298,10 +298,21 @@ fn pass_ns(ns: u64) {
     BY_HAND_NS.set(BY_HAND_NS.get() + ns);
 }
 
-/// What this thread has had of a processor: others' time is not in it.
+thread_local! {
+    /// What [`processor_ns`] gave last, and what this thread had had of a processor then.
+    static PROCESSOR_NS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// What this thread has had of a processor: others' time is not in it. Of what is between two
+/// readings no more counts than a turn of the worker's own should take: what the machine itself
+/// takes, as for interrupts or another machine on it, is in that time, too.
 fn processor_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    let (given_ns, before_ns) = PROCESSOR_NS.get();
+    let given_ns = given_ns + (now_ns - before_ns).min(MOST_OWN_NS);
+    PROCESSOR_NS.set((given_ns, now_ns));
+    given_ns
 }
 
 /// A port that takes its time, by the clock by hand.
@@ -582,7 +593,7 @@ fn numbers_take_a_twentieth_beside_busy(switches: usize) {
     // What is copied for them is no port's work: here the processor says what it takes.
     READ_NS.set(processor_ns);
     let mut pool = Pool::new(PoolLimits::default());
-    let mut answers = Vec::new();
+    let (mut answers, mut turns) = (Vec::new(), Vec::new());
     for _ in 0..20_000 {
         for &(device, from) in &floods {
             while let Some(frame) = pool.alloc_from(&frame(from, from + 1)) {
@@ -597,16 +608,24 @@ fn numbers_take_a_twentieth_beside_busy(switches: usize) {
             worker.carry_out(Request::Snapshot { into: Box::default(), reply });
         }
         worker.seats.set_own(worker.has_own_work());
+        let before_ns = worker.seats.own_spent().used_ns;
         worker.do_what_is_due();
         worker.take_a_turn();
         worker.pump();
+        // Of the turn before: what was spent is known at the next one.
+        turns.push(worker.seats.own_spent().used_ns - before_ns);
         for &(device, _) in &floods {
             empty(&mut far[device + 1], &mut pool);
         }
         answers.retain(|answer| answer.wait(Duration::ZERO).is_none());
     }
     let (own, all) = (worker.seats.own_spent().used_ns, worker.seats.all_ns());
-    assert!(own.abs_diff(all / 20) <= 2 * MOST_OWN_NS, "{own} of {all} beside {switches}");
+    turns.retain(|&took_ns| took_ns > 0);
+    // Where the machine took time in one of them, the next ones make up for it; the last may owe it.
+    let longest_ns = turns.iter().max().copied().unwrap_or_default();
+    assert!(own.abs_diff(all / 20) <= MOST_OWN_NS + longest_ns, "{own} of {all} beside {switches}");
+    let long = turns.iter().filter(|&&took_ns| took_ns > MOST_OWN_NS).count();
+    assert!(long <= turns.len() / 20, "{long} of {} turns were long, up to {longest_ns} ns", turns.len());
     let (mut used, alike) = (vec![0; switches], (all - own) / switches as u64);
     for (number, device) in worker.outside.devices.iter().enumerate() {
         used[device.switch] += worker.seats.spent(Backing::Device(number)).used_ns;
@@ -893,9 +912,11 @@ fn publishing_bursts_of_one_frame_is_paid_by_who_sends_them_and_by_whom_is_slow_
     for count in 1..=100 {
         let frame = pool.alloc_from(&frame(2, 3)).unwrap();
         far[2].tx(&mut pool, frame).unwrap();
-        while bursts.load(std::sync::atomic::Ordering::Relaxed) < count {
+        let is_sent = (0..1000).any(|_| {
             visit(&mut worker);
-        }
+            bursts.load(std::sync::atomic::Ordering::Relaxed) >= count
+        });
+        assert!(is_sent, "burst {count} is published");
         empty(&mut far[3], &mut pool);
     }
     // What was spent is known at the next turn.
