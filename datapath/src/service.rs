@@ -45,7 +45,7 @@ use crate::network::Network;
 use crate::offload::Offload;
 use crate::random::Keyed;
 use crate::slots::Slots;
-use crate::table::Id;
+use crate::table::{Id, Left};
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout, source};
@@ -180,30 +180,48 @@ impl Services {
         }
     }
 
-    /// Changes how many connections are kept at most.
+    /// Changes how many connections are kept at most: of many more, as soon as there is room for
+    /// them ([`Services::go_on`]).
     pub fn set_most(&mut self, most: u32) {
         self.most = most;
         if !self.all.is_empty() {
-            self.connections.reserve(most);
+            self.connections.grow_to(most);
         }
         if self.turns.have_room() {
-            self.reserve_turns();
+            self.grow_turns();
         }
     }
 
-    fn reserve_turns(&mut self) {
-        self.turns.reserve(self.most, self.connections.places(), self.connections.owners());
+    fn grow_turns(&mut self) {
+        self.turns.grow_to(self.most, self.connections.places(), self.connections.owners());
+    }
+
+    /// Whether a table becomes longer: then [`Services::go_on`] is to be called.
+    #[must_use]
+    pub fn are_growing(&self) -> bool {
+        self.turns.are_growing() || self.connections.is_growing()
+    }
+
+    /// Makes a part of what a table becomes longer by; see [`crate::table::Table::go_on`].
+    pub fn go_on(&mut self) -> u32 {
+        // A connection is to find room there for its turn.
+        if self.turns.are_growing() { self.turns.go_on() } else { self.connections.go_on() }
+    }
+
+    /// What a table does not need any more since it grew.
+    pub fn take_left(&mut self) -> Option<Left> {
+        self.turns.take_left().or_else(|| self.connections.take_left())
     }
 
     /// Adds, changes or removes a service. A backend that stays keeps its connections; those of one
     /// that goes are over, and forgotten bit by bit ([`Services::sweep`]).
     pub fn set(&mut self, now: Instant, id: ServiceId, network: Network, service: Option<Service>) {
         if self.all.is_empty() && service.is_some() {
-            self.connections.reserve(self.most);
+            self.connections.grow_to(self.most);
             self.recent.reserve();
         }
         if !self.turns.have_room() && service.as_ref().is_some_and(|service| service.director.is_some()) {
-            self.reserve_turns();
+            self.grow_turns();
         }
         let before = self.all.get(id.0).map(|before| before.network);
         before.into_iter().for_each(|network| self.recent.forget(network));

@@ -135,6 +135,8 @@ pub struct Switch {
     arrivals: Arrivals,
     /// ECN for guests that have none.
     vcc: Vcc,
+    /// A table of connections becomes longer.
+    is_growing: bool,
     ingress: Scheduler,
     memory: Memory,
     floods: Vec<FloodBudget>,
@@ -203,6 +205,7 @@ impl Switch {
             egress: Scheduler::new(&empty, Direction::Egress, seed),
             arrivals: Arrivals::new(seed),
             vcc: Vcc::new(seed),
+            is_growing: false,
             ingress: Scheduler::new(&empty, Direction::Ingress, seed),
             memory: Memory::default(),
             floods: Vec::new(),
@@ -233,6 +236,9 @@ impl Switch {
         for change in program.changes() {
             switch.change(&mut pool, Instant::ZERO, change)?;
         }
+        // Nobody waits for it yet.
+        while switch.grow_tables() > 0 {}
+        while switch.take_left().is_some() {}
         Ok(switch)
     }
 
@@ -308,10 +314,17 @@ impl Switch {
             if let Some(out) = self.tx_due(pool, now) {
                 return Some(out);
             }
-            if !self.work_for_any(pool, now) && self.sweep() == 0 && !self.has_held_due(now) {
+            if !self.work_for_any(pool, now) && !self.sweep_at_once() && !self.has_held_due(now) {
                 return None;
             }
         }
+    }
+
+    /// A part of what is swept, for shells without turns. False where there is nothing.
+    fn sweep_at_once(&mut self) -> bool {
+        let visited = self.sweep();
+        drop(self.take_left());
+        visited > 0
     }
 
     /// The same, without what is yet to be made of other frames.

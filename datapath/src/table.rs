@@ -13,13 +13,19 @@
 //! a list live equally long, the oldest is the next to be forgotten: ageing, eviction of a class
 //! and quotas all take the same time whatever the table holds. Nothing is allocated after
 //! [`Table::reserve`].
+//!
+//! A table that is in use becomes longer a part at a time (`grow.rs`): with millions of entries, or
+//! room for them, whoever has the table would stand still for up to 80 ms otherwise.
 
 use crate::random::Keyed;
 use crate::units::Instant;
+use grow::Growth;
+pub use grow::{Left, PLACES as GROWN_PLACES};
 use index::Index;
 use std::hash::{BuildHasher, Hash};
 use std::ops::Range;
 
+mod grow;
 mod index;
 
 /// No entry.
@@ -32,7 +38,7 @@ const ODD: u32 = 1 << 31;
 pub struct Id(pub u32);
 
 /// What is kept of an entry beside its value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Entry<K, V> {
     hash: u64,
     seen: Instant,
@@ -72,6 +78,7 @@ pub struct Full;
 pub struct Table<K, V> {
     keyed: Keyed,
     index: Index,
+    /// Those that have moved, where the table becomes longer.
     entries: Vec<Entry<K, V>>,
     /// The first free place among `entries`.
     free: u32,
@@ -80,6 +87,9 @@ pub struct Table<K, V> {
     counts: Vec<u32>,
     len: u32,
     most: u32,
+    growth: Option<Box<Growth<K, V>>>,
+    /// What it does not need any more since it grew.
+    left: Option<(Index, Vec<Entry<K, V>>)>,
 }
 
 impl<K: Eq + Hash, V> Table<K, V> {
@@ -96,15 +106,22 @@ impl<K: Eq + Hash, V> Table<K, V> {
             counts: Vec::new(),
             len: 0,
             most: most.min(Index::MOST),
+            growth: None,
+            left: None,
         }
     }
 
     /// Makes room for all entries that it may have, and for lists 0..`lists`.
     pub fn reserve(&mut self, lists: usize) {
         self.entries.reserve((self.most as usize).saturating_sub(self.entries.len()));
+        self.grow(self.most);
+        self.reserve_lists(lists);
+    }
+
+    /// Makes room for lists 0..`lists`.
+    pub fn reserve_lists(&mut self, lists: usize) {
         self.lists.reserve(lists.saturating_sub(self.lists.len()));
         self.counts.reserve(lists.saturating_sub(self.counts.len()));
-        self.grow(self.most);
     }
 
     /// Memory of a table that has room for so many entries, in bytes.
@@ -113,9 +130,17 @@ impl<K: Eq + Hash, V> Table<K, V> {
         Index::bytes_of(entries) + u64::from(entries) * size_of::<Entry<K, V>>() as u64
     }
 
-    /// Changes how many entries it may have. Those beyond stay until they are removed.
+    /// Changes how many entries it may have. Those beyond stay until they are removed. While it
+    /// becomes longer, it may not have more than before.
     pub fn set_most(&mut self, most: u32) {
-        self.most = most.min(Index::MOST);
+        let most = most.min(Index::MOST);
+        self.most = match &mut self.growth {
+            Some(growth) => {
+                growth.wanted = most;
+                self.most.min(most)
+            }
+            None => most,
+        };
     }
 
     /// How many entries it may have.
@@ -173,8 +198,10 @@ impl<K: Eq + Hash, V> Table<K, V> {
     #[inline]
     pub fn find_hashed(&self, hash: u64, key: &K) -> Option<Id> {
         let same = |at: u32| {
-            let entry = &self.entries[at as usize];
-            entry.hash == hash && entry.content.as_ref().is_some_and(|(found, _)| found == key)
+            let same = |entry: &Entry<K, V>| {
+                entry.hash == hash && entry.content.as_ref().is_some_and(|(found, _)| found == key)
+            };
+            self.entry(at).is_some_and(same)
         };
         self.index.find(hash, same).map(Id)
     }
@@ -198,18 +225,20 @@ impl<K: Eq + Hash, V> Table<K, V> {
         }
         self.grow(self.len + 1);
         let entry = Entry { hash, seen: now, list, next: NONE, prev: NONE, content: Some((key, value)) };
-        let at = match self.entries.get(self.free as usize).map(|free| free.next) {
-            Some(next) => {
-                let at = std::mem::replace(&mut self.free, next);
-                self.entries[at as usize] = entry;
-                at
-            }
-            None => {
-                self.entries.push(entry);
-                self.entries.len() as u32 - 1
-            }
+        let at = self.free;
+        let at = if at == NONE {
+            self.push(entry)
+        } else if let Some(free) = self.entry_at(at) {
+            let next = std::mem::replace(free, entry).next;
+            self.free = next;
+            at
+        } else {
+            return Err(Full);
         };
         self.index.insert(hash, at);
+        if let Some(index) = self.next_index(at) {
+            index.insert(hash, at);
+        }
         self.link(at, list);
         self.len += 1;
         Ok(Id(at))
@@ -217,12 +246,18 @@ impl<K: Eq + Hash, V> Table<K, V> {
 
     /// Removes an entry. `None` where there is none.
     pub fn remove(&mut self, id: Id) -> Option<(K, V)> {
-        let entry = self.entries.get_mut(id.0 as usize)?;
+        let entry = self.entry_at(id.0)?;
         let content = entry.content.take()?;
         let hash = entry.hash;
         self.unlink(id.0);
-        self.entries[id.0 as usize].next = std::mem::replace(&mut self.free, id.0);
+        let free = std::mem::replace(&mut self.free, id.0);
+        if let Some(entry) = self.entry_at(id.0) {
+            entry.next = free;
+        }
         self.index.remove(hash, id.0);
+        if let Some(index) = self.next_index(id.0) {
+            index.remove(hash, id.0);
+        }
         self.len -= 1;
         Some(content)
     }
@@ -230,7 +265,7 @@ impl<K: Eq + Hash, V> Table<K, V> {
     /// Places of entries are below this.
     #[must_use]
     pub fn places(&self) -> u32 {
-        self.entries.len() as u32
+        self.unmoved().len().max(self.entries.len()) as u32
     }
 
     /// The key of an entry.
@@ -250,14 +285,14 @@ impl<K: Eq + Hash, V> Table<K, V> {
     #[must_use]
     #[inline]
     pub fn get_mut(&mut self, id: Id) -> Option<&mut V> {
-        self.entries.get_mut(id.0 as usize)?.content.as_mut().map(|(_, value)| value)
+        self.entry_at(id.0)?.content.as_mut().map(|(_, value)| value)
     }
 
     /// The same, with its key and when it was last seen.
     #[must_use]
     #[inline(always)]
     pub fn entry_mut(&mut self, id: Id) -> Option<(&K, &mut V, Instant)> {
-        let entry = self.entries.get_mut(id.0 as usize)?;
+        let entry = self.entry_at(id.0)?;
         entry.content.as_mut().map(|(key, value)| (&*key, value, entry.seen))
     }
 
@@ -265,7 +300,7 @@ impl<K: Eq + Hash, V> Table<K, V> {
     #[must_use]
     #[inline]
     pub fn hash_of(&self, id: Id) -> Option<u64> {
-        self.entries.get(id.0 as usize).filter(|entry| entry.content.is_some()).map(|entry| entry.hash)
+        self.entry(id.0).filter(|entry| entry.content.is_some()).map(|entry| entry.hash)
     }
 
     /// Whether an entry is that of `key`.
@@ -279,14 +314,14 @@ impl<K: Eq + Hash, V> Table<K, V> {
     #[must_use]
     #[inline]
     pub fn is_fresh(&self, now: Instant, id: Id, list: u32, age_ns: u64) -> bool {
-        self.entries.get(id.0 as usize).is_some_and(|entry| entry.is_fresh(now, list, age_ns))
+        self.entry(id.0).is_some_and(|entry| entry.is_fresh(now, list, age_ns))
     }
 
     /// Whether an entry is fresh ([`Table::is_fresh`]) and its key is one that is asked for.
     #[must_use]
     #[inline(always)]
     pub fn is_fresh_and(&self, now: Instant, id: Id, (list, age_ns): (u32, u64), asked: impl Fn(&K) -> bool) -> bool {
-        self.entries.get(id.0 as usize).is_some_and(|entry| {
+        self.entry(id.0).is_some_and(|entry| {
             entry.content.as_ref().is_some_and(|(key, _)| asked(key)) && entry.is_fresh(now, list, age_ns)
         })
     }
@@ -294,13 +329,13 @@ impl<K: Eq + Hash, V> Table<K, V> {
     /// When an entry was last seen.
     #[must_use]
     pub fn seen(&self, id: Id) -> Option<Instant> {
-        self.entries.get(id.0 as usize).filter(|entry| entry.content.is_some()).map(|entry| entry.seen)
+        self.entry(id.0).filter(|entry| entry.content.is_some()).map(|entry| entry.seen)
     }
 
     /// An entry was seen: it is the newest of `list` from now on, which may be another than it was
     /// in.
     pub fn touch(&mut self, now: Instant, id: Id, list: u32) {
-        let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.content.is_some()) else { return };
+        let Some(entry) = self.entry_at(id.0).filter(|entry| entry.content.is_some()) else { return };
         entry.seen = now;
         if entry.list == list && entry.next == NONE {
             return;
@@ -314,7 +349,7 @@ impl<K: Eq + Hash, V> Table<K, V> {
     /// stays where it is. To move it, its neighbours are read, which in a large table are in no
     /// cache. [`Table::is_fresh`] does not know such entries.
     pub fn see(&mut self, now: Instant, id: Id, list: u32, period: u32) {
-        let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.content.is_some()) else { return };
+        let Some(entry) = self.entry_at(id.0).filter(|entry| entry.content.is_some()) else { return };
         // One that was seen within a period was put there in this one or the one before.
         let is_near = now.since(std::mem::replace(&mut entry.seen, now)) >> period == 0;
         let odd = (now.0 >> period) as u32 & 1;
@@ -329,7 +364,7 @@ impl<K: Eq + Hash, V> Table<K, V> {
     /// The list that an entry is in.
     #[must_use]
     pub fn list(&self, id: Id) -> Option<u32> {
-        self.entries.get(id.0 as usize).filter(|entry| entry.content.is_some()).map(|entry| entry.list & !ODD)
+        self.entry(id.0).filter(|entry| entry.content.is_some()).map(|entry| entry.list & !ODD)
     }
 
     /// How many entries are in a list.
@@ -370,7 +405,7 @@ impl<K: Eq + Hash, V> Table<K, V> {
     /// The entries of a list, the newest first.
     pub fn newest_first(&self, list: u32) -> impl Iterator<Item = (Id, &K, &V)> {
         let ids = std::iter::successors(self.newest(list), |id| {
-            let prev = self.entries[id.0 as usize].prev;
+            let prev = self.entry(id.0)?.prev;
             (prev != NONE).then_some(Id(prev))
         });
         ids.filter_map(|id| self.content(id).map(|(key, value)| (id, key, value)))
@@ -379,7 +414,7 @@ impl<K: Eq + Hash, V> Table<K, V> {
     /// The entries of a list, the oldest first.
     pub fn oldest_first(&self, list: u32) -> impl Iterator<Item = (Id, &K, &V)> {
         let ids = std::iter::successors(self.oldest(list), |id| {
-            let next = self.entries[id.0 as usize].next;
+            let next = self.entry(id.0)?.next;
             (next != NONE).then_some(Id(next))
         });
         ids.filter_map(|id| self.content(id).map(|(key, value)| (id, key, value)))
@@ -392,15 +427,30 @@ impl<K: Eq + Hash, V> Table<K, V> {
 
     /// The entries at these places.
     pub fn iter_in(&self, places: Range<u32>) -> impl Iterator<Item = (Id, &K, &V)> {
-        let end = places.end.min(self.places());
-        let start = places.start.min(end);
-        let entries = self.entries[start as usize..end as usize].iter().zip(start..);
+        let moved = self.entries.len() as u32;
+        let unmoved = places.start.max(moved)..places.end;
+        let entries = part(&self.entries, places).chain(part(self.unmoved(), unmoved));
         entries.filter_map(|(entry, at)| entry.content.as_ref().map(|(key, value)| (Id(at), key, value)))
+    }
+
+    /// The entry at a place.
+    #[inline(always)]
+    fn entry(&self, at: u32) -> Option<&Entry<K, V>> {
+        match self.entries.get(at as usize) {
+            None => self.unmoved_entry(at),
+            entry => entry,
+        }
+    }
+
+    /// The same, to change it.
+    #[inline(always)]
+    fn entry_at(&mut self, at: u32) -> Option<&mut Entry<K, V>> {
+        if (at as usize) < self.entries.len() { self.entries.get_mut(at as usize) } else { self.unmoved_entry_at(at) }
     }
 
     #[inline]
     fn content(&self, id: Id) -> Option<&(K, V)> {
-        self.entries.get(id.0 as usize)?.content.as_ref()
+        self.entry(id.0)?.content.as_ref()
     }
 
     /// Makes the index large enough for `entries`.
@@ -409,7 +459,8 @@ impl<K: Eq + Hash, V> Table<K, V> {
             return;
         }
         self.index = Index::new(entries.max(self.index.room().saturating_mul(2)).min(self.most.max(entries)));
-        for (entry, at) in self.entries.iter().zip(0..) {
+        let unmoved = self.growth.as_ref().map_or(&[][..], |growth| &growth.old[..]).iter().skip(self.entries.len());
+        for (entry, at) in self.entries.iter().chain(unmoved).zip(0..) {
             if entry.content.is_some() {
                 self.index.insert(entry.hash, at);
             }
@@ -428,27 +479,43 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.counts[list as usize] += 1;
         if prev == NONE {
             *head = at;
-        } else {
-            self.entries[prev as usize].next = at;
+        } else if let Some(prev) = self.entry_at(prev) {
+            prev.next = at;
         }
-        let entry = &mut self.entries[at as usize];
-        (entry.list, entry.next, entry.prev) = (marked, NONE, prev);
+        if let Some(entry) = self.entry_at(at) {
+            (entry.list, entry.next, entry.prev) = (marked, NONE, prev);
+        }
     }
 
     /// Takes an entry out of its list.
     fn unlink(&mut self, at: u32) {
-        let Entry { list, next, prev, .. } = self.entries[at as usize];
+        let Some(&Entry { list, next, prev, .. }) = self.entry(at) else { return };
         let list = list & !ODD;
         match prev {
             NONE => self.lists[list as usize].head = next,
-            prev => self.entries[prev as usize].next = next,
+            prev => {
+                if let Some(prev) = self.entry_at(prev) {
+                    prev.next = next;
+                }
+            }
         }
         match next {
             NONE => self.lists[list as usize].tail = prev,
-            next => self.entries[next as usize].prev = prev,
+            next => {
+                if let Some(next) = self.entry_at(next) {
+                    next.prev = prev;
+                }
+            }
         }
         self.counts[list as usize] -= 1;
     }
+}
+
+/// Those of some entries that are at these places, with their places.
+fn part<T>(entries: &[T], places: Range<u32>) -> impl Iterator<Item = (&T, u32)> {
+    let end = places.end.min(entries.len() as u32);
+    let start = places.start.min(end);
+    entries[start as usize..end as usize].iter().zip(start..)
 }
 
 #[cfg(test)]

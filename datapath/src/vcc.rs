@@ -19,7 +19,7 @@
 
 use crate::frame::{self, Frame, Pool};
 use crate::ids::{EndpointId, TenantId};
-use crate::table::Id;
+use crate::table::{Id, Left};
 use crate::units::{Direction, Instant};
 use crate::verdict::Reason;
 use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, protocol, tcp_flags};
@@ -360,8 +360,24 @@ impl Vcc {
     pub fn set_flows(&mut self, flows: u32) {
         self.flows = flows.min(MOST_FLOWS);
         if self.connections.has_room_for_any() {
-            self.connections.reserve(self.flows, self.endpoints.len(), 0);
+            self.connections.grow_to(self.flows, self.endpoints.len(), 0);
         }
+    }
+
+    /// Whether the table becomes longer: then [`Vcc::go_on`] is to be called.
+    #[must_use]
+    pub fn is_growing(&self) -> bool {
+        self.connections.is_growing()
+    }
+
+    /// Makes a part of what the table becomes longer by; see [`crate::table::Table::go_on`].
+    pub fn go_on(&mut self) -> u32 {
+        self.connections.go_on()
+    }
+
+    /// What the table does not need any more since it grew.
+    pub fn take_left(&mut self) -> Option<Left> {
+        self.connections.take_left()
     }
 
     /// Whether guests of connections that open from now on are told a finer window scale than a
@@ -417,7 +433,7 @@ impl Vcc {
 
     /// Takes the memory of connections, where an endpoint is the first that has any.
     fn make_room(&mut self, Owner { tenant, endpoint }: Owner) {
-        self.connections.reserve(self.flows, endpoint.0 as usize + 1, tenant.0 as usize + 1);
+        self.connections.grow_to(self.flows, endpoint.0 as usize + 1, tenant.0 as usize + 1);
     }
 
     /// Nothing is done with a frame of no connection, or one that begins one, where the mode is

@@ -405,8 +405,12 @@ impl Worker {
                 self.count();
             }
         }
-        for switch_slot in &mut self.switch_slots {
-            switch_slot.switch.sweep();
+        for index in 0..self.switch_slots.len() {
+            let switch = &mut self.switch_slots[index].switch;
+            switch.sweep();
+            if let Some(left) = switch.take_left() {
+                self.hand_over(Task::Unwanted(Box::new(left)));
+            }
         }
         let took_ns = self.outside.look().since(start);
         self.seats.charge_own(measured_price(&mut self.outside.stalls, MOST_OWN_NS, took_ns));

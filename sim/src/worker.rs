@@ -151,6 +151,7 @@ impl Worker {
         self.starved = false;
         self.pump(world, switch, sent)?;
         switch.sweep();
+        drop(switch.take_left());
         if let Some(turn) = self.turns.next_turn()
             && let Some(port) = self.ports.iter().position(|port| port.seat == turn.seat)
         {

@@ -13,7 +13,7 @@
 
 use super::entry::{Entry, Key, SECOND, State};
 use crate::random::Keyed;
-use crate::table::{Id, Table};
+use crate::table::{Id, Left, Table};
 use crate::units::Instant;
 
 /// Connections of a switch where nothing is said.
@@ -121,11 +121,33 @@ impl Connections {
         Connections { table: Table::new(keyed, most), holdings: Vec::new(), owners: 0, common: 0 }
     }
 
-    /// Makes all the room that it will need, and changes how much that is.
-    pub fn reserve(&mut self, most: u32) {
-        self.table.set_most(most);
-        self.table.reserve(self.holdings.len() * LISTS as usize);
+    /// Changes how many there may be: at once, or as soon as the table has grown a part at a time
+    /// ([`Connections::go_on`]).
+    pub fn grow_to(&mut self, most: u32) {
+        self.table.grow_to(most);
+        self.table.reserve_lists(self.holdings.len() * LISTS as usize);
         self.recount();
+    }
+
+    /// Whether the table becomes longer.
+    #[must_use]
+    pub fn is_growing(&self) -> bool {
+        self.table.is_growing()
+    }
+
+    /// Makes a part of what it becomes longer by; see [`Table::go_on`].
+    pub fn go_on(&mut self) -> u32 {
+        let most = self.table.most();
+        let done = self.table.go_on();
+        if self.table.most() != most {
+            self.recount();
+        }
+        done
+    }
+
+    /// What it does not need any more since it grew.
+    pub fn take_left(&mut self) -> Option<Left> {
+        self.table.take_left()
     }
 
     /// Says whether an owner has services. What it has in the table stays until it is removed.
@@ -138,7 +160,7 @@ impl Connections {
             holding.is_in = is_in;
             self.owners = if is_in { self.owners + 1 } else { self.owners - 1 };
         }
-        self.table.reserve(self.holdings.len() * LISTS as usize);
+        self.table.reserve_lists(self.holdings.len() * LISTS as usize);
         self.recount();
     }
 
@@ -448,7 +470,8 @@ mod tests {
     fn table(most: u32, owners: u32) -> Connections {
         let mut all = Connections::new(Keyed::new(1), most);
         (0..owners).for_each(|owner| all.set_owner(owner, true));
-        all.reserve(most);
+        all.grow_to(most);
+        while all.go_on() > 0 {}
         all
     }
 

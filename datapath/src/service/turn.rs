@@ -27,7 +27,7 @@ use crate::ids::EndpointId;
 use crate::network::Network;
 use crate::offload::Offload;
 use crate::random::Keyed;
-use crate::table::{Id, Table};
+use crate::table::{Id, Left, Table};
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout, Mac, source};
@@ -44,6 +44,8 @@ const OF_BUCKET: u16 = (PORTS - COMMON) / BUCKETS as u16;
 const TRIES: u16 = 16;
 /// For how long a port rests, in nanoseconds: Linux keeps TIME-WAIT for so long.
 const REST_NS: u64 = 60 * SECOND;
+/// Places that are made at once, of those of entries.
+const AT_ONCE: usize = 4096;
 /// No place.
 const NONE: u32 = u32::MAX;
 /// The list of ports that are in use; those that rest are in one of their owner's behind it.
@@ -85,6 +87,10 @@ pub(super) struct Turns {
     table: Table<Asked, Turn>,
     /// By place of an entry; empty where nobody may turn around.
     of: Vec<u32>,
+    /// The same of the first entries where it becomes longer, and how long that is to be.
+    next: Vec<u32>,
+    wanted: usize,
+    left: Option<Vec<u32>>,
     /// When a connection was turned around last.
     now: Instant,
     /// The number that the next packet in fragments gets.
@@ -93,14 +99,64 @@ pub(super) struct Turns {
 
 impl Turns {
     pub(super) fn new(keyed: Keyed, most: u32) -> Turns {
-        Turns { table: Table::new(keyed, most), of: Vec::new(), now: Instant::ZERO, packet: 0 }
+        Turns {
+            table: Table::new(keyed, most),
+            of: Vec::new(),
+            next: Vec::new(),
+            wanted: 0,
+            left: None,
+            now: Instant::ZERO,
+            packet: 0,
+        }
     }
 
-    /// Makes room for all of so many connections, whose entries' places are below that.
-    pub(super) fn reserve(&mut self, most: u32, places: u32, owners: u32) {
-        self.table.set_most(most);
-        self.table.reserve(1 + owners as usize);
-        self.of.resize(self.of.len().max(most.max(places) as usize), NONE);
+    /// Makes room for all of so many connections, whose entries' places are below that: for the
+    /// first of them at once, for the others a part at a time.
+    pub(super) fn grow_to(&mut self, most: u32, places: u32, owners: u32) {
+        self.table.grow_to(most);
+        self.table.reserve_lists(1 + owners as usize);
+        let wanted = most.max(places) as usize;
+        if self.of.is_empty() {
+            self.of.resize(wanted.min(AT_ONCE), NONE);
+        }
+        if wanted > self.of.len().max(self.wanted) {
+            self.wanted = wanted;
+            self.next = Vec::with_capacity(wanted);
+        }
+    }
+
+    /// Whether there is to be room for more.
+    pub(super) fn are_growing(&self) -> bool {
+        self.wanted > 0 || self.table.is_growing()
+    }
+
+    /// Makes some of it; see [`Table::go_on`].
+    pub(super) fn go_on(&mut self) -> u32 {
+        if self.wanted == 0 {
+            return self.table.go_on();
+        }
+        let (start, end) = (self.next.len(), self.wanted.min(self.next.len() + AT_ONCE));
+        let known = self.of.get(start..).unwrap_or_default();
+        self.next.extend(known.iter().copied().chain(std::iter::repeat(NONE)).take(end - start));
+        if end == self.wanted {
+            self.left = Some(std::mem::replace(&mut self.of, std::mem::take(&mut self.next)));
+            self.wanted = 0;
+        }
+        // Of these, sixteen are copied in the time of an entry.
+        ((end - start) as u32 / 16).max(1)
+    }
+
+    /// What they do not need any more since they grew.
+    pub(super) fn take_left(&mut self) -> Option<Left> {
+        self.left.take().map(|left| Left(Box::new(left))).or_else(|| self.table.take_left())
+    }
+
+    fn set_place(&mut self, id: Id, place: u32) {
+        for of in [&mut self.of, &mut self.next] {
+            if let Some(of) = of.get_mut(id.0 as usize) {
+                *of = place;
+            }
+        }
     }
 
     /// Whether any connection may be turned around.
@@ -128,6 +184,9 @@ impl Turns {
     #[inline]
     pub(super) fn get(&self, id: Id) -> Option<(u16, Mac)> {
         let place = Id(*self.of.get(id.0 as usize)?);
+        if place.0 == NONE {
+            return None;
+        }
         let (asked, turn) = self.table.key(place).zip(self.table.get(place))?;
         Some((asked.port, turn.client))
     }
@@ -142,7 +201,9 @@ impl Turns {
     /// False where there is no room. What rests makes room, the owner's own first.
     fn insert(&mut self, now: Instant, asked: Asked, turn: Turn) -> bool {
         self.now = now;
-        let Some(place) = self.of.get_mut(turn.id.0 as usize) else { return false };
+        if self.of.len() <= turn.id.0 as usize {
+            return false;
+        }
         if let Some(old) = self.table.find(&asked) {
             self.table.remove(old);
         }
@@ -158,15 +219,15 @@ impl Turns {
             old.map(|old| self.table.remove(old));
         }
         let Ok(added) = self.table.insert(now, IN_USE, asked, turn) else { return false };
-        *place = added.0;
+        self.set_place(turn.id, added.0);
         true
     }
 
     /// An entry is another connection's by now, or nobody's: its port rests.
     #[inline]
     pub(super) fn forget(&mut self, id: Id) {
-        let Some(place) = self.of.get_mut(id.0 as usize).filter(|place| **place != NONE) else { return };
-        let place = Id(std::mem::replace(place, NONE));
+        let Some(place) = self.of.get(id.0 as usize).copied().filter(|&place| place != NONE).map(Id) else { return };
+        self.set_place(id, NONE);
         if let Some(owner) = self.table.get(place).map(|turn| turn.owner) {
             self.table.touch(self.now, place, IN_USE + 1 + owner);
         }

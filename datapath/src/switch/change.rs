@@ -43,7 +43,7 @@ impl Switch {
     pub fn change(&mut self, pool: &mut Pool, now: Instant, change: Change) -> Result<(), ChangeError> {
         let networks = self.program.tenants.len() + 2;
         self.recent.forget(self.tallies.len() + 1, networks);
-        match change {
+        let done = match change {
             Change::Port(id, features) => self.change_port(pool, now, id, features),
             Change::Uplink(uplink) => self.change_uplink(pool, now, uplink),
             Change::Tenant(id, Some(tenant)) => self.set_tenant(pool, now, id, tenant),
@@ -79,7 +79,9 @@ impl Switch {
                 self.uplink_floods.iter_mut().for_each(|budget| budget.set_limits(now, limits));
                 Ok(())
             }
-        }
+        };
+        self.note_growth();
+        done
     }
 
     fn change_elsewhere(&mut self, tenant: TenantId, mac: Mac, is_there: bool) -> Result<(), ChangeError> {

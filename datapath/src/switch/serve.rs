@@ -18,6 +18,7 @@ use crate::service::{
     Again, BackendStats, Checked, Decision, Key, Known, Probe, Released, Service, ServiceId, ServiceStats, Shown,
     WhenDown, Words, segment,
 };
+use crate::table::Left;
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout, Mac, build};
@@ -649,17 +650,38 @@ impl Switch {
         Ok(())
     }
 
-    /// Whether connections of what was removed are yet to be forgotten: then the shell calls
-    /// [`Switch::sweep`] in turns of its own.
+    /// Whether connections of what was removed are yet to be forgotten, or a table of connections
+    /// becomes longer: then the shell calls [`Switch::sweep`] in turns of its own.
     #[must_use]
     pub fn is_sweeping(&self) -> bool {
-        self.services.is_sweeping()
+        self.services.is_sweeping() || self.is_growing
     }
 
-    /// Forgets some of them. How many places of the table were visited: at most
-    /// [`crate::service::SWEPT_PLACES`].
+    /// Forgets some of them, or makes a part of what tables become longer by. How many places were
+    /// visited: at most [`crate::service::SWEPT_PLACES`].
     pub fn sweep(&mut self) -> u32 {
-        self.services.sweep()
+        let visited = self.services.sweep();
+        if visited > 0 || !self.is_growing { visited } else { self.grow_tables() }
+    }
+
+    /// Makes a part of what the tables of connections become longer by.
+    pub(super) fn grow_tables(&mut self) -> u32 {
+        let made = match self.services.go_on() {
+            0 => self.vcc.go_on(),
+            made => made,
+        };
+        self.note_growth();
+        made
+    }
+
+    /// To be said after each change, and when a table has grown.
+    pub(super) fn note_growth(&mut self) {
+        self.is_growing = self.services.are_growing() || self.vcc.is_growing();
+    }
+
+    /// What tables do not need any more since they grew: to be dropped by who has time.
+    pub fn take_left(&mut self) -> Option<Left> {
+        self.services.take_left().or_else(|| self.vcc.take_left())
     }
 
     /// The key that connections' candidates are drawn by, which is to be the same after a restart:

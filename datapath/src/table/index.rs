@@ -43,6 +43,10 @@ impl Bucket {
     }
 }
 
+fn buckets_for(entries: u32) -> usize {
+    entries.div_ceil(USUAL).next_power_of_two() as usize
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Index {
@@ -56,13 +60,24 @@ impl Index {
 
     /// An empty index for up to `entries`.
     pub(super) fn new(entries: u32) -> Index {
-        let buckets = entries.div_ceil(USUAL).next_power_of_two() as usize;
-        Index { buckets: vec![Bucket::EMPTY; buckets] }
+        Index { buckets: vec![Bucket::EMPTY; buckets_for(entries)] }
+    }
+
+    /// Memory for an index of so many, without buckets yet: they are made by [`Index::make`].
+    pub(super) fn unmade(entries: u32) -> Index {
+        Index { buckets: Vec::with_capacity(buckets_for(entries)) }
+    }
+
+    /// Makes some more of the buckets of an index for so many entries. How many were missing.
+    pub(super) fn make(&mut self, entries: u32, most: usize) -> usize {
+        let missing = buckets_for(entries).saturating_sub(self.buckets.len());
+        self.buckets.extend(std::iter::repeat_n(Bucket::EMPTY, missing.min(most)));
+        missing
     }
 
     /// Memory of one for so many, in bytes.
     pub(super) fn bytes_of(entries: u32) -> u64 {
-        u64::from(entries.div_ceil(USUAL).next_power_of_two()) * size_of::<Bucket>() as u64
+        buckets_for(entries) as u64 * size_of::<Bucket>() as u64
     }
 
     /// Entries that it is made for.

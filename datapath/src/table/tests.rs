@@ -163,3 +163,112 @@ proptest! {
         }
     }
 }
+
+/// A table, and what it is to be: places of keys, and lists, the oldest first.
+struct Twin {
+    table: Table<u64, u64>,
+    ids: BTreeMap<u64, Id>,
+    lists: [Vec<u64>; 3],
+    dice: u64,
+}
+
+impl Twin {
+    fn draw(&mut self, below: u64) -> u64 {
+        u64::from(crate::random::dice(&mut self.dice)) * below >> 32
+    }
+
+    /// Adds, removes or touches an entry, whichever may be.
+    fn step(&mut self, now: u64) {
+        let (key, list) = (self.draw(9000), self.draw(3) as u32);
+        let is_there = self.ids.contains_key(&key);
+        match (is_there, self.draw(4)) {
+            (false, _) => {
+                let inserted = self.table.insert(Instant(now), list, key, key + 1);
+                assert_eq!(inserted.is_ok(), (self.ids.len() as u32) < self.table.most());
+                if let Ok(id) = inserted {
+                    self.ids.insert(key, id);
+                    self.lists[list as usize].push(key);
+                }
+            }
+            (true, 0) => {
+                let id = self.ids.remove(&key).unwrap();
+                assert_eq!(self.table.remove(id), Some((key, key + 1)));
+                self.lists.iter_mut().for_each(|keys| keys.retain(|&other| other != key));
+            }
+            (true, _) => {
+                self.table.touch(Instant(now), self.ids[&key], list);
+                self.lists.iter_mut().for_each(|keys| keys.retain(|&other| other != key));
+                self.lists[list as usize].push(key);
+            }
+        }
+    }
+
+    fn is_right(&self) {
+        assert_eq!(self.table.len() as usize, self.ids.len());
+        for key in 0..9000 {
+            assert_eq!(self.table.find(&key), self.ids.get(&key).copied(), "{key}");
+        }
+        let all: Vec<(Id, u64)> = self.table.iter().map(|(id, &key, _)| (id, key)).collect();
+        let mut wanted: Vec<(Id, u64)> = self.ids.iter().map(|(&key, &id)| (id, key)).collect();
+        wanted.sort_unstable();
+        assert_eq!(all, wanted);
+        let middle = |(id, _): &&(Id, u64)| (200..700).contains(&id.0);
+        let some: Vec<(Id, u64)> = self.table.iter_in(200..700).map(|(id, &key, _)| (id, key)).collect();
+        assert_eq!(some, all.iter().filter(middle).copied().collect::<Vec<_>>());
+        for (list, keys) in self.lists.iter().enumerate() {
+            let found: Vec<u64> = self.table.oldest_first(list as u32).map(|(_, &key, _)| key).collect();
+            assert_eq!(&found, keys);
+        }
+    }
+}
+
+#[test]
+fn a_table_that_becomes_longer_is_at_every_part_what_it_was() {
+    let mut table = table(1024);
+    table.reserve(3);
+    let mut twin = Twin { table, ids: BTreeMap::new(), lists: Default::default(), dice: 7 };
+    let mut now = 0;
+    (0..3000).for_each(|at| twin.step(at));
+    for (most, wanted) in [(5000, 5000), (9000, 9000), (300, 300), (20_000, 20_000), (40_000, 7000)] {
+        twin.table.grow_to(most);
+        let mut parts = 0;
+        while twin.table.is_growing() {
+            if wanted != most {
+                twin.table.grow_to(wanted);
+            }
+            assert!(twin.table.most() < most, "it may not have more yet");
+            let made = twin.table.go_on();
+            assert!(made > 0 && made <= GROWN_PLACES);
+            for _ in 0..40 {
+                now += 1;
+                twin.step(now);
+            }
+            twin.is_right();
+            parts += 1;
+        }
+        assert_eq!((twin.table.most(), twin.table.go_on()), (wanted, 0));
+        assert_eq!(twin.table.take_left().is_some(), parts > 0);
+        (0..3000).for_each(|at| twin.step(now + at));
+        twin.is_right();
+        now += 3000;
+    }
+}
+
+#[test]
+fn an_empty_table_has_room_for_some_at_once() {
+    let mut table = table(0);
+    table.grow_to(1 << 20);
+    assert_eq!((table.most(), table.is_growing()), (4096, true));
+    let id = table.insert(Instant(1), 0, 5, 6).unwrap();
+    let mut parts = 0;
+    while table.go_on() > 0 {
+        assert_eq!(table.find(&5), Some(id));
+        parts += 1;
+    }
+    assert_eq!((table.most(), table.find(&5), table.get(id)), (1 << 20, Some(id), Some(&6)));
+    assert!(parts > (1 << 20) / 6 / 256, "{parts}");
+    table.grow_to(4_000_000);
+    table.set_most(100);
+    while table.go_on() > 0 {}
+    assert_eq!(table.most(), 100, "nobody wants it any more");
+}

@@ -13,7 +13,7 @@ use super::Owner;
 use super::connection::{Connection, Treatment, bit};
 use crate::ids::{EndpointId, TenantId};
 use crate::random::{Keyed, dice};
-use crate::table::{Id, Table};
+use crate::table::{Id, Left, Table};
 use crate::units::Instant;
 use crate::wire::{FlowKey, Tcp4};
 use std::hash::{Hash, Hasher};
@@ -152,10 +152,11 @@ impl Connections {
         Table::<Key, Connection>::bytes_of(entries) + (size_of::<[Id; 2]>() * guesses_of(entries)) as u64
     }
 
-    /// Takes the memory of all entries, so that nothing is allocated later.
-    pub fn reserve(&mut self, most: u32, endpoints: usize, tenants: usize) {
-        self.table.set_most(most);
-        self.table.reserve(endpoints * CLASSES as usize);
+    /// Changes how many there may be, for which memory is taken: at once, or a part at a time
+    /// ([`Connections::go_on`]).
+    pub fn grow_to(&mut self, most: u32, endpoints: usize, tenants: usize) {
+        self.table.grow_to(most);
+        self.table.reserve_lists(endpoints * CLASSES as usize);
         if self.guesses.len() < guesses_of(most) {
             self.guesses.resize(guesses_of(most), [Id(0); 2]);
         }
@@ -166,6 +167,22 @@ impl Connections {
         if self.owners.len() < endpoints {
             self.owners.resize(endpoints, TenantId(0));
         }
+    }
+
+    /// Whether the table becomes longer.
+    #[must_use]
+    pub fn is_growing(&self) -> bool {
+        self.table.is_growing()
+    }
+
+    /// Makes a part of what it becomes longer by; see [`Table::go_on`].
+    pub fn go_on(&mut self) -> u32 {
+        self.table.go_on()
+    }
+
+    /// What it does not need any more since it grew.
+    pub fn take_left(&mut self) -> Option<Left> {
+        self.table.take_left()
     }
 
     /// Whether memory was taken.
@@ -488,7 +505,8 @@ mod tests {
     #[test]
     fn two_tenants_with_all_that_they_get_leave_a_third_its_part() {
         let mut all = Connections::new(1, 0);
-        all.reserve(16_384, 16, 3);
+        all.grow_to(16_384, 16, 3);
+        while all.go_on() > 0 {}
         let open = |all: &mut Connections, tenant: u32, endpoint: u32| {
             let connection = Connection::new(&Options::default());
             let took = (0..8000u16).filter(|&port| {
@@ -511,7 +529,7 @@ mod tests {
         const MINUTE: u64 = 60_000_000_000;
         for (others, is_between, stays) in [(6, false, true), (7, false, false), (7, true, true)] {
             let mut all = Connections::new(1, 0);
-            all.reserve(16, 2, 1);
+            all.grow_to(16, 2, 1);
             let mut open = |minute: u64, endpoint, port| {
                 let (key, now) = (Key { endpoint: EndpointId(endpoint), ..key(port) }, Instant(minute * MINUTE));
                 let mut connection = Connection::new(&Options::default());
@@ -534,7 +552,7 @@ mod tests {
     fn who_opens_nothing_more_keeps_nothing_for_ever() {
         const HOUR: u64 = 3_600_000_000_000;
         let mut all = Connections::new(1, 0);
-        all.reserve(128, 9, 2);
+        all.grow_to(128, 9, 2);
         let open = |all: &mut Connections, hour: u64, endpoint: u32, ports: Range<u16>| {
             let connection = Connection::new(&Options::default());
             for port in ports {
@@ -554,7 +572,7 @@ mod tests {
     fn a_wrong_guess_is_only_a_look_more() {
         let mut all = Connections::new(1, 0);
         // Of two connections that share the one guess there is.
-        all.reserve(1, 1, 1);
+        all.grow_to(1, 1, 1);
         assert_eq!(all.guesses.len(), 1);
         all.table.set_most(16);
         let connection = Connection::new(&Options::default());

@@ -1,9 +1,10 @@
 //! Tasks: what the worker wants of `maintenance`, because it may take long.
 
-use super::{AnyPort, BondNews, Shortage, Snapshot, Worker};
+use super::{AnyPort, BondNews, Shortage, Worker};
 use crate::recipe::Reopen;
 use control::plan::Plan;
 use datapath::switch::Event;
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
@@ -56,8 +57,9 @@ pub enum Task {
     Ways,
     /// Interfaces may have changed.
     Links,
-    /// Nobody waits for these numbers any more: to be freed.
-    Unwanted(#[expect(dead_code, reason = "only to be dropped")] Box<Snapshot>),
+    /// Numbers that nobody waits for any more, or what a table does not need since it grew: to be
+    /// freed.
+    Unwanted(#[expect(dead_code, reason = "only to be dropped")] Box<dyn Any + Send>),
     /// End.
     Stop,
 }

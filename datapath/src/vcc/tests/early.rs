@@ -14,6 +14,7 @@ const MANY: u16 = 2500;
 fn empty() -> Vcc {
     let mut vcc = Vcc::new(7);
     vcc.set(OWNER, Mode::Dctcp.into());
+    while vcc.go_on() > 0 {}
     vcc
 }
 

@@ -256,3 +256,28 @@ fn what_is_counted_is_right_whatever_changes_and_however_far_the_sweep_is() {
         }
     }
 }
+
+#[test]
+fn a_longer_table_is_made_a_part_at_a_time_while_connections_go_on() {
+    let mut rig = rig(Policy::RoundRobin);
+    let opened = rig.open_many();
+    let most = rig.switch.connections().1;
+    rig.switch.change(&mut rig.pool, rig.now, Change::Connections(1 << 19)).expect("it fits");
+    assert_eq!((rig.switch.connections().1, rig.switch.is_sweeping()), (most, true), "it did not wait for the table");
+    let (mut calls, mut next) = (0u32, opened.iter().cycle());
+    while rig.switch.is_sweeping() {
+        assert_eq!(rig.switch.connections().1, most);
+        let (port, backend) = next.next().unwrap();
+        assert_eq!(rig.only_pass(1, &ask(*port, ACK, (100, 500)))[0].0, u32::from(*backend));
+        rig.open_only(MANY + 1 + calls as u16);
+        assert!(rig.switch.sweep() <= SWEPT_PLACES);
+        calls += 1;
+    }
+    assert!(calls > (1 << 19) / 6 / SWEPT_PLACES, "{calls}");
+    assert_eq!(rig.switch.connections(), (u32::from(MANY) + calls, 1 << 19));
+    assert!(rig.switch.take_left().is_some(), "the shell is to free it");
+    rig.counts_are_right();
+    for (port, backend) in opened {
+        assert_eq!(rig.only_pass(1, &ask(port, ACK, (100, 500)))[0].0, u32::from(backend));
+    }
+}

@@ -120,7 +120,12 @@ fn the_table_grows_and_shrinks_and_no_connection_that_is_open_goes() {
     // One endpoint has as many as it leaves free twice.
     assert_eq!(connect(&mut rig, 1000..1400), (LEAST / 3 + 1, 400 - u64::from(LEAST / 3 + 1)));
     let full = 400 - u64::from(LEAST / 3 + 1);
-    let set = |rig: &mut Rig, most| rig.switch.change(&mut rig.pool, rig.now, Change::Flows(most)).expect("it fits");
+    let set = |rig: &mut Rig, most| {
+        rig.switch.change(&mut rig.pool, rig.now, Change::Flows(most)).expect("it fits");
+        while rig.switch.is_sweeping() {
+            rig.switch.sweep();
+        }
+    };
     set(&mut rig, 4 * LEAST);
     assert_eq!(connect(&mut rig, 2000..2400), (LEAST / 3 + 1 + 400, full));
     set(&mut rig, LEAST);
@@ -139,4 +144,25 @@ fn the_table_grows_and_shrinks_and_no_connection_that_is_open_goes() {
     }
     let program = rig.switch.program();
     assert_eq!((program.flows, program.rescales), (Some(crate::vcc::DEFAULT_FLOWS), true));
+}
+
+#[test]
+fn a_longer_table_is_made_a_part_at_a_time() {
+    let mut rig = neighbours(Mode::Echo);
+    let most = |rig: &Rig| rig.switch.vcc().connections().most();
+    let before = most(&rig);
+    rig.switch.change(&mut rig.pool, rig.now, Change::Flows(1 << 20)).expect("it fits");
+    let mut calls = 0;
+    while rig.switch.is_sweeping() {
+        assert_eq!(most(&rig), before);
+        rig.switch.sweep();
+        calls += 1;
+    }
+    assert_eq!((most(&rig), before < 1 << 20, calls > 300), (1 << 20, true, true), "{calls} calls");
+    // Who is the first to have it waits for no table either.
+    let mut rig = neighbours(Mode::Off);
+    rig.switch.change(&mut rig.pool, rig.now, Change::Flows(1 << 20)).expect("it fits");
+    assert!(!rig.switch.is_sweeping(), "nobody has any");
+    rig.set_tenant(Mode::Echo.into());
+    assert_eq!((most(&rig), rig.switch.is_sweeping()), (4096, true));
 }
