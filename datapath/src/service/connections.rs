@@ -74,6 +74,11 @@ impl Class {
     }
 }
 
+/// How much a connection matters beside others.
+pub(super) fn worth_of(state: State) -> u32 {
+    Class::of(state) as u32
+}
+
 /// Lists of the table for each owner.
 const LISTS: u32 = Class::COUNT * BUCKETS;
 

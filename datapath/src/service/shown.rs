@@ -1,12 +1,15 @@
 //! Services as they are shown: what is counted, and which connections there are.
 
+use super::connections::worth_of;
 use super::entry::Key;
 use super::entry::State;
 use super::running::Running;
 use super::{Address, Backend, BackendStats, Decision, ServiceId, ServiceStats, Services, address};
 use crate::units::Instant;
 use crate::wire::Mac;
+use std::cmp::Reverse;
 use std::net::IpAddr;
+use std::ops::Range;
 
 /// A connection as it is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +31,15 @@ pub struct Shown {
     pub is_busy: bool,
     /// Since when nothing was seen of it, to within a second, in nanoseconds.
     pub idle_ns: u64,
+}
+
+impl Shown {
+    /// In which order connections are shown: those that matter most first, and of these those that
+    /// were seen last.
+    #[must_use]
+    pub fn rank(&self) -> (Reverse<u32>, u64) {
+        (Reverse(worth_of(self.state)), self.idle_ns)
+    }
 }
 
 impl Services {
@@ -89,12 +101,10 @@ impl Services {
         })
     }
 
-    /// Connections of a service, the busiest classes first: client, port, address of the service,
+    /// Connections of a service at these places of the table: client, port, address of the service,
     /// backend, state, idle time.
-    pub fn connections(&self, now: Instant, service: ServiceId) -> impl Iterator<Item = Shown> {
-        let owner = self.all.get(service.0).map_or(u32::MAX, |running| running.service.tenant.0);
-        let owner = if owner < self.connections.owners() { Some(owner) } else { None };
-        owner.into_iter().flat_map(|owner| self.connections.of(owner)).filter_map(move |(id, key, entry)| {
+    pub fn connections(&self, now: Instant, service: ServiceId, places: Range<u32>) -> impl Iterator<Item = Shown> {
+        self.connections.table().iter_in(places).filter_map(move |(id, key, entry)| {
             let (_, front, _) = self.server(key, entry)?;
             (front.service == service).then(|| Shown {
                 client: address(key.client, front.address.ip),
@@ -107,6 +117,12 @@ impl Services {
                 idle_ns: self.connections.seen(id).map_or(0, |seen| now.since(seen)),
             })
         })
+    }
+
+    /// Connections are at places below this.
+    #[must_use]
+    pub fn places(&self) -> u32 {
+        self.connections.places()
     }
 
     /// Connections in the table, and how many fit.

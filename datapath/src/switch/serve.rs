@@ -23,6 +23,7 @@ use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout, Mac, build};
 use core::net::IpAddr;
+use std::ops::Range;
 
 /// IP addresses of a service that are announced at once at most: with each of them its Ethernet
 /// address is.
@@ -710,9 +711,20 @@ impl Switch {
         self.services.backends(service)
     }
 
-    /// Its connections, those that matter most and were seen last first.
-    pub fn service_connections(&self, now: Instant, service: ServiceId) -> impl Iterator<Item = Shown> {
-        self.services.connections(now, service)
+    /// Those of its connections that are at these places of the table.
+    pub fn service_connections(
+        &self,
+        now: Instant,
+        service: ServiceId,
+        places: Range<u32>,
+    ) -> impl Iterator<Item = Shown> {
+        self.services.connections(now, service, places)
+    }
+
+    /// Connections to services are at places below this.
+    #[must_use]
+    pub fn connection_places(&self) -> u32 {
+        self.services.places()
     }
 
     /// Connections to services, of all tenants, and how many there may be.

@@ -7,7 +7,11 @@ use crate::services::{
     of_switch,
 };
 use crate::worker::{Request, ServiceCount};
+use datapath::service::Shown;
 use std::ops::Range;
+
+/// Connections that are told at most.
+const MOST_SHOWN: usize = 1000;
 
 impl Handler {
     /// What services are, and have counted.
@@ -55,7 +59,14 @@ impl Handler {
         let client = request.client.as_ref().map(|client| client.parse()).transpose();
         let client = client.map_err(|_| Fault::Wrong("the client is no IP address".to_owned()))?;
         let counts = self.service_counts(switch, service.0..service.0 + 1)?;
-        let all = self.ask(|reply| Request::Connections { switch, service, client, reply })?;
+        let (mut all, mut next) = (Vec::new(), Some(0));
+        while let Some(from) = next {
+            let part = self.ask(|reply| Request::Connections { switch, service, client, from, reply })?;
+            next = part.next;
+            all.extend(part.connections);
+            all.sort_by_key(Shown::rank);
+            all.truncate(MOST_SHOWN);
+        }
         let connections = of_connections(&facts.plan.switches[switch], service, counts.first(), &all);
         Ok(ConnectionsReply { version: VERSION, connections })
     }

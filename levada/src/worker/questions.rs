@@ -35,8 +35,8 @@ impl Worker {
             Some(question) if !question.is_wanted() => {}
             Some(Request::Learned { switch, from, reply }) => reply.give(self.learned(switch, from)),
             Some(Request::Services { switch, which, reply }) => reply.give(self.services(switch, which)),
-            Some(Request::Connections { switch, service, client, reply }) => {
-                reply.give(self.connections(switch, service, client));
+            Some(Request::Connections { switch, service, client, from, reply }) => {
+                reply.give(self.connections(switch, (service, client), from));
             }
             Some(Request::Vcc { switch, from, most, wanted, reply }) => {
                 reply.give(self.vcc(switch, from, most, wanted.as_deref()));

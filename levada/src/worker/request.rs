@@ -7,7 +7,7 @@
 use super::agents::AgentPart;
 use super::answer::Reply;
 use super::edit::Edits;
-use super::services::ServicesPart;
+use super::services::{ConnectionsPart, ServicesPart};
 use super::snapshot::{Count, Snapshot};
 use super::tables::LearnedPart;
 use super::trace::{Armed, Trace};
@@ -20,7 +20,7 @@ use datapath::bond::MemberId;
 use datapath::frame_trace::FrameTrace;
 use datapath::offload::Offload;
 use datapath::program::PortId;
-use datapath::service::{Backend, ServiceId, Shown};
+use datapath::service::{Backend, ServiceId};
 use datapath::stats::Traffic;
 use datapath::switch::State;
 use datapath::units::Both;
@@ -67,8 +67,10 @@ pub enum Request {
         service: ServiceId,
         /// Whose, where not everybody's.
         client: Option<IpAddr>,
+        /// The place of the table to begin at.
+        from: u32,
         /// Where to send the answer.
-        reply: Reply<Vec<Shown>>,
+        reply: Reply<ConnectionsPart>,
     },
     /// A server has reported its load.
     Load {

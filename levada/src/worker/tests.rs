@@ -683,6 +683,52 @@ fn what_services_count_is_told_in_parts_at_the_workers_own_turns() {
 }
 
 #[test]
+fn a_service_s_connections_are_looked_for_a_part_of_the_table_at_a_time() {
+    const MANY: u16 = 3000;
+    let (mut worker, _far, _chores) = by_hand();
+    let services = [100, 101].map(|ip| std::net::Ipv4Addr::new(10, 0, 0, ip));
+    for (number, ip) in services.into_iter().enumerate() {
+        let address = Address { ip: ip.into(), protocol: protocol::UDP, port: 53 };
+        let (tenant, mac, backends) = (TenantId(1), mac(100 + number as u8), vec![backend([10, 0, 0, 3])]);
+        let service = Service { tenant, mac, addresses: vec![address], backends, ..Service::default() };
+        worker.begin(vec![Edit::Change(0, Change::Service(ServiceId(number as u32), Some(service)))]).unwrap();
+    }
+    while worker.has_own_work() {
+        worker.work_for_itself();
+    }
+    let Worker { switch_slots, pool, .. } = &mut worker;
+    let switch = &mut switch_slots[0].switch;
+    for port in 1000..1000 + MANY + 5 {
+        let number = usize::from(port >= 1000 + MANY);
+        let client = std::net::Ipv4Addr::new(10, 0, 0, 2);
+        let to = mac(100 + number as u8);
+        let sent = build::eth(mac(2), to).ipv4(client, services[number]).udp(port, 53).frame(pool).unwrap();
+        let _ = switch.rx(pool, datapath::units::Instant(1_000_000_000), PortId(2), sent);
+        while let Some((_, frame)) = switch.tx_due(pool, datapath::units::Instant(1_000_000_000)) {
+            pool.free(frame);
+        }
+    }
+    let mut of = |number, client: [u8; 4]| {
+        let (mut ports, mut parts, mut next) = (Vec::new(), 0, Some(0));
+        while let Some(from) = next {
+            let (reply, answer) = answer();
+            let (service, client) = (ServiceId(number), Some(client.into()));
+            worker.carry_out(Request::Connections { switch: 0, service, client, from, reply });
+            assert!(answer.wait(Duration::ZERO).is_none() && worker.has_own_work(), "it waits for a turn");
+            worker.work_for_itself();
+            let part = answer.wait(Duration::ZERO).unwrap();
+            assert!(part.connections.len() <= 1024);
+            ports.extend(part.connections.iter().map(|shown| shown.port));
+            (parts, next) = (parts + 1, part.next);
+        }
+        (ports, parts)
+    };
+    assert_eq!(of(0, [10, 0, 0, 2]), ((1000..1000 + MANY).collect(), 3));
+    assert_eq!(of(1, [10, 0, 0, 2]), ((1000 + MANY..1005 + MANY).collect(), 3), "few of many");
+    assert_eq!(of(0, [10, 0, 0, 9]), (Vec::new(), 3), "nor are they found at once who are not there");
+}
+
+#[test]
 fn questions_and_other_work_of_the_workers_own_take_turns() {
     let (mut worker, _far, _chores) = by_hand();
     let ask = |worker: &mut Worker| {

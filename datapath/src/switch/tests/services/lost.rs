@@ -167,7 +167,7 @@ fn connections_are_handed_over_with_what_is_known_of_them() {
     let state = before.switch.export(before.now);
     let shown = |rig: &Rig| {
         let mut all: Vec<_> =
-            rig.switch.service_connections(rig.now, FIRST).map(|shown| format!("{shown:?}")).collect();
+            rig.switch.service_connections(rig.now, FIRST, 0..u32::MAX).map(|shown| format!("{shown:?}")).collect();
         all.sort_unstable();
         all
     };

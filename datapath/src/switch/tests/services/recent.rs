@@ -77,7 +77,7 @@ proptest! {
             let (at, frame) = frame(step);
             prop_assert_eq!(quick.send_for_bytes(at, &frame), whole.send_for_bytes(at, &frame));
             let known = |rig: &Rig| {
-                let shown = rig.switch.service_connections(rig.now, FIRST).map(|shown| format!("{shown:?}"));
+                let shown = rig.switch.service_connections(rig.now, FIRST, 0..u32::MAX).map(|shown| format!("{shown:?}"));
                 (rig.switch.service_stats(FIRST), format!("{:?}", rig.in_flight()), shown.collect::<Vec<_>>())
             };
             prop_assert_eq!(known(&quick), known(&whole));

@@ -55,7 +55,9 @@ impl Rig {
     /// What is counted of backends is what the table has.
     fn counts_are_right(&self) {
         let mut counts = std::collections::BTreeMap::new();
-        for shown in self.switch.service_connections(self.now, FIRST).filter(|shown| shown.state.is_counted()) {
+        for shown in
+            self.switch.service_connections(self.now, FIRST, 0..u32::MAX).filter(|shown| shown.state.is_counted())
+        {
             *counts.entry(usize::from(shown.backend)).or_insert(0) += 1;
         }
         for (number, _, stats) in self.switch.service_backends(FIRST) {
@@ -79,7 +81,7 @@ fn no_call_visits_many_places_and_no_connection_of_a_removed_backend_is_used() {
     rig.set_only(FIRST, Some(with(vec![endpoint(3)])));
     assert!(rig.switch.is_sweeping() && rig.switch.poll_timeout() == Some(Instant::ZERO));
     let half = u32::from(MANY) / 2;
-    let shown = rig.switch.service_connections(rig.now, FIRST).count() as u32;
+    let shown = rig.switch.service_connections(rig.now, FIRST, 0..u32::MAX).count() as u32;
     assert_eq!(shown, half, "the others are over");
     assert!(rig.switch.connections().0 > half + 1000, "and still take places");
     assert_eq!(rig.in_flight(), [(half.into(), half, 0)]);
@@ -138,7 +140,10 @@ fn a_number_comes_again_under_a_generation_that_no_connection_has() {
     let of_first = |rig: &Rig| {
         let first = |(_, backend, _): &(usize, &Backend, _)| backend.endpoint == Some(EndpointId(1));
         let number = rig.switch.service_backends(FIRST).find(first).expect("it is there").0;
-        rig.switch.service_connections(rig.now, FIRST).filter(|shown| usize::from(shown.backend) == number).count()
+        rig.switch
+            .service_connections(rig.now, FIRST, 0..u32::MAX)
+            .filter(|shown| usize::from(shown.backend) == number)
+            .count()
     };
     let (before, all_open) = (of_first(&rig), rig.switch.connections().0 as usize);
     assert!(before > 100 && all_open > 79_000, "{before} of {all_open}");
@@ -164,7 +169,7 @@ fn connections_of_an_address_that_went_are_counted_no_more_when_the_sweep_is_ove
     rig.set_only(FIRST, Some(without(with(backends()))));
     rig.set_only(FIRST, Some(with(backends())));
     // The same address again is another front.
-    assert_eq!(rig.switch.service_connections(rig.now, FIRST).count(), 0);
+    assert_eq!(rig.switch.service_connections(rig.now, FIRST, 0..u32::MAX).count(), 0);
     let to = rig.only_pass(1, &ask(MANY, SYN, (99, 0)))[0].0;
     rig.sweep_all();
     assert_eq!(rig.in_flight().iter().map(|(_, busy, idle)| busy + idle).sum::<u32>(), 1);
@@ -251,7 +256,7 @@ fn what_is_counted_is_right_whatever_changes_and_however_far_the_sweep_is() {
         if is_there && round % 100 == 99 {
             rig.sweep_all();
             rig.counts_are_right();
-            let open = rig.switch.service_connections(rig.now, FIRST).count();
+            let open = rig.switch.service_connections(rig.now, FIRST, 0..u32::MAX).count();
             assert_eq!(open, rig.switch.connections().0 as usize, "nothing else is in the table");
         }
     }

@@ -113,7 +113,7 @@ fn a_client_outside_has_a_backend_outside() {
         rig.go_on_with((CLIENT, port), to);
     }
     let shown: Vec<_> =
-        rig.switch.service_connections(rig.now, FIRST).map(|shown| shown.asked_from.is_some()).collect();
+        rig.switch.service_connections(rig.now, FIRST, 0..u32::MAX).map(|shown| shown.asked_from.is_some()).collect();
     assert_eq!(shown.iter().filter(|is_turned| **is_turned).count(), 2);
 }
 
