@@ -129,14 +129,15 @@ impl Agent {
     /// What is going on.
     #[must_use]
     pub fn report(&self, now: Instant) -> Report {
-        self.report_part(now, 0, u32::MAX).0
+        self.report_part(now, 0, (u32::MAX, u32::MAX)).0
     }
 
     /// The same a part at a time: of receivers from number `from` on until so many pairs are told,
-    /// and of all else in the part from 0 on. Where the next part begins; `None` at the end.
+    /// or so many receivers looked at, and of all else in the part from 0 on. Where the next part
+    /// begins; `None` at the end.
     #[must_use]
-    pub fn report_part(&self, now: Instant, from: u32, pairs: u32) -> (Report, Option<u32>) {
-        let next = self.rate.part_end(from, pairs);
+    pub fn report_part(&self, now: Instant, from: u32, (pairs, receivers): (u32, u32)) -> (Report, Option<u32>) {
+        let next = self.rate.part_end(from, pairs, receivers);
         let host = |limited: &report::Limited| self.directory.host_seen_by(limited.to, limited.from).cloned();
         let limited = self.rate.report(from..next.unwrap_or(u32::MAX));
         let limited = limited.map(|limited| report::Limited { host: host(&limited), ..limited }).collect();

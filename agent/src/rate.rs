@@ -631,13 +631,15 @@ impl Controller {
         })
     }
 
-    /// The receiver before which so many are limited, from one on; `None` where there is none.
-    pub fn part_end(&self, from: u32, limited: u32) -> Option<u32> {
-        let mut told = 0;
-        let ends = self.receivers.iter().enumerate().skip(from as usize).find_map(|(index, receiver)| {
+    /// The receiver before which so many are limited, from one on, or so many receivers are; `None`
+    /// where there is none.
+    pub fn part_end(&self, from: u32, limited: u32, receivers: u32) -> Option<u32> {
+        let (mut told, all) = (0, self.receivers.len());
+        let last = all.min(from.saturating_add(receivers) as usize);
+        let ends = self.receivers.iter().enumerate().take(last).skip(from as usize).find_map(|(index, receiver)| {
             told += receiver.limited;
             (told >= limited).then_some(index + 1)
         });
-        ends.filter(|&end| end < self.receivers.len()).map(|end| end as u32)
+        Some(ends.unwrap_or(last)).filter(|&end| end < all).map(|end| end as u32)
     }
 }

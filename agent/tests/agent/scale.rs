@@ -68,13 +68,22 @@ fn what_is_told_in_parts_is_all() {
     let (agent, now) = (&world.agents[0], Instant(world.now));
     let (mut all, mut parts, mut from) = (Vec::new(), 0, Some(0));
     while let Some(receiver) = from {
-        let (report, next) = agent.report_part(now, receiver, 16);
+        let (report, next) = agent.report_part(now, receiver, (16, 2048));
         assert!(report.limited.len() < 16 + 5 && report.peers.is_empty() == (receiver > 0));
         all.extend(report.limited);
         (parts, from) = (parts + 1, next);
     }
     let whole = agent.report(now);
     assert_eq!((&all, all.len(), parts), (&whole.limited, 100, 5));
+    // Of many receivers that nobody sends too much to, some are looked at at a time.
+    let (mut all, mut from) = (Vec::new(), Some(0));
+    while let Some(receiver) = from {
+        let (report, next) = agent.report_part(now, receiver, (u32::MAX, 1));
+        assert!(next.is_none_or(|next| next == receiver + 1));
+        all.extend(report.limited);
+        from = next;
+    }
+    assert_eq!(all, whole.limited);
 }
 
 #[test]

@@ -27,6 +27,8 @@ const SAMPLE_NS: u64 = 1_000_000;
 
 /// Pairs after which a part of a report ends: some ten microseconds.
 const PART_PAIRS: u32 = 256;
+/// Receivers that are looked at for a part.
+const PART_RECEIVERS: u32 = 2048;
 
 /// What an agent is to be.
 pub struct Post {
@@ -45,6 +47,8 @@ pub struct Post {
 pub struct AgentPart {
     /// Its switch's name as a host, where that has an agent.
     pub host: Option<Arc<str>>,
+    /// [`Post::life`] of the agent: with another it is another agent.
+    pub life: u64,
     /// What it is doing. What is not of receivers is in the first part.
     pub report: Report,
     /// Where the next part begins; `None` at the end.
@@ -55,6 +59,7 @@ pub struct AgentPart {
 #[derive(Debug)]
 pub struct Station {
     host: Arc<str>,
+    life: u64,
     settings: Settings,
     agent: Agent,
     /// When the switch's counts were taken last.
@@ -67,7 +72,7 @@ impl Station {
     fn new(post: Post, now: Instant) -> Station {
         let Post { host, settings, directory, life } = post;
         let agent = Agent::new(settings, &host, life, directory);
-        Station { host, settings, agent, sampled: now, arrivals: Vec::new(), queues: Vec::new() }
+        Station { host, life, settings, agent, sampled: now, arrivals: Vec::new(), queues: Vec::new() }
     }
 
     fn interval_ns(&self) -> u64 {
@@ -198,8 +203,8 @@ impl Worker {
     pub(super) fn agent(&self, switch: usize, from: u32) -> AgentPart {
         let station = self.switch_slots.get(switch).and_then(|switch_slot| switch_slot.station.as_deref());
         let Some(station) = station else { return AgentPart::default() };
-        let (report, next) = station.agent.report_part(self.outside.now, from, PART_PAIRS);
-        AgentPart { host: Some(Arc::clone(&station.host)), report, next }
+        let (report, next) = station.agent.report_part(self.outside.now, from, (PART_PAIRS, PART_RECEIVERS));
+        AgentPart { host: Some(Arc::clone(&station.host)), life: station.life, report, next }
     }
 
     fn stations(&self) -> impl Iterator<Item = (usize, &Station)> {
