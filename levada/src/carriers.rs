@@ -12,14 +12,19 @@ use ports::carriers::Carriers;
 use ports::netns::Netns;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a change is waited for where links are not asked by the clock, until it is looked
 /// whether anybody still wants to know.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What cannot be watched is tried again after such a time at first, which doubles. A namespace
+/// that is not there is looked for each time.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// A switch, and a port there.
 type Place = (u32, PortId);
@@ -43,8 +48,25 @@ struct Link {
 #[derive(Default)]
 pub struct Watchers {
     running: BTreeMap<Option<String>, Watcher>,
-    /// Namespaces that cannot be watched, and why.
-    failed: BTreeMap<Option<String>, String>,
+    /// Namespaces that cannot be watched.
+    failed: BTreeMap<Option<String>, Failure>,
+}
+
+/// Why a namespace cannot be watched, and when it is tried again.
+struct Failure {
+    why: String,
+    next: Instant,
+    pause: Duration,
+}
+
+impl Failure {
+    /// It has failed at `now`, perhaps as `before`.
+    fn new(now: Instant, error: &io::Error, why: String, before: Option<&Failure>) -> Failure {
+        let longer = before.filter(|before| before.why == why).map(|before| (before.pause * 2).min(LONGEST_PAUSE));
+        // With the namespace a bond's links come back: that is to be seen soon.
+        let pause = longer.filter(|_| error.kind() != io::ErrorKind::NotFound).unwrap_or(PAUSE);
+        Failure { why, next: now + pause, pause }
+    }
 }
 
 struct Watcher {
@@ -84,20 +106,25 @@ impl Watchers {
                 Err(error) => {
                     let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
                     let why = format!("the links of {} are not watched: {error}; it is tried again", names.join(", "));
+                    let known = before.get(&place);
                     // Where the namespace is not there, nor are the devices, of which that is said.
-                    if error.kind() != io::ErrorKind::NotFound && before.get(&place) != Some(&why) {
+                    if error.kind() != io::ErrorKind::NotFound && known.is_none_or(|known| known.why != why) {
                         complaints.push(why.clone());
                     }
-                    self.failed.insert(place, why);
+                    let failure = Failure::new(Instant::now(), &error, why, known);
+                    self.failed.insert(place, failure);
                 }
             }
         }
         complaints
     }
 
-    /// Whether a namespace is not watched, for whatever reason: it may be there again.
+    /// Whether a namespace is not watched, for whatever reason, and it is time to try again: it may
+    /// be there again.
     pub fn is_blind(&self) -> bool {
-        !self.failed.is_empty() || self.running.values().any(|watcher| watcher.thread.is_finished())
+        let now = Instant::now();
+        self.failed.values().any(|failure| failure.next <= now)
+            || self.running.values().any(|watcher| watcher.thread.is_finished())
     }
 }
 
@@ -161,14 +188,43 @@ fn watch(
     let is_wanted = Arc::downgrade(&wanted);
     let (links, patience, is_polled) = (links.clone(), patience(miimon_ns), miimon_ns > 0);
     let mine = links.clone();
-    let thread = thread::Builder::new().name("levada-links".to_owned()).spawn(move || {
-        listen(carriers, &mine, patience, is_polled, &is_wanted, |device, link| {
-            let is_there = inbox.send(Request::Link { device, link }).is_ok();
-            waker.ring();
-            is_there
-        });
-    })?;
+    let thread = confined(
+        "levada-links",
+        || confine(Duty::Links),
+        move || {
+            listen(carriers, &mine, patience, is_polled, &is_wanted, |device, link| {
+                let is_there = inbox.send(Request::Link { device, link }).is_ok();
+                waker.ring();
+                is_there
+            });
+        },
+    )?;
     Ok(Watcher { links, patience, is_polled, _wanted: wanted, thread })
+}
+
+/// A thread that works without rights that it does not need.
+///
+/// # Errors
+/// It has more, or does not begin: nothing is done.
+fn confined(
+    name: &str,
+    confine: impl FnOnce() -> Result<(), String> + Send + 'static,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let (sender, begun) = sync_channel(1);
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let confined = confine();
+        let may_work = confined.is_ok();
+        let _ = sender.send(confined);
+        if may_work {
+            work();
+        }
+    })?;
+    match begun.recv() {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(why)) => Err(io::Error::other(why)),
+        Err(_) => Err(io::Error::other("the thread ended")),
+    }
 }
 
 /// Tells of each link once, and then of each change.
@@ -180,9 +236,6 @@ fn listen(
     is_wanted: &Weak<()>,
     tell: impl Fn(usize, LinkState) -> bool,
 ) {
-    if confine(Duty::Links).is_err() {
-        return;
-    }
     let mut told = BTreeMap::new();
     let mut is_due = true;
     let is_wanted = || is_wanted.strong_count() > 0;
@@ -208,5 +261,46 @@ fn listen(
                 return;
             }
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_thread_that_keeps_rights_does_nothing_and_says_why() {
+        let worked = Arc::new(AtomicBool::new(false));
+        for may in [false, true] {
+            let done = Arc::clone(&worked);
+            let confine = move || if may { Ok(()) } else { Err("it keeps rights".to_owned()) };
+            match confined("test", confine, move || done.store(true, Ordering::SeqCst)) {
+                Ok(thread) => thread.join().unwrap(),
+                Err(error) => assert_eq!(error.to_string(), "it keeps rights"),
+            }
+            assert_eq!(worked.load(Ordering::SeqCst), may);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_watched_is_tried_again_more_and_more_seldom() {
+        let (error, now) = (io::Error::other("no"), Instant::now());
+        let mut failure: Option<Failure> = None;
+        let mut pauses = Vec::new();
+        for why in ["no"; 11].into_iter().chain(["another"]) {
+            let next = Failure::new(now, &error, why.to_owned(), failure.as_ref());
+            assert_eq!(next.next, now + next.pause);
+            pauses.push(next.pause.as_secs());
+            failure = Some(next);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 1]);
+        // One that is not there may come again at any time.
+        let gone = io::Error::from(io::ErrorKind::NotFound);
+        let two = Failure::new(now, &gone, "gone".to_owned(), None);
+        assert_eq!(Failure::new(now, &gone, "gone".to_owned(), Some(&two)).pause, PAUSE);
+        let watchers = |failure| Watchers { failed: [(None, failure)].into(), ..Watchers::default() };
+        assert!(!watchers(two).is_blind(), "not yet");
+        assert!(watchers(Failure { why: String::new(), next: now, pause: PAUSE }).is_blind());
     }
 }
