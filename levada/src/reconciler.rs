@@ -435,10 +435,16 @@ impl Reconciler {
         let task = Task::Devices { plan: Arc::new(plan.clone()), gone: self.gone(devices).collect(), new, done };
         let ended = |_| "the daemon is stopping; try again when it runs".to_owned();
         self.tasks.send(task).map_err(|_| ended(()))?;
-        told.recv_timeout(PATIENCE)
-            .map_err(|_| "the thread levada-maint did not answer; see the log, then restart the daemon".to_owned())?;
+        let told = told
+            .recv_timeout(PATIENCE)
+            .map_err(|_| "the thread levada-maint did not answer; see the log, then restart the daemon".to_owned());
         let (reply, edited) = sync_channel(1);
-        self.inbox.send(Request::Edit(Edits::new(edits, reply))).map_err(|_| ended(()))?;
+        let sent = told.and_then(|()| self.inbox.send(Request::Edit(Edits::new(edits, reply))).map_err(|_| ended(())));
+        if let Err(why) = sent {
+            // Nobody else says so: until then the links of bonds' members are not looked after.
+            let _ = self.tasks.try_send(Task::Placed);
+            return Err(why);
+        }
         self.waker.ring();
         let edited = edited.recv_timeout(PATIENCE);
         let _ = self.tasks.send(Task::Placed);
