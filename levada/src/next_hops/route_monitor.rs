@@ -8,7 +8,7 @@ use ports::netns::Netns;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a change is waited for until it is looked whether anybody still wants to know.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -16,9 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// the hundred.
 const REST: Duration = Duration::from_millis(250);
 /// The same for links at first: a cable that is pulled and put back is two changes, and who bonds
-/// links wants each soon. While they go on it doubles, up to [`REST`]: whoever has a container can
-/// have its link change some hundred times a second, and each time all taken interfaces are looked
-/// at.
+/// links wants each soon. With each change it doubles, up to [`REST`], and for each [`REST`]
+/// without one it is a quarter: whoever has a container can have its link change some hundred times
+/// a second, and each time all taken interfaces are looked at. With changes that come now and then
+/// it stays short.
 const LINK_REST: Duration = Duration::from_millis(1);
 
 /// A route monitor in a namespace, for as long as it is kept.
@@ -70,9 +71,10 @@ impl Rest {
         std::mem::replace(&mut self.next, longer)
     }
 
-    /// Nothing has changed for [`PATIENCE`].
-    fn is_quiet(&mut self) {
-        self.next = self.least;
+    /// Nothing has changed for so long.
+    fn was_quiet(&mut self, time: Duration) {
+        let times = (time.as_millis() / REST.as_millis()).min(15) as u32;
+        self.next = (self.next / (1 << (2 * times))).max(self.least);
     }
 }
 
@@ -82,10 +84,12 @@ fn listen(changes: &Changes, is_wanted: &Weak<()>, mut rest: Rest, tell: impl Fn
         return;
     }
     while is_wanted.strong_count() > 0 {
+        let began = Instant::now();
         match changes.wait(PATIENCE) {
-            Ok(false) => rest.is_quiet(),
+            Ok(false) => rest.was_quiet(began.elapsed()),
             Ok(true) => {
                 tell();
+                rest.was_quiet(began.elapsed());
                 thread::sleep(rest.take());
             }
             Err(_) => return,
@@ -102,9 +106,29 @@ mod tests {
         let mut rest = Rest::of(Subject::Links);
         let ms = |rest: &mut Rest, times| (0..times).map(|_| rest.take().as_millis()).collect::<Vec<_>>();
         assert_eq!(ms(&mut rest, 11), [1, 2, 4, 8, 16, 32, 64, 128, 250, 250, 250]);
-        rest.is_quiet();
+        rest.was_quiet(PATIENCE);
         assert_eq!(ms(&mut rest, 2), [1, 2]);
+        // Quiet counts in parts as well: of changes that go on and on, there is none.
+        ms(&mut rest, 20);
+        rest.was_quiet(REST / 2);
+        assert_eq!(ms(&mut rest, 1), [250]);
         let mut rest = Rest::of(Subject::Ways);
         assert_eq!(ms(&mut rest, 2), [250, 250]);
+    }
+
+    #[test]
+    fn links_that_change_now_and_then_are_looked_at_at_once_again_soon_after_a_flood() {
+        let mut rest = Rest::of(Subject::Links);
+        for _ in 0..20 {
+            rest.take();
+        }
+        let apart = Duration::from_millis(600);
+        let rests: Vec<u128> = (0..10)
+            .map(|_| {
+                rest.was_quiet(apart);
+                rest.take().as_millis()
+            })
+            .collect();
+        assert_eq!(rests, [15, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
     }
 }
