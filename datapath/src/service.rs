@@ -460,9 +460,10 @@ impl Services {
         };
         // A client whose port is taken at its backend goes elsewhere this once.
         if running.service.affinity_ns > 0 && !is_taken {
-            let at = ((at as u8, running.servers[at].generation), running.service.affinity_ns);
-            self.affinity.remember(now, opener, ((front.service, key.client), NEW), at);
+            let at = (at as u8, running.servers[at].generation);
+            self.remember_client(now, opener, ((front.service, key.client), NEW), at);
         }
+        let Some(running) = self.all.get_mut(front.service.0) else { return Err(Reason::ServiceUnknown) };
         running.stats.new += u64::from(again.is_none());
         running.stats.off_candidates += u64::from(is_off);
         let server = &mut running.servers[at];

@@ -38,17 +38,8 @@ pub struct ClientState {
 /// Buckets that are looked at for clients that were away for long when one comes.
 const AGED_AT_ONCE: u32 = 8;
 
-/// Where a client is.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    /// Its backend: number and generation.
-    backend: (u8, u8),
-    /// For how long it is remembered.
-    for_ns: u64,
-}
-
-/// A client of a service, and where it is.
-type Clients = Shared<(ServiceId, [u8; 16]), Place, 2>;
+/// A client of a service, and where it is: the backend's number and generation.
+type Clients = Shared<(ServiceId, [u8; 16]), (u8, u8), 2>;
 
 /// See the module.
 #[derive(Debug)]
@@ -94,43 +85,45 @@ impl Affinity {
     ) -> Option<(u8, u8)> {
         let id = self.clients.find(&(service, client))?;
         let is_fresh = now.since(self.clients.seen(id)?) < affinity_ns;
-        self.clients.get(id).filter(|_| is_fresh).map(|place| place.backend)
+        self.clients.get(id).filter(|_| is_fresh).copied()
     }
 
     /// The clients of a tenant's services: those that are new first, and the longest away.
     pub(super) fn of(&self, owner: u32) -> impl Iterator<Item = (ServiceId, [u8; 16], (u8, u8), Instant)> {
         let all = self.clients.of(owner);
         let mut all: Vec<_> = all
-            .filter_map(|(id, &(service, client), place)| {
+            .filter_map(|(id, &(service, client), &backend)| {
                 let rank = (self.clients.class(id)?, self.clients.seen(id)?);
-                Some((rank, (service, client, place.backend, rank.1)))
+                Some((rank, (service, client, backend, rank.1)))
             })
             .collect();
         all.sort_by_key(|&(rank, _)| rank);
         all.into_iter().map(|(_, client)| client)
     }
 
-    /// A client has got a backend. One that is remembered is as well known as before.
+    /// A client has got a backend. One that is remembered is as well known as before. `life` says
+    /// for how long clients of a service are remembered, as it is now.
     pub(super) fn remember(
         &mut self,
         now: Instant,
         opener: Opener,
         (client, class): ((ServiceId, [u8; 16]), u32),
-        (backend, for_ns): ((u8, u8), u64),
+        backend: (u8, u8),
+        life: impl Fn(ServiceId) -> u64,
     ) {
         let owner = opener.owner;
         if let Some(id) = self.clients.find(&client) {
             let before = self.clients.class(id).unwrap_or(NEW);
             self.clients.touch(now, id, before.max(class));
             if let Some(old) = self.clients.get_mut(id) {
-                *old = Place { backend, for_ns };
+                *old = backend;
             }
             return;
         }
         if self.owners.binary_search(&owner).is_err() {
             return;
         }
-        self.forget_aged(now, opener);
+        self.forget_aged(now, opener, life);
         let gives = if self.clients.count(owner) >= self.part() {
             Some(owner)
         } else if self.clients.is_full() {
@@ -141,19 +134,19 @@ impl Affinity {
         if let Some(id) = gives.and_then(|owner| self.first_to_go(owner)) {
             self.clients.remove(id);
         }
-        self.clients.insert(now, opener, class, (client, Place { backend, for_ns }));
+        self.clients.insert(now, opener, class, (client, backend));
     }
 
     /// Forgets who was away for longer than it is remembered: one of the bucket at most, and of
     /// each of some others of the same tenant.
-    fn forget_aged(&mut self, now: Instant, Opener { owner, bucket }: Opener) {
+    fn forget_aged(&mut self, now: Instant, Opener { owner, bucket }: Opener, life: impl Fn(ServiceId) -> u64) {
         let others = (0..AGED_AT_ONCE).map(|n| (self.next + n) % BUCKETS);
         for bucket in others.chain([bucket]) {
             for class in [NEW, MET] {
                 let oldest = self.clients.oldest(Opener { owner, bucket }, class);
                 let is_aged = |&id: &Id| {
-                    let place = self.clients.get(id).zip(self.clients.seen(id));
-                    place.is_some_and(|(place, seen)| now.since(seen) >= place.for_ns)
+                    let client = self.clients.key(id).zip(self.clients.seen(id));
+                    client.is_some_and(|(&(service, _), seen)| now.since(seen) >= life(service))
                 };
                 if let Some(id) = oldest.filter(is_aged) {
                     self.clients.remove(id);
@@ -179,16 +172,9 @@ impl Affinity {
     }
 
     /// A connection of a client lives: it is not away from that backend. False: it is not known.
-    fn stay(
-        &mut self,
-        now: Instant,
-        (client, class): (&(ServiceId, [u8; 16]), u32),
-        (backend, for_ns): ((u8, u8), u64),
-    ) -> bool {
+    fn stay(&mut self, now: Instant, (client, class): (&(ServiceId, [u8; 16]), u32), backend: (u8, u8)) -> bool {
         let Some(id) = self.clients.find(client) else { return false };
-        if let Some(place) = self.clients.get_mut(id).filter(|place| place.backend == backend) {
-            // The service may have changed meanwhile.
-            place.for_ns = for_ns;
+        if self.clients.get(id) == Some(&backend) {
             let before = self.clients.class(id).unwrap_or(NEW);
             self.clients.touch(now, id, before.max(class));
         }
@@ -204,17 +190,30 @@ impl Services {
         let backend = (entry.backend, entry.generation);
         let class = if entry.state.is_half_open() { NEW } else { MET };
         let Some((running, front)) = self.running(known.key.front) else { return };
-        let for_ns = running.service.affinity_ns;
-        if for_ns == 0 {
+        if running.service.affinity_ns == 0 {
             return;
         }
         let owner = running.service.tenant.0;
         let client = (front.service, known.key.client);
         // A flood may have had it forgotten between its first segment and its second.
-        if !self.affinity.stay(now, (&client, class), (backend, for_ns)) && class == MET {
+        if !self.affinity.stay(now, (&client, class), backend) && class == MET {
             let opener = Opener { owner, bucket: self.connections.bucket(known.id) };
-            self.affinity.remember(now, opener, (client, MET), (backend, for_ns));
+            self.remember_client(now, opener, (client, MET), backend);
         }
+    }
+
+    /// A client has got a backend.
+    pub(super) fn remember_client(
+        &mut self,
+        now: Instant,
+        opener: Opener,
+        client: ((ServiceId, [u8; 16]), u32),
+        backend: (u8, u8),
+    ) {
+        let all = &self.all;
+        // Of one that is gone nobody is remembered.
+        let life = |service: ServiceId| all.get(service.0).map_or(0, |running| running.service.affinity_ns);
+        self.affinity.remember(now, opener, client, backend, life);
     }
 
     /// The backend that a client was at, where it stays and that still is who it was.
@@ -249,9 +248,9 @@ mod tests {
         let mut affinity = Affinity::new(Keyed::new(1));
         [3, 5, 5].into_iter().for_each(|owner| affinity.set_owner(owner, true));
         let now = Instant(0);
-        affinity.remember(now, from(5, 0), (client(0), NEW), ((1, 0), 9));
+        affinity.remember(now, from(5, 0), (client(0), NEW), (1, 0), |_| 9);
         for n in 1..100_000 {
-            affinity.remember(now, from(3, 0), (client(n), NEW), ((2, 0), 9));
+            affinity.remember(now, from(3, 0), (client(n), NEW), (2, 0), |_| 9);
         }
         assert_eq!(affinity.find(now, 9, ServiceId(0), client(0).1), Some((1, 0)));
         assert_eq!((affinity.clients.count(3), affinity.clients.len()), (MOST_CLIENTS / 2, MOST_CLIENTS / 2 + 1));
@@ -261,7 +260,7 @@ mod tests {
             affinity.set_owner(owner, true);
         }
         for n in 0..MOST_CLIENTS {
-            affinity.remember(now, from(6 + n % 2, 1), ((ServiceId(1), client(n).1), NEW), ((2, 0), 9));
+            affinity.remember(now, from(6 + n % 2, 1), ((ServiceId(1), client(n).1), NEW), (2, 0), |_| 9);
         }
         assert_eq!([3, 5, 6, 7].map(|owner| affinity.clients.count(owner)), [8191, 1, 4096, 4096]);
         // And who has no such service any more keeps nothing.
@@ -269,7 +268,7 @@ mod tests {
             affinity.set_owner(owner, false);
         }
         assert_eq!((affinity.clients.count(3), affinity.clients.len()), (0, 1));
-        affinity.remember(now, from(3, 0), (client(7), NEW), ((0, 0), 9));
+        affinity.remember(now, from(3, 0), (client(7), NEW), (0, 0), |_| 9);
         assert_eq!(affinity.clients.len(), 1, "nor is given anything");
     }
 
@@ -277,9 +276,9 @@ mod tests {
     fn a_client_that_opens_many_connections_makes_only_its_own_bucket_forgotten() {
         let mut affinity = Affinity::new(Keyed::new(1));
         affinity.set_owner(3, true);
-        affinity.remember(Instant(0), from(3, 2), (client(0), NEW), ((1, 0), 9));
+        affinity.remember(Instant(0), from(3, 2), (client(0), NEW), (1, 0), |_| 9);
         for n in 1..100_000 {
-            affinity.remember(Instant(1), from(3, 1), (client(n), NEW), ((2, 0), 9));
+            affinity.remember(Instant(1), from(3, 1), (client(n), NEW), (2, 0), |_| 9);
         }
         assert_eq!(affinity.find(Instant(2), 9, ServiceId(0), client(0).1), Some((1, 0)));
         assert_eq!(affinity.clients.count(3), MOST_CLIENTS);
@@ -290,18 +289,18 @@ mod tests {
         let mut affinity = Affinity::new(Keyed::new(1));
         affinity.set_owner(3, true);
         for n in 0..1000 {
-            affinity.remember(Instant(0), from(3, n % BUCKETS), (client(n), NEW), ((1, 0), 9));
-            affinity.stay(Instant(0), (&client(n), MET), ((1, 0), 9));
+            affinity.remember(Instant(0), from(3, n % BUCKETS), (client(n), NEW), (1, 0), |_| 9);
+            affinity.stay(Instant(0), (&client(n), MET), (1, 0));
         }
         for n in 1000..100_000 {
-            affinity.remember(Instant(1), from(3, n % BUCKETS), (client(n), NEW), ((2, 0), 9));
+            affinity.remember(Instant(1), from(3, n % BUCKETS), (client(n), NEW), (2, 0), |_| 9);
         }
         let known = |affinity: &Affinity, n: u32| affinity.find(Instant(2), 9, ServiceId(0), client(n).1).is_some();
         assert!((0..1000).all(|n| known(&affinity, n)));
         // Those who did fill the rest, and no more than that.
         for n in 200_000..300_000 {
-            affinity.remember(Instant(2), from(3, n % BUCKETS), (client(n), NEW), ((1, 0), 9));
-            affinity.stay(Instant(2), (&client(n), MET), ((1, 0), 9));
+            affinity.remember(Instant(2), from(3, n % BUCKETS), (client(n), NEW), (1, 0), |_| 9);
+            affinity.stay(Instant(2), (&client(n), MET), (1, 0));
         }
         let counts = [NEW, MET].map(|class| affinity.clients.count_of(3, class));
         assert_eq!(counts, [MOST_CLIENTS / 4 - 1, MOST_CLIENTS / 4 * 3 + 1]);
@@ -312,24 +311,26 @@ mod tests {
         affinity.set_owner(3, true);
         // Visitors from everywhere, who are gone; and many behind one router, who are not.
         for n in 0..MOST_CLIENTS {
-            affinity.remember(Instant(0), from(3, n % BUCKETS), ((ServiceId(0), client(n).1), MET), ((1, 0), 9));
+            affinity.remember(Instant(0), from(3, n % BUCKETS), ((ServiceId(0), client(n).1), MET), (1, 0), |_| 9);
         }
         let live = |n: u32| client(n + 500_000);
         for n in 0..1000 {
-            affinity.remember(Instant(20), from(3, 7), (live(n), MET), ((2, 0), 9));
+            affinity.remember(Instant(20), from(3, 7), (live(n), MET), (2, 0), |_| 9);
         }
         for n in 0..10_000 {
-            affinity.remember(Instant(21), from(3, n % BUCKETS), (client(n + 100_000), NEW), ((1, 0), 9));
+            affinity.remember(Instant(21), from(3, n % BUCKETS), (client(n + 100_000), NEW), (1, 0), |_| 9);
         }
         assert!((0..1000).all(|n| affinity.find(Instant(22), 9, ServiceId(0), live(n).1).is_some()));
     }
     #[test]
-    fn who_stays_is_remembered_for_as_long_as_the_service_says_then() {
+    fn who_is_away_is_remembered_for_as_long_as_the_service_says_now() {
         let mut affinity = Affinity::new(Keyed::new(1));
         affinity.set_owner(3, true);
-        affinity.remember(Instant(0), from(3, 1), (client(0), NEW), ((1, 0), 9));
-        affinity.stay(Instant(5), (&client(0), MET), ((1, 0), 100));
-        affinity.remember(Instant(50), from(3, 1), (client(1), NEW), ((2, 0), 100));
+        affinity.remember(Instant(0), from(3, 1), (client(0), MET), (1, 0), |_| 9);
+        // The service's time was raised meanwhile.
+        affinity.remember(Instant(50), from(3, 1), (client(1), NEW), (2, 0), |_| 100);
         assert_eq!(affinity.find(Instant(51), 100, ServiceId(0), client(0).1), Some((1, 0)));
+        affinity.remember(Instant(52), from(3, 1), (client(2), NEW), (2, 0), |_| 9);
+        assert_eq!(affinity.clients.count(3), 2, "and lowered");
     }
 }

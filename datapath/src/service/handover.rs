@@ -291,8 +291,7 @@ impl Services {
             let (owner, generation) = (running.service.tenant.0, running.servers[backend].generation);
             let seen = Instant(now.0.saturating_sub(idle_ns));
             let opener = Opener { owner, bucket: self.bucket(&client, None) };
-            let at = ((backend as u8, generation), running.service.affinity_ns);
-            self.affinity.remember(seen, opener, ((id, client), MET), at);
+            self.remember_client(seen, opener, ((id, client), MET), (backend as u8, generation));
         }
     }
 

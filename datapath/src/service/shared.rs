@@ -43,6 +43,10 @@ impl<K: Eq + Hash, V, const CLASSES: u32> Shared<K, V, CLASSES> {
         self.table.get(id)
     }
 
+    pub(super) fn key(&self, id: Id) -> Option<&K> {
+        self.table.key(id)
+    }
+
     pub(super) fn get_mut(&mut self, id: Id) -> Option<&mut V> {
         self.table.get_mut(id)
     }
