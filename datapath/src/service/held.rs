@@ -38,8 +38,10 @@ pub(super) struct Holdings {
     keys: HashSet<Key, Keyed>,
     /// By tenant.
     tenants: Vec<Holding>,
-    /// Services for which somebody waits.
+    /// Services for which somebody waits, and which of them is looked at first: only so many are
+    /// let go at once, of each by turns.
     services: Vec<u32>,
+    turn: usize,
     /// When they were let go last: what is due since before is due from then on.
     looked: Instant,
 }
@@ -72,7 +74,7 @@ pub(crate) struct Released {
 impl Holdings {
     pub(super) fn new(keyed: Keyed) -> Holdings {
         let keys = HashSet::with_hasher(keyed);
-        Holdings { keys, tenants: Vec::new(), services: Vec::new(), looked: Instant::ZERO }
+        Holdings { keys, tenants: Vec::new(), services: Vec::new(), turn: 0, looked: Instant::ZERO }
     }
 
     fn has_room(&self, opener: Opener) -> bool {
@@ -208,7 +210,8 @@ impl Services {
     /// The next that waits no longer.
     pub(crate) fn next_held(&mut self, now: Instant) -> Option<Released> {
         self.holdings.looked = now;
-        for at in 0..self.holdings.services.len() {
+        let services = self.holdings.services.len();
+        for at in (0..services).map(|at| (at + self.holdings.turn) % services) {
             let id = self.holdings.services[at];
             let Some(running) = self.all.get(id) else { continue };
             let Some(first) = running.queue.front() else { continue };
@@ -229,8 +232,11 @@ impl Services {
             let Some(held) = running.queue.remove(place.unwrap_or_default()) else { continue };
             let (key, from, opener) = (held.key, held.from, held.opener);
             running.stats.refused += u64::from(!has_place);
+            // Another is in the place of one that is taken out.
+            self.holdings.turn = at + 1;
             if running.queue.is_empty() {
                 self.holdings.services.swap_remove(at);
+                self.holdings.turn = at;
             }
             self.holdings.leave(&held);
             if !has_place {

@@ -317,6 +317,38 @@ fn many_who_wait_are_let_go_bit_by_bit() {
 }
 
 #[test]
+fn services_for_which_many_wait_are_served_by_turns() {
+    let mut rig = held(1);
+    let other = |most: u32| {
+        let address = Address { ip: ip(101).into(), protocol: protocol::TCP, port: 80 };
+        let mut backend = backend(4, Some(3));
+        backend.max_connections = Some(most);
+        Service { mac: mac(101), addresses: vec![address], backends: vec![backend], ..limited(most, 3 * SECOND) }
+    };
+    let change = |rig: &mut Rig, most| {
+        let change = crate::program::Change::Service(ServiceId(1), Some(other(most)));
+        rig.switch.change(&mut rig.pool, rig.now, change).expect("it fits");
+    };
+    change(&mut rig, 1);
+    rig.open(1);
+    rig.open(2);
+    let to_other = |port| eth(mac(1), mac(101)).ipv4(ip(1), ip(101)).tcp(port, 80, 99).flags(SYN);
+    assert_eq!(now_only(&mut rig, 1, &to_other(9)).len(), 1);
+    for port in 1000..1040 {
+        assert_eq!(now_only(&mut rig, 1, &client(port)), []);
+        assert_eq!(now_only(&mut rig, 1, &to_other(port)), []);
+    }
+    rig.change_service(limited(1000, 3 * SECOND));
+    change(&mut rig, 1000);
+    while let Some((_, frame)) = rig.switch.tx_due(&mut rig.pool, rig.now) {
+        rig.pool.free(frame);
+    }
+    let waiting = [0, 1].map(|id| rig.switch.service_stats(ServiceId(id)).unwrap().holding);
+    assert_eq!(waiting, [24, 24], "of 32 each has let half go");
+    assert_eq!(out(&mut rig).len(), 48, "and then all the others");
+}
+
+#[test]
 fn backends_that_wait_for_others_cost_as_much_as_anybody() {
     let (others, backends) = (2..100u8, 101..200u8);
     // None has the service's address.
