@@ -80,8 +80,8 @@ const OUT: usize = 8192;
 /// takes milliseconds. The memory is not touched before it is needed.
 const SPARE: usize = 4096;
 
-/// Something that the shell should know. At most [`Switch::MAX_EVENTS`] wait, one for each
-/// endpoint; more are counted, not kept.
+/// Something that the shell should know. At most [`Switch::MAX_EVENTS`] wait, one for each endpoint
+/// and [`Switch::MAX_TENANT_EVENTS`] of a tenant; more are counted, not kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A source address moves between endpoints: a loop behind them, or a spoof. It stays where it
@@ -172,11 +172,17 @@ pub struct Switch {
     /// Keys the hash tables.
     seed: u64,
     events: VecDeque<Event>,
+    /// By tenant, how many of these are of its endpoints.
+    waiting: Vec<u8>,
+    /// Whose event was the last to be told.
+    told: u32,
 }
 
 impl Switch {
     /// Events kept for the shell.
     pub const MAX_EVENTS: usize = 256;
+    /// Those of one tenant.
+    pub const MAX_TENANT_EVENTS: usize = 16;
 
     /// A switch that runs `program`. `seed` keys the hash tables; the same seed and inputs give the
     /// same outputs.
@@ -228,6 +234,8 @@ impl Switch {
             former: Both::default(),
             seed,
             events: VecDeque::with_capacity(Self::MAX_EVENTS),
+            waiting: Vec::new(),
+            told: u32::MAX,
             program: empty,
         };
         switch.reserve(program.endpoints.len() + program.endpoints.len().max(SPARE));
@@ -414,12 +422,44 @@ impl Switch {
         }
     }
 
-    /// The next event.
+    /// The next event: each tenant's first by turns, so that none waits for all of another.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front()?;
-        let Event::Flapping { to, .. } = event;
-        self.tallies[to.0 as usize].is_told = false;
+        let turn = |event: &Event| self.concerned(event).0.wrapping_sub(self.told).wrapping_sub(1);
+        let (at, _) = self.events.iter().enumerate().min_by_key(|&(at, event)| (turn(event), at))?;
+        let event = self.events.remove(at)?;
+        self.told = self.concerned(&event).0;
+        self.forget_event(&event);
         Some(event)
+    }
+
+    /// Whose event it is.
+    fn concerned(&self, &Event::Flapping { to, .. }: &Event) -> TenantId {
+        self.program.endpoints.get(to.0).map_or(TenantId(u32::MAX), |endpoint| endpoint.tenant)
+    }
+
+    /// Keeps an event for the shell, where there is room: one that does nothing else leaves room
+    /// for what others do, and so do all endpoints of a tenant.
+    fn note_event(&mut self, event: Event) {
+        let Event::Flapping { to, .. } = event;
+        let tenant = self.concerned(&event).0 as usize;
+        let Some(waiting) = self.waiting.get_mut(tenant) else { return };
+        let tally = &mut self.tallies[to.0 as usize];
+        let has_room = usize::from(*waiting) < Self::MAX_TENANT_EVENTS && self.events.len() < Self::MAX_EVENTS;
+        if !tally.is_told && has_room {
+            tally.is_told = true;
+            *waiting += 1;
+            self.events.push_back(event);
+        }
+    }
+
+    /// An event is taken out.
+    fn forget_event(&mut self, event: &Event) {
+        let Event::Flapping { to, .. } = *event;
+        let tenant = self.concerned(event).0 as usize;
+        self.tallies[to.0 as usize].is_told = false;
+        if let Some(waiting) = self.waiting.get_mut(tenant) {
+            *waiting -= 1;
+        }
     }
 
     /// When `tx` will have something to do, if nothing arrives before.

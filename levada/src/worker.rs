@@ -273,6 +273,8 @@ pub struct Worker {
     waiting: Vec<Task>,
     /// When events are handed on again.
     events_due: Instant,
+    /// The switch whose event is the next to be handed on, if it has any.
+    teller: usize,
     /// What agents say to each other.
     mail: Mail,
     /// Where moving frames goes on: first the switches are counted, then the links.
@@ -328,6 +330,7 @@ impl Worker {
             is_answering: false,
             waiting: Vec::new(),
             events_due: Instant::ZERO,
+            teller: 0,
             mail: Mail::default(),
             place: 0,
         })

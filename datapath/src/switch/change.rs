@@ -372,13 +372,7 @@ impl Switch {
         self.gone[id.0 as usize] = Gone::at(now);
         self.services.release_lost(Some(id));
         self.counts[tenant.0 as usize] -= 1;
-        let tallies = &mut self.tallies;
-        self.events.retain(|event| {
-            let Event::Flapping { from, to, .. } = *event;
-            let stays = from != id && to != id;
-            tallies[to.0 as usize].is_told = stays;
-            stays
-        });
+        self.forget_events(id);
         if let Some(policer) = &mut self.policer {
             policer.set_endpoint(id, None);
         }
@@ -388,6 +382,19 @@ impl Switch {
         self.settle_change(pool, id, tenant);
         self.fit_endpoint(pool, now, id, longest);
         Ok(())
+    }
+
+    /// Takes out the events that an endpoint has to do with.
+    fn forget_events(&mut self, id: EndpointId) {
+        for _ in 0..self.events.len() {
+            let Some(event) = self.events.pop_front() else { break };
+            let Event::Flapping { from, to, .. } = event;
+            if from == id || to == id {
+                self.forget_event(&event);
+            } else {
+                self.events.push_back(event);
+            }
+        }
     }
 
     /// Whether an endpoint fits what there is, and the network it is to be in.
@@ -452,6 +459,7 @@ impl Switch {
     fn attach(&mut self, pool: &mut Pool, id: TenantId, before: Option<Attachment>, after: Option<Attachment>) {
         if self.counts.len() <= id.0 as usize {
             self.counts.resize(id.0 as usize + 1, 0);
+            self.waiting.resize(id.0 as usize + 1, 0);
         }
         if before == after {
             return;

@@ -134,12 +134,7 @@ impl Switch {
             let (mac, vlan) = (source(bytes), layout.vlan.unwrap_or(0));
             let learning = self.fdb.learn(now, network, vlan, mac, from);
             if let Learning::Flapping(owner) = learning {
-                let tally = &mut self.tallies[from.0 as usize];
-                // So that one that does nothing else leaves room for what others do.
-                if !tally.is_told && self.events.len() < Self::MAX_EVENTS {
-                    tally.is_told = true;
-                    self.events.push_back(Event::Flapping { from: owner, to: from, mac });
-                }
+                self.note_event(Event::Flapping { from: owner, to: from, mac });
             }
             unlearned(learning)?;
         }

@@ -212,6 +212,29 @@ fn who_flaps_at_frame_rate_silences_nobody() {
 }
 
 #[test]
+fn a_tenant_that_flaps_at_all_its_endpoints_keeps_nobody_elses_event_waiting() {
+    const MANY: u32 = 300;
+    let endpoints: Vec<(u32, u8)> = (0..MANY).map(|_| (0, 0)).chain([(1, 0), (1, 0)]).collect();
+    let mut rig = Rig::new(&[Attachment::Isolated, Attachment::Isolated], &endpoints, |_| {});
+    // An address of each tenant moves once.
+    for port in [1, 2] {
+        rig.send(port, &udp(1, 99));
+        rig.send(MANY + port, &udp(5, 99));
+    }
+    for port in (1..=MANY).filter(|&port| port != 2) {
+        assert_eq!(rig.send(port, &udp(1, 99)).0, dropped(Reason::Flapping));
+    }
+    rig.send(MANY + 1, &udp(5, 99));
+    let events: Vec<EndpointId> =
+        std::iter::from_fn(|| rig.switch.poll_event()).map(|Event::Flapping { to, .. }| to).collect();
+    assert!(events[..2].contains(&EndpointId(MANY)), "{events:?}");
+    assert_eq!(events.len(), Switch::MAX_TENANT_EVENTS + 1);
+    // Who was told of makes room for others.
+    rig.send(MANY, &udp(1, 99));
+    assert!(rig.switch.poll_event().is_some_and(|Event::Flapping { to, .. }| to == EndpointId(MANY - 1)));
+}
+
+#[test]
 fn a_declared_address_wins_over_a_learned_one() {
     let mut rig = Rig::new(&[Attachment::Isolated], &[(0, 1), (0, 0), (0, 0)], |_| {});
     assert_eq!(rig.send(2, &udp(1, 9)), (dropped(Reason::SpoofedMac), vec![]));

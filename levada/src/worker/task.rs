@@ -8,8 +8,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
-/// Switch events handed on at a time, as many as there may be lines about them: the others wait
-/// their turn.
+/// Events handed on at a time, of all switches by turns: as many as there may be lines about them.
+/// The others wait.
 const EVENTS: usize = 4;
 
 /// What the worker wants of `maintenance`.
@@ -70,12 +70,14 @@ impl Worker {
         for task in std::mem::take(&mut self.waiting) {
             self.hand_over(task);
         }
-        for (switch, switch_slot) in self.switch_slots.iter_mut().enumerate() {
-            for _ in 0..EVENTS {
-                let Some(event) = switch_slot.switch.poll_event() else { break };
-                // A full queue of tasks has enough to log.
-                let _ = self.tasks.try_send(Task::Event { switch, event });
-            }
+        let switches = self.switch_slots.len();
+        for _ in 0..EVENTS {
+            let mut others = (0..switches).map(|at| (at + self.teller) % switches);
+            let next = others.find_map(|at| Some((at, self.switch_slots[at].switch.poll_event()?)));
+            let Some((switch, event)) = next else { break };
+            self.teller = switch + 1;
+            // A full queue of tasks has enough to log.
+            let _ = self.tasks.try_send(Task::Event { switch, event });
         }
     }
 

@@ -1244,3 +1244,39 @@ fn a_bond_whose_first_member_is_lost_copies_broadcasts_from_the_others() {
     }
     assert!(!bonds.worker.switch_slots[0].switch.has_work(PortId(0)));
 }
+
+#[test]
+fn no_switch_s_events_wait_for_all_of_another() {
+    let (mut worker, mut far, chores) = by_hand();
+    (1..3).for_each(|_| add_switch(&mut worker, &mut far));
+    let now = datapath::units::Instant(1_000_000_000);
+    let Worker { switch_slots, pool, .. } = &mut worker;
+    for switch in switch_slots.iter_mut().map(|slot| &mut slot.switch) {
+        let endpoints: Vec<_> = switch.program().endpoints.iter().map(|(id, one)| (id, one.clone())).collect();
+        for (id, endpoint) in &endpoints {
+            let learned = Endpoint { identity: Identity::default(), ..endpoint.clone() };
+            switch.change(pool, now, Change::Endpoint(EndpointId(*id), Some(learned))).unwrap();
+        }
+        // Of each two, either has an address that moved to the other, and claims it.
+        for (id, _) in endpoints {
+            for from in [id, id ^ 1, id] {
+                let sent = build::eth(mac(50 + id as u8), Mac::BROADCAST).payload(vec![0; 46]).frame(pool).unwrap();
+                let _ = switch.rx(pool, now, PortId(from), sent);
+                while let Some((_, frame)) = switch.tx(pool, now) {
+                    pool.free(frame);
+                }
+            }
+        }
+    }
+    let mut all = Vec::new();
+    for _ in 0..2 {
+        worker.report_events();
+        let told: Vec<usize> = chores
+            .try_iter()
+            .filter_map(|task| if let Task::Event { switch, .. } = task { Some(switch) } else { None })
+            .collect();
+        assert_eq!(told.len(), 4, "as many as there may be lines");
+        all.extend(told);
+    }
+    assert_eq!(all, [0, 1, 2, 0, 1, 2, 0, 0]);
+}
