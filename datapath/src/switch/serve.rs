@@ -472,8 +472,9 @@ impl Switch {
                 Ok(Served::Taken) | Err(_) => {}
             }
         }
-        let meta = *pool.meta(&frame);
+        let (meta, own) = (*pool.meta(&frame), source(pool.bytes(&frame)));
         self.services.cut_bytes(known, is_client, pool.bytes_mut(&frame), &meta.layout, &meta.offload);
+        self.keep_own(pool, now, from, &frame, own);
         let (may_return, director) =
             (self.services.is_hairpin(known), self.services.director(known).filter(|_| from.is_none()));
         self.services.end(now, known);

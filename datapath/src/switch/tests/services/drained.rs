@@ -100,6 +100,22 @@ fn a_client_outside_is_told_in_its_vlan() {
 }
 
 #[test]
+fn a_reset_to_a_client_outside_leaves_under_its_backends_own_address_as_all_that_this_sends() {
+    let mut rig = rig(Policy::RoundRobin);
+    let far = |build: build::Build<'static>| build.vlan(10);
+    rig.one(0, &far(tcp((77, 5), (100, 80), SYN, (99, 0))));
+    let (_, usual) = rig.one(2, &tcp((2, 8080), (77, 5), SYN_ACK, (499, 100)));
+    assert_eq!(crate::wire::source(&usual), mac(2));
+    rig.change_service(drained(1, 0));
+    rig.now = rig.now.plus_ns(SECOND);
+    let out = all(&mut rig, 2, &tcp((2, 8080), (77, 5), ACK, (500, 100)));
+    assert_eq!(out.iter().map(|(port, _)| *port).collect::<Vec<_>>(), [0, 2]);
+    let sent = |frame: &[u8]| (crate::wire::source(frame), Tcp::of(frame, &parse(frame).unwrap()).unwrap().flags());
+    assert_eq!(sent(&out[0].1), (mac(2), RST | ACK), "whoever it is that sends");
+    assert_eq!(sent(&out[1].1), (MAC, RST), "to a neighbour it is the service");
+}
+
+#[test]
 fn each_backend_has_a_time_of_its_own() {
     let mut rig = rig(Policy::RoundRobin);
     assert_eq!([rig.open(1), rig.open(2)], [2, 3]);
