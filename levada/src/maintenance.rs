@@ -436,7 +436,7 @@ impl Maintenance {
         }
         let watched = Watched::new(device, port);
         self.note_speed(device, watched.line);
-        self.sights.call(device, watched.line.mac);
+        self.sights.hear(device, watched.line);
         self.watched.push(watched);
     }
 
@@ -538,14 +538,18 @@ impl Maintenance {
     fn ask(&mut self, which: impl Fn(&Watched) -> bool) {
         let (mut orders, mut changed) = (Vec::new(), Vec::new());
         for watched in self.watched.iter_mut().filter(|watched| which(watched)) {
-            let (device, had_carrier) = (watched.device, watched.line.has_carrier);
+            let (device, before) = (watched.device, watched.line);
             match watched.port.drops_before_us() {
                 Ok(total) => {
                     let frames = total.saturating_sub(watched.told);
                     orders.extend((frames > 0).then_some(Request::Drops { device, frames }));
                     watched.told = total;
                     changed.extend(watched.changes().map(|how| (device, watched.line, how)));
-                    if let Some(is_up) = watched.line.has_carrier.filter(|_| watched.line.has_carrier != had_carrier) {
+                    if watched.line != before {
+                        self.sights.hear(device, watched.line);
+                    }
+                    let has_changed = watched.line.has_carrier != before.has_carrier;
+                    if let Some(is_up) = watched.line.has_carrier.filter(|_| has_changed) {
                         orders.push(Request::Carrier { device, is_up });
                     }
                     watched.port.complaint().iter().for_each(|what| self.log.line(Level::Warning, what));
@@ -563,7 +567,6 @@ impl Maintenance {
             self.log.line(Level::Info, &format!("{label} has changed: {how}"));
             let is_pair = matches!(recipe, Some(Recipe::Veth(_)));
             self.note_speed(device, line);
-            self.sights.call(device, line.mac);
             // The switch's end of a pair is nobody else's to change.
             if !is_pair {
                 self.bring_in_line(device);

@@ -206,7 +206,8 @@ pub struct SwitchReport {
 pub struct UplinkReport {
     /// Its port.
     pub port: String,
-    /// `up` or `down`; where it has several ports, `up` where one of them may send.
+    /// `up` or `down`; `down` is also an interface that is set down or has no carrier. Where it has
+    /// several ports, `up` where one of them may send.
     pub state: String,
     /// As for an endpoint; where it has several ports, of the first.
     #[serde(default)]
@@ -290,7 +291,7 @@ pub struct EndpointReport {
     /// Its port.
     pub port: String,
     /// `up` or `down`; `down` is also a TAP device, or a container's end of a veth pair, that
-    /// somebody has set down.
+    /// somebody has set down, and an interface that is set down or has no carrier.
     pub state: String,
     /// Of a TAP device, or a container's end of a veth pair, that is open: where it is and what it
     /// is like, as it was seen within the last second or two.
@@ -565,7 +566,7 @@ impl Part<'_> {
             |port| self.port(port),
             |port| self.facts.sights.address(*self.facts.devices.get(&(self.index as usize, port))?),
         );
-        let first = self.port(uplink.port());
+        let first = self.lone_port(uplink.port());
         let PortState { state, device, lost, losses, worker_ns } = match &bond {
             Some(bond) if !bond.members.is_empty() => of_members(first, &bond.members),
             _ => first,
@@ -605,7 +606,7 @@ impl Part<'_> {
 
     fn endpoint(&self, id: u32, endpoint: &Endpoint) -> EndpointReport {
         let stats: EndpointStats = of(&self.numbers.endpoints, id);
-        let PortState { state, device, lost, losses, worker_ns } = self.port(endpoint.port);
+        let PortState { state, device, lost, losses, worker_ns } = self.lone_port(endpoint.port);
         let queues = self.numbers.queues.iter().find(|(of, _)| *of == id).map(|(_, queues)| queues);
         let one = |d| queues.and_then(|queues| queues.get(d).as_ref()).map(queue);
         let queues = Both { egress: one(Direction::Egress), ingress: one(Direction::Ingress) };
@@ -658,6 +659,18 @@ impl Part<'_> {
         let state = if is_up { "up" } else { "down" }.to_owned();
         let lost = self.facts.sights.lost(number).filter(|_| !used.is_up);
         PortState { state, device, lost, losses: used.losses, worker_ns: used.read_ns + used.write_ns }
+    }
+
+    /// The same of one that is no bond's: it is down, too, while its interface has no carrier.
+    /// Whether a member's device is there, and whether its link is up, are told apart.
+    fn lone_port(&self, port: PortId) -> PortState {
+        let mut is = self.port(port);
+        let device = self.facts.devices.get(&(self.index as usize, port));
+        // Where it is known where the device is, it is known whether that is up.
+        if is.device.is_none() && device.is_some_and(|&device| self.facts.sights.carrier(device) == Some(false)) {
+            is.state = "down".to_owned();
+        }
+        is
     }
 }
 

@@ -1,7 +1,9 @@
 //! Where TAP devices and containers' ends of veth pairs are that somebody has moved, renamed or set
-//! down: what maintenance saw last, for reports and the log.
+//! down, and what interfaces say of their lines: what maintenance saw last, for reports and the
+//! log.
 
 use datapath::wire::Mac;
+use ports::Line;
 use ports::netns::{Identity, Netns};
 use ports::tap::Whereabouts;
 use schemars::JsonSchema;
@@ -127,8 +129,8 @@ struct All {
     sights: BTreeMap<usize, Sight>,
     /// Of those that are gone: why, and what helps.
     lost: BTreeMap<usize, String>,
-    /// Their own addresses, where they have any.
-    addresses: BTreeMap<usize, Mac>,
+    /// What they say of themselves, where they say anything.
+    lines: BTreeMap<usize, Line>,
     names: Names,
 }
 
@@ -170,23 +172,25 @@ impl Sights {
     /// Takes note that a device is gone: why, and what brings it back.
     pub fn lose(&self, device: usize, why: String) {
         let mut all = self.lock();
-        all.addresses.remove(&device);
+        all.lines.remove(&device);
         all.lost.insert(device, why);
     }
 
-    /// Takes note of a device's own address.
-    pub fn call(&self, device: usize, address: Option<Mac>) {
-        let addresses = &mut self.lock().addresses;
-        match address {
-            Some(address) => addresses.insert(device, address),
-            None => addresses.remove(&device),
-        };
+    /// Takes note of what a device says of itself.
+    pub fn hear(&self, device: usize, line: Line) {
+        self.lock().lines.insert(device, line);
     }
 
     /// A device's own address, where it has one and is not gone.
     #[must_use]
     pub fn address(&self, device: usize) -> Option<Mac> {
-        self.lock().addresses.get(&device).copied()
+        self.lock().lines.get(&device)?.mac
+    }
+
+    /// Whether a device has a carrier and is up, where it has such a thing and is not gone.
+    #[must_use]
+    pub fn carrier(&self, device: usize) -> Option<bool> {
+        self.lock().lines.get(&device)?.has_carrier
     }
 
     /// Why a device is gone, where it is.
@@ -200,7 +204,7 @@ impl Sights {
         let mut all = self.lock();
         all.sights.retain(|device, _| !devices.contains(device));
         all.lost.retain(|device, _| !devices.contains(device));
-        all.addresses.retain(|device, _| !devices.contains(device));
+        all.lines.retain(|device, _| !devices.contains(device));
     }
 
     /// The report on a device; `None` where it is none that can be moved, or is gone.

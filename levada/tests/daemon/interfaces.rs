@@ -1,6 +1,7 @@
 //! `packet://` and `host://`: an operator's session over an interface that the switch takes, and
 //! guarantees behind it. A veth is the NIC, its other end a remote host on the wire.
 
+use crate::management::say;
 use crate::testbed::{Bed, Daemon, soon, turn};
 use ports::packet::{Hooks, hooks, probe};
 use rustix::process::Signal;
@@ -395,7 +396,16 @@ fn an_interface_that_is_renamed_goes_on_whatever_else_changes_of_it() {
     let daemon = bed.start(TAKEN);
     let _remote = bed.echo("remote", REMOTE);
     assert_eq!(bed.ask("a", REMOTE, 3), 3);
+    let is = |state: &str| daemon.show()["switches"][0]["uplink"]["state"] == state;
+    let up = |is: u8| {
+        let metrics = say(&bed, "GET /v1/metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+        assert!(metrics.contains(&format!("levada_uplink_up{{switch=\"s1\"}} {is}\n")), "{metrics}");
+    };
+    soon("it is shown", || is("up"));
+    up(1);
     bed.ip("host", "link set dev up0 down").unwrap();
+    soon("that it is set down is shown", || is("down"));
+    up(0);
     bed.ip("host", "link set dev up0 name nic1").unwrap();
     bed.ip("host", "link set dev nic1 up").unwrap();
     for mtu in [1400, 1450] {
