@@ -60,8 +60,7 @@ pub struct Comparison {
     pub short_of_processor: Vec<(String, u64)>,
     /// Who used the processor most in this time, in thousandths of what all used.
     pub processor_users: Vec<(String, u64)>,
-    /// Whose windows were lowered in this time, since the network marked: that is not the switch's
-    /// own shortage.
+    /// Whose windows were lowered in this time, since a queue marked: no guarantee is short for it.
     pub marked: Vec<Marked>,
     /// Services, those in trouble first.
     pub services: Vec<ServiceRow>,
@@ -69,7 +68,7 @@ pub struct Comparison {
     pub rows: Vec<Row>,
 }
 
-/// An endpoint that virtual congestion control held back, since a queue of the network marked.
+/// An endpoint that virtual congestion control held back, since a queue marked.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 pub struct Marked {
     /// `SWITCH/TENANT/ENDPOINT`.
@@ -80,10 +79,37 @@ pub struct Marked {
     pub marked_permille: u64,
     /// Acknowledgements whose window was lowered.
     pub lowered: u64,
+    /// Segments that its own queues marked in this time, on the way to the uplink and to
+    /// neighbours. Where there are none, a queue farther on did: a receiver's, or the network's.
+    pub own_marks: u64,
 }
 
-/// Whom the network's marks held back between two answers, the most acknowledged first.
-fn marked(before: &VccReply, now: &VccReply) -> Vec<Marked> {
+/// What the queues of endpoints marked between two reports of what these sent, by path.
+fn own_marks(before: &Report, now: &Report) -> HashMap<String, u64> {
+    let mut all = HashMap::new();
+    for switch in &now.switches {
+        let Some(old) = before.switches.iter().find(|s| s.name == switch.name) else { continue };
+        let tenants = by_name(&old.tenants, |tenant| &tenant.name);
+        for tenant in &switch.tenants {
+            let Some(old) = tenants.get(&*tenant.name) else { continue };
+            let endpoints = by_name(&old.endpoints, |endpoint| &endpoint.name);
+            for endpoint in &tenant.endpoints {
+                let Some(old) = endpoints.get(&*endpoint.name) else { continue };
+                let to_uplink = endpoint.egress.traffic.marks.saturating_sub(old.egress.traffic.marks);
+                let to_neighbours = endpoint.local_egress.marks.saturating_sub(old.local_egress.marks);
+                if to_uplink + to_neighbours > 0 {
+                    let path = format!("{}/{}/{}", switch.name, tenant.name, endpoint.name);
+                    all.insert(path, to_uplink + to_neighbours);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Whom marks held back between two answers, the most acknowledged first; `own` is what their own
+/// queues marked meanwhile.
+fn marked(before: &VccReply, now: &VccReply, own: &HashMap<String, u64>) -> Vec<Marked> {
     let old = by_name(&before.endpoints, |endpoint| &endpoint.path);
     let one = |endpoint: &EndpointReport| {
         let old = old.get(&*endpoint.path)?;
@@ -92,7 +118,8 @@ fn marked(before: &VccReply, now: &VccReply) -> Vec<Marked> {
         let marked_bytes = endpoint.marked_bytes.saturating_sub(old.marked_bytes);
         let marked_permille = marked_bytes.saturating_mul(1000) / acked_bytes.max(1);
         let path = endpoint.path.clone();
-        (lowered > 0).then_some(Marked { path, acked_bytes, marked_permille, lowered })
+        let own_marks = own.get(&path).copied().unwrap_or(0);
+        (lowered > 0).then_some(Marked { path, acked_bytes, marked_permille, lowered, own_marks })
     };
     let mut all: Vec<Marked> = now.endpoints.iter().filter_map(one).collect();
     all.sort_by_cached_key(|marked| (Reverse(marked.acked_bytes), marked.path.clone()));
@@ -346,9 +373,10 @@ fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
         out.extend(cost.map(|(path, bps)| format!("      most beyond its own: {path}, by {}", rate(*bps))));
     }
     for marked in seen.marked.iter().take(3) {
-        let Marked { path, marked_permille, lowered, .. } = marked;
+        let Marked { path, marked_permille, lowered, own_marks, .. } = marked;
         let part = format!("{}.{} % of its bytes marked", marked_permille / 10, marked_permille % 10);
-        out.push(format!("held back by the network's marks: {path}: {part}, {lowered} windows lowered"));
+        let whose = if *own_marks > 0 { "its own queue here" } else { "a receiver's queue or the network" };
+        out.push(format!("held back by marks of {whose}: {path}: {part}, {lowered} windows lowered"));
     }
     // What is wider than the smallest terminal goes to the names, as far as they need it, and the
     // rest to the drops.
@@ -439,7 +467,7 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
             continue;
         }
         let seen = Comparison {
-            marked: marked(&marks, &marks_now),
+            marked: marked(&marks, &marks_now, &own_marks(&before, &now)),
             services: services::compare(&served, &served_now),
             ..compare(&before, &now, &mut unmet)
         };
@@ -486,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_the_networks_marks_hold_back_is_told_apart_from_shortage() {
+    fn whom_marks_hold_back_is_told_apart_from_shortage() {
         let reply = |acked_bytes, marked_bytes, lowered| {
             let one = serde_json::json!({"path": "s1/old/a", "mode": "echo", "open": 1, "half_open": 0,
                 "translated": 1, "native": 0, "plain": 0, "untouched": {}, "acked_bytes": acked_bytes,
@@ -495,16 +523,29 @@ mod tests {
             VccReply { version: 1, endpoints: vec![serde_json::from_value(one).unwrap()] }
         };
         let before = reply(1000, 100, 5);
-        assert!(marked(&before, &reply(9000, 100, 5)).is_empty(), "nothing was lowered in this time");
-        let seen = marked(&before, &reply(9000, 1100, 12));
-        let wanted = Marked { path: "s1/old/a".into(), acked_bytes: 8000, marked_permille: 125, lowered: 7 };
-        assert_eq!(seen, [wanted]);
-        let none = compare(&report(10, &[]), &report(11, &[]), &mut Unmet::new());
-        let text = screen(&Comparison { marked: seen, ..none }, 40, 100);
-        assert!(
-            text.contains("nobody is short of a guarantee\nheld back by the network's marks: s1/old/a: 12.5 %"),
-            "{text}"
-        );
+        let none = HashMap::new();
+        assert!(marked(&before, &reply(9000, 100, 5), &none).is_empty(), "nothing was lowered in this time");
+        // By its own queue toward the uplink, toward neighbours, and by neither.
+        let calm = || {
+            let mut calm = report(10, &[("a", 0, 0, 0, 0), ("b", 0, 0, 0, 0)]);
+            calm.switches[0].tenants[0].name = "old".to_owned();
+            calm
+        };
+        let (mut out, mut local, mut other) = (calm(), calm(), calm());
+        out.switches[0].tenants[0].endpoints[0].egress.traffic.marks = 9;
+        local.switches[0].tenants[0].endpoints[0].local_egress.marks = 9;
+        other.switches[0].tenants[0].endpoints[0].ingress.traffic.marks = 9;
+        other.switches[0].tenants[0].endpoints[1].egress.traffic.marks = 9;
+        let (own, farther) = ("its own queue here", "a receiver's queue or the network");
+        for (now, marks, whose) in [(out, 9, own), (local, 9, own), (other, 0, farther)] {
+            let seen = marked(&before, &reply(9000, 1100, 12), &own_marks(&calm(), &now));
+            let (path, acked_bytes, marked_permille) = ("s1/old/a".into(), 8000, 125);
+            assert_eq!(seen, [Marked { path, acked_bytes, marked_permille, lowered: 7, own_marks: marks }]);
+            let none = compare(&report(10, &[]), &report(11, &[]), &mut Unmet::new());
+            let text = screen(&Comparison { marked: seen, ..none }, 40, 100);
+            let said = format!("nobody is short of a guarantee\nheld back by marks of {whose}: s1/old/a: 12.5 %");
+            assert!(text.contains(&said), "{text}");
+        }
     }
 
     /// A report of one switch: by endpoint its guarantee in Mbit/s, and wire bytes, backlog and
