@@ -226,9 +226,7 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
     let (short_of_processor, processor_users) = processor(before, now);
     // Then it is not what a neighbour takes of the link.
     for row in &mut rows {
-        let is_of = |(tenant, _): &(String, u64)| {
-            row.path.strip_prefix(tenant.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
+        let is_of = |(tenant, _): &(String, u64)| is_in(&row.path, tenant);
         if short_of_processor.iter().any(is_of) {
             row.at_cost_of = None;
         }
@@ -260,7 +258,7 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
     }
 }
 
-/// Tenants by their paths, with a number each.
+/// Tenants or endpoints by their paths, with a number each.
 type Figures = Vec<(String, u64)>;
 
 /// Who was short of the processor between two reports, in nanoseconds, and who used most of it, in
@@ -330,19 +328,25 @@ fn waited(before: &SojournReport, now: &SojournReport, lanes: [&LaneReport; 2]) 
     now.p99_since(before, lanes[0].sojourn_max_ns.max(lanes[1].sojourn_max_ns))
 }
 
-/// Names, for each that is short, the endpoint of its switch that takes most beyond its own
-/// guarantee in the same direction.
+/// Whether a path is this one, or one below it.
+fn is_in(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Names, for each that is short, the other endpoint of its switch that takes most beyond its own
+/// guarantee in the same direction; of a tenant, one of another tenant.
 fn blame(rows: &mut [Row]) {
     let place = |row: &Row| (row.path.split('/').next().unwrap_or_default().to_owned(), row.direction);
-    let mut most: HashMap<(String, &'static str), (String, u64)> = HashMap::new();
+    let mut takers: HashMap<(String, &'static str), Figures> = HashMap::new();
     for row in rows.iter().filter(|row| row.is_endpoint() && row.beyond_bps() > 0) {
-        let taken = most.entry(place(row)).or_default();
-        if row.beyond_bps() > taken.1 {
-            *taken = (row.path.clone(), row.beyond_bps());
-        }
+        takers.entry(place(row)).or_default().push((row.path.clone(), row.beyond_bps()));
     }
+    takers.values_mut().for_each(|takers| takers.sort_by_key(|(_, bps)| Reverse(*bps)));
     for row in rows.iter_mut().filter(|row| row.is_short) {
-        row.at_cost_of = most.get(&place(row)).filter(|(path, _)| !path.starts_with(&row.path)).cloned();
+        let is_own = |path: &str| is_in(path, &row.path);
+        // Of many, only a tenant's own are passed over.
+        let other = takers.get(&place(row)).and_then(|takers| takers.iter().find(|(path, _)| !is_own(path)));
+        row.at_cost_of = other.cloned();
     }
 }
 
@@ -548,9 +552,12 @@ mod tests {
         }
     }
 
-    /// A report of one switch: by endpoint its guarantee in Mbit/s, and wire bytes, backlog and
-    /// unmet milliseconds of its egress.
-    fn report(seconds: u64, endpoints: &[(&str, u64, u64, u64, u64)]) -> Report {
+    /// An endpoint, its guarantee in Mbit/s, and wire bytes, backlog and unmet milliseconds of its
+    /// egress.
+    type Sent<'a> = (&'a str, u64, u64, u64, u64);
+
+    /// A report of one switch.
+    fn report(seconds: u64, endpoints: &[Sent<'_>]) -> Report {
         let lane = |bytes: u64, waits: u64| {
             serde_json::json!({"frames": 0, "segments": 0, "bytes": 0, "wire_bytes": bytes, "guaranteed_bytes": 0,
                 "backlog_bytes": waits, "backlog_frames": 0, "marks": 0, "trims": 0, "sojourn_max_ns": 9_000_000})
@@ -594,6 +601,41 @@ mod tests {
         assert!(!goes_on(&now, &before) && !goes_on(&now, &now), "a clock that began anew");
         let next = Report { pid: before.pid + 1, ..report(12, &[]) };
         assert!(!goes_on(&before, &next), "another process");
+    }
+
+    #[test]
+    fn who_is_short_is_never_blamed_and_a_name_that_begins_alike_is_another() {
+        let tenants = |seconds, all: [&[Sent<'_>]; 2]| {
+            let mut whole = report(seconds, all[0]);
+            let mut other = report(seconds, all[1]).switches.remove(0).tenants.remove(0);
+            other.name = "blue".to_owned();
+            whole.switches[0].tenants.push(other);
+            whole
+        };
+        let cost = |now: [&[Sent<'_>]; 2], short_tenant: bool| {
+            let quiet: Vec<Vec<_>> = now.map(|all| all.iter().map(|one| (one.0, one.1, 0, 9000, 0)).collect()).into();
+            let (before, mut now) = (tenants(10, [&quiet[0], &quiet[1]]), tenants(11, now));
+            now.switches[0].tenants[0].egress.unmet_ns = u64::from(short_tenant);
+            let rows = compare(&before, &now, &mut Unmet::new()).rows;
+            let of = |path: &str| {
+                let row = rows.iter().find(|row| row.path == path && row.direction == "egress").unwrap();
+                assert!(row.is_short, "{path}");
+                row.at_cost_of.as_ref().map(|(path, _)| path.clone())
+            };
+            if short_tenant { of("s1/red") } else { of("s1/red/web1") }
+        };
+        // In a second: 8 Mbit/s for each million bytes.
+        let web10 = ("web10", 1, 3_000_000, 9000, 0);
+        let web1 = ("web1", 10, 500_000, 9000, 900);
+        let two = |path: &str| Some(path.to_owned());
+        assert_eq!(cost([&[web1, web10], &[]], false), two("s1/red/web10"));
+        // Who was short for a moment and then took most: the next one is named.
+        let greedy = ("web1", 1, 9_000_000, 9000, 900);
+        assert_eq!(cost([&[greedy, web10], &[("x", 1, 2_000_000, 9000, 0)]], false), two("s1/red/web10"));
+        // Of a tenant that is short, none of its own, whatever they take.
+        let others = &[("x", 1, 1_000_000, 9000, 0), ("y", 1, 2_000_000, 9000, 0)];
+        assert_eq!(cost([&[greedy, web10], others], true), two("s1/blue/y"));
+        assert_eq!(cost([&[greedy, web10], &[]], true), None);
     }
 
     #[test]
