@@ -109,6 +109,17 @@ impl Switch {
         self.carried_rate().filter(|rate| rate.egress.0 > 0).or_else(|| Some(self.program.uplink.as_ref()?.rate()))
     }
 
+    /// Where the uplink has several ports, the first of them that frames are received from: by that
+    /// one comes what is for `port`, which is one of them. Another port is itself.
+    #[must_use]
+    pub fn receiving_port(&self, port: PortId) -> PortId {
+        let (Role::Uplink(_), Some(bond), Some(uplink)) = (self.role(port), &self.bond, &self.program.uplink) else {
+            return port;
+        };
+        let mut members = (0..).map(MemberId).zip(&uplink.members);
+        members.find(|&(id, _)| bond.may_receive(id).is_ok()).map_or(port, |(_, member)| member.port)
+    }
+
     /// A member may be used for something else now. What waits for it is sent by the others.
     pub fn set_member_state(&mut self, pool: &mut Pool, now: Instant, member: MemberId, state: MemberState) {
         let Some(bond) = &mut self.bond else { return };

@@ -338,10 +338,11 @@ impl Worker {
     fn explain(&mut self, switch: usize, port: PortId, bytes: &[u8], offload: Offload) -> Option<FrameTrace> {
         let frame = self.pool.alloc_from(bytes)?;
         self.pool.meta_mut(&frame).offload = offload;
-        let frame_trace = self
-            .switch_slots
-            .get(switch)
-            .map(|switch_slot| switch_slot.switch.explain(&self.pool, self.outside.now, port, &frame));
+        let frame_trace = self.switch_slots.get(switch).map(|switch_slot| {
+            // Who describes a frame from a bond means none of its members.
+            let port = switch_slot.switch.receiving_port(port);
+            switch_slot.switch.explain(&self.pool, self.outside.now, port, &frame)
+        });
         self.pool.free(frame);
         frame_trace
     }

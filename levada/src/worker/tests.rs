@@ -1102,6 +1102,24 @@ fn a_bond_whose_first_member_is_dead_at_the_start_waits_for_no_delay() {
     assert_eq!(bonds.told(), ["1 distributing", "0 down"]);
 }
 
+/// A described frame is for the uplink, and none of its members is meant.
+#[test]
+fn what_is_described_comes_in_by_a_member_that_is_received_from() {
+    let mut bonds = Bonds::new();
+    let mode = datapath::bond::Mode::ActiveBackup;
+    bonds.post(&control::bond::Settings { mode, ..Default::default() }, &[0, 1]);
+    bonds.link(0, true);
+    bonds.link(1, true);
+    bonds.link(0, false);
+    bonds.told();
+    let (reply, answer) = sync_channel(1);
+    let (bytes, offload) = (frame(9, 3), Offload::default());
+    bonds.worker.carry_out(Request::Explain { switch: 0, port: PortId(0), bytes, offload, reply });
+    let told = answer.try_recv().unwrap().unwrap();
+    assert_eq!(told.steps[0], datapath::frame_trace::Step::Arrive(PortId(1), None), "{told}");
+    assert_ne!(told.verdict, datapath::verdict::Verdict::Dropped(Reason::MemberInactive), "{told}");
+}
+
 #[test]
 fn what_is_heard_of_a_device_that_has_left_is_of_no_member() {
     let mut bonds = Bonds::new();

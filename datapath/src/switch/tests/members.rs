@@ -146,6 +146,20 @@ fn a_backup_is_neither_sent_to_nor_received_from() {
     assert_eq!(rig.send(0, &udp(9, 2).vlan(10)), (dropped(Reason::MemberInactive), vec![]));
 }
 
+/// What is said of a frame from the uplink is said of one that is received, where any would be.
+#[test]
+fn a_frame_that_is_for_the_uplink_comes_in_where_it_is_received() {
+    for (mode, wanted) in [(Mode::ActiveBackup, 3), (Mode::BalanceRr, 0), (Mode::Broadcast, 0)] {
+        let mut rig = rig(mode, &PORTS).all_up();
+        assert_eq!(rig.switch.receiving_port(UPLINK), PortId(0), "{mode:?}: none is active, or any is received from");
+        rig.switch.set_active_member(&mut rig.pool, rig.now, Some(MemberId(1)));
+        for member in PORTS {
+            assert_eq!(rig.switch.receiving_port(PortId(member)), PortId(wanted), "{mode:?}");
+        }
+        assert_eq!(rig.switch.receiving_port(PortId(1)), PortId(1), "an endpoint's");
+    }
+}
+
 #[test]
 fn without_a_member_frames_are_dropped_by_their_reason() {
     let mut rig = rig(Mode::BalanceRr, &PORTS);
