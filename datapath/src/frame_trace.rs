@@ -7,6 +7,7 @@
 
 use crate::bond::Way;
 use crate::bond::number::Number;
+use crate::bond::order::Turn;
 use crate::frame::PoolLimits;
 use crate::guard::Finding;
 use crate::offload::Gso;
@@ -202,9 +203,10 @@ pub enum Step {
     Open(Result<(u32, IpAddr), Reason>),
     /// So many datagrams of tunnels, which are cut from each other and not followed further.
     Train(u32),
-    /// From a bond's member, with a number: it is put in order, and read in its turn; or why it is
-    /// not.
+    /// From a bond's member, with a number, which is taken off; or why it is not.
     Number(Result<Number, Reason>),
+    /// When it goes on, by its number, or why it does not. What it meets then is told as it is now.
+    Turn(Result<Turn, Reason>),
     /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared
     /// its source.
     Enter(Result<Option<u16>, Reason>),
@@ -250,7 +252,7 @@ impl Step {
             Step::Look(_) => "look",
             Step::Guard(_) | Step::Claim(..) => "guard",
             Step::Learn(..) => "learn",
-            Step::Number(_) => "order",
+            Step::Number(_) | Step::Turn(_) => "order",
             Step::Enter(_) => "enter",
             Step::Vcc(..) => "vcc",
             Step::Service(..) | Step::Turned(_) => "service",
@@ -275,6 +277,7 @@ impl Step {
             | Step::Learn(_, Err(reason), _)
             | Step::Enter(Err(reason))
             | Step::Number(Err(reason))
+            | Step::Turn(Err(reason))
             | Step::Control(Err(reason))
             | Step::Open(Err(reason))
             | Step::Member(Err(reason))
@@ -375,12 +378,17 @@ impl fmt::Display for Words<'_> {
                 write!(f, "refused ({}): {address} ", reason.name())?;
                 claimed(f, *owner, names)
             }
-            Step::Number(Ok(number)) => write!(f, "number {} of the bond, put in order", number.value),
+            Step::Number(Ok(number)) => write!(f, "number {} of the bond", number.value),
+            Step::Turn(Ok(Turn::Next | Turn::First)) => write!(f, "it is its turn"),
+            Step::Turn(Ok(Turn::Later)) => write!(f, "it waits for its turn behind earlier ones"),
+            Step::Turn(Ok(Turn::Late)) => write!(f, "its turn has passed: it goes on out of order"),
+            Step::Turn(Err(Reason::Duplicate)) => write!(f, "refused (duplicate): it has come already"),
             Step::Enter(Ok(None)) => write!(f, "into the untagged network"),
             Step::Enter(Ok(Some(vlan))) => write!(f, "into the network of VLAN {vlan}"),
             Step::Control(Ok(())) => write!(f, "for the protocols of the switch"),
             Step::Enter(Err(reason))
             | Step::Number(Err(reason))
+            | Step::Turn(Err(reason))
             | Step::Open(Err(reason))
             | Step::Control(Err(reason)) => {
                 write!(f, "refused ({})", reason.name())

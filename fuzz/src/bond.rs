@@ -115,7 +115,11 @@ fn one(
             let [high, low] = encoding.ethertype().to_be_bytes();
             let tag = [high, low, (number.tci() >> 8) as u8, number.tci() as u8];
             all.splice(12..12, tag);
-            pool.alloc_from(&all)
+            if let Some(frame) = pool.alloc_from(&all) {
+                let told = switch.explain(pool, now, port, &frame);
+                assert_eq!(switch.rx(pool, now, port, frame), told.verdict, "{told}");
+            }
+            return;
         }
         2 => pool.alloc_from(bytes),
         3 => {

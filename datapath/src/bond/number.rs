@@ -12,7 +12,7 @@
 
 use crate::encap;
 use crate::frame::{Frame, Meta, Pool};
-use crate::offload::Gso;
+use crate::offload::{Gso, Offload};
 use crate::segment::{one_wire_bytes, tunnelled_wire_bytes};
 use crate::wire::vlan::{self, TAG};
 use crate::wire::{be16, destination, ethertype, put16};
@@ -133,6 +133,17 @@ fn set(bytes: &mut [u8], meta: &mut Meta, encoding: Encoding) {
         put16(bytes, AT, SHIM);
         meta.layout.vlan = None;
     }
+}
+
+/// What [`take_off`] leaves of a frame that shows a number.
+#[must_use]
+pub fn without(bytes: &[u8], offload: &Offload) -> (Vec<u8>, Offload) {
+    let (mut bytes, mut offload) = (bytes.to_vec(), *offload);
+    bytes.drain(AT..AT + TAG);
+    if offload.needs_csum {
+        offload.csum_start = offload.csum_start.wrapping_sub(TAG as u16);
+    }
+    (bytes, offload)
 }
 
 /// Takes the number off a frame that shows one. Its layout is not known yet.

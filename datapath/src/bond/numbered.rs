@@ -4,7 +4,7 @@
 use super::hello::{HELLO_BYTES, HelloFrame, HelloKey};
 use super::kept::Kept;
 use super::member::Member;
-use super::order::OrderStats;
+use super::order::{OrderStats, Turn};
 use super::peer::{KEPT_BITS, Peer, Plain};
 use super::{
     Bond, BondSettings, MOST_MEMBERS, MOST_WAIT_NS, MemberId, MemberState, Mode, is_membership, may_be_membership,
@@ -542,6 +542,14 @@ impl Bond {
             Some(peer) => peer.receive(pool, now, member, number, frame),
             None => Ok(Some(frame)),
         }
+    }
+
+    /// What [`Bond::put_in_order`] would make of a frame that came over a member with this number.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn turn_of(&self, member: MemberId, number: Number) -> Result<Turn, Reason> {
+        self.peer.as_ref().map_or(Ok(Turn::Next), |peer| peer.order.turn_of(member, number))
     }
 
     /// Nothing waits for an earlier frame any more. False where nothing did.

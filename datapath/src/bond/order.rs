@@ -59,6 +59,19 @@ pub struct OrderStats {
     pub hold_max_ns: u64,
 }
 
+/// When a frame with a number goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// At once, and none waits.
+    Next,
+    /// At once, before those that wait for it.
+    First,
+    /// Behind earlier ones.
+    Later,
+    /// Its turn has passed: behind those that go on now.
+    Late,
+}
+
 /// Restores order: `rx`, `mark`, `set_live` and `restart` in, frames out by `poll` until it gives
 /// `None`; come back at `poll_timeout`.
 #[derive(Debug)]
@@ -271,6 +284,28 @@ impl Order {
             return Ok(Some(frame));
         }
         self.rx_later(pool, now, member, (next, number), frame).map(|()| None)
+    }
+
+    /// What [`Order::rx`] would make of a frame that came over a member with this number.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn turn_of(&self, member: MemberId, number: Number) -> Result<Turn, Reason> {
+        let next = self.next.unwrap_or(u64::from(MODULUS) + u64::from(number.value));
+        let full = expand(next, number.value);
+        let found = self.members.get(usize::from(member.0));
+        let place = &self.places[(full % u64::from(WINDOW)) as usize];
+        let seen = place.seen.filter(|_| place.number == full);
+        if self.is_alone(next, number) && found.is_some() && seen.is_none() {
+            return Ok(Turn::Next);
+        }
+        match seen {
+            // Pieces, and frames that share a number, come one behind the other.
+            Some((by, _)) if by != member.0 || found.is_none_or(|found| found.last != full) => Err(Reason::Duplicate),
+            _ if full < next => Ok(Turn::Late),
+            _ if full == next => Ok(Turn::First),
+            _ => Ok(Turn::Later),
+        }
     }
 
     /// Whether a number is the next, and nothing waits.

@@ -10,6 +10,8 @@ use super::source::{Refused, learned_by, unlearned};
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch, destination, source};
 use crate::bond::Way;
+use crate::bond::number::Number;
+use crate::bond::order::Turn;
 use crate::encap::vxlan;
 use crate::forward::Target;
 use crate::frame::{Class, Frame, HEADROOM, Owner, Pool, PoolLimits};
@@ -18,7 +20,7 @@ use crate::guard::{self, Finding};
 use crate::network::Network;
 use crate::offload::Offload;
 use crate::overlay::Vtep;
-use crate::program::{EndpointId, PortId};
+use crate::program::{EndpointId, MemberId, PortId};
 use crate::sched::Scheduler;
 use crate::sched::lane::{Admission, Offer};
 use crate::sched::limits::Plane;
@@ -27,7 +29,9 @@ use crate::service::translate;
 use crate::units::{Direction, Instant};
 use crate::verdict::{Reason, Verdict};
 use crate::wire::{self, Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Tcp, Udp, vlan};
+use arrived::Arrived;
 
+mod arrived;
 mod service;
 mod tunnel;
 mod vcc;
@@ -151,31 +155,52 @@ impl Switch {
             }
         };
         steps.push(Step::Arrive(port, from));
+        let (mut arrived, mut number, mut bytes) = (Arrived::of(pool, frame), None, Vec::new());
         if let Role::Uplink(member) = role
-            && let Some(numbered) = self.explain_number(now, member, pool.bytes(frame))
+            && let Some(numbered) = self.explain_number(now, member, arrived.bytes)
         {
-            // What is behind the number is read when it is the frame's turn.
             steps.push(Step::Number(numbered));
-            let verdict = numbered.map_or_else(Verdict::Dropped, |_| Verdict::Forwarded);
-            return FrameTrace { steps, verdict };
+            number = match numbered {
+                Ok(number) => Some(number),
+                Err(reason) => return FrameTrace { steps, verdict: Verdict::Dropped(reason) },
+            };
+            arrived = arrived.without_number(&mut bytes);
         }
-        let is_for = |local: Vtep| vxlan::is_for(pool.bytes(frame), local.address, local.mac);
+        let before = steps.len();
+        let is_for = |local: Vtep| vxlan::is_for(arrived.bytes, local.address, local.mac);
         let result = match role {
             Role::Uplink(member) if self.tunnels.local().is_some_and(is_for) => {
-                self.explain_tunnelled(pool, now, member, frame, &mut steps)
+                self.explain_tunnelled(now, (member, number), &arrived, &mut steps)
             }
-            _ => see(pool, frame).and_then(|seen| {
+            _ => arrived.see().and_then(|seen| {
                 steps.push(Step::Look(Ok(headers(&seen))));
-                match from {
-                    Some(from) => self.explain_endpoint(now, from, &seen, &mut steps),
-                    None => self.explain_uplink(now, role, &seen, &mut steps),
+                match role {
+                    Role::Endpoint(from) => self.explain_endpoint(now, from, &seen, &mut steps),
+                    Role::Uplink(member) => self.explain_uplink(now, (member, number), &seen, &mut steps),
+                    Role::Nothing => Err(Reason::Unknown),
                 }
             }),
         };
-        if let (Err(reason), 1) = (result, steps.len()) {
+        if let Err(reason) = result
+            && steps.len() == before
+        {
             steps.push(Step::Look(Err(reason)));
         }
-        FrameTrace { steps, verdict: result.map_or_else(Verdict::Dropped, |()| Verdict::Forwarded) }
+        // Where others wait, it goes on behind `rx`, which says no more of it.
+        let goes_on = |step: &Step| matches!(step, Step::Turn(Ok(Turn::First | Turn::Later | Turn::Late)));
+        let verdict = match result {
+            Err(reason) if !steps.iter().any(goes_on) => Verdict::Dropped(reason),
+            _ => Verdict::Forwarded,
+        };
+        FrameTrace { steps, verdict }
+    }
+
+    /// When a frame goes on that had a number.
+    fn explain_turn(&self, (member, number): (MemberId, Option<Number>), steps: &mut Vec<Step>) -> Result<(), Reason> {
+        let (Some(bond), Some(number)) = (&self.bond, number) else { return Ok(()) };
+        let turn = bond.turn_of(member, number);
+        steps.push(Step::Turn(turn));
+        turn.map(drop)
     }
 
     fn explain_endpoint(
@@ -291,7 +316,7 @@ impl Switch {
     fn explain_uplink(
         &self,
         now: Instant,
-        role: Role,
+        (member, number): (MemberId, Option<Number>),
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
@@ -306,11 +331,11 @@ impl Switch {
             steps.push(Step::Control(taken));
             return taken;
         }
-        let received = match (bond, role) {
-            (Some(bond), Role::Uplink(member)) => bond.may_receive(member),
-            _ => Ok(()),
-        };
-        let network = transit.and(received).and_then(|()| {
+        let received = transit.and_then(|()| bond.map_or(Ok(()), |bond| bond.may_receive(member)));
+        if received.is_ok() {
+            self.explain_turn((member, number), steps)?;
+        }
+        let network = received.and_then(|()| {
             let network = self.forward.network_of_vlan(seen.layout.vlan).ok_or(Reason::BadVlan)?;
             self.check_outside(now, network, seen.bytes, &seen.layout).map(|()| network)
         });
@@ -645,24 +670,6 @@ impl Switch {
 fn refuse<T>(steps: &mut Vec<Step>, reason: Reason) -> Result<T, Reason> {
     steps.push(Step::Refuse(reason));
     Err(reason)
-}
-
-/// What `parse` would write down.
-fn see<'a>(pool: &'a Pool, frame: &Frame) -> Result<Traveller<'a>, Reason> {
-    let (bytes, mut offload) = (pool.bytes(frame), pool.meta(frame).offload);
-    let layout = wire::parse(bytes)?;
-    segment::check_offload(bytes, &layout, &offload)?;
-    offload.gso_ecn = segment::meaning_of_cwr(bytes, &layout, &offload);
-    Ok(Traveller {
-        bytes,
-        layout,
-        offload,
-        wire_bytes: segment::wire_bytes(bytes.len(), &layout, &offload),
-        class: pool.class(frame),
-        headroom: pool.headroom(frame),
-        memory: Memory::new(pool),
-        copy_class: pool.class_for(bytes.len()),
-    })
 }
 
 fn headers(seen: &Traveller<'_>) -> Headers {

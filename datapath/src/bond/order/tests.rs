@@ -55,6 +55,44 @@ impl World {
     }
 }
 
+/// What is said beforehand is what is done, for numbers, members and times at random.
+#[test]
+fn the_turn_that_is_told_is_the_turn_that_it_gets() {
+    let mut seen = [0; 5];
+    for seed in 1..20u64 {
+        let (mut w, mut random, mut us) = (world(3), seed, 0);
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random >> 33
+        };
+        for n in 0..2000u64 {
+            us += next() % 400;
+            let (member, value) = (MemberId((next() % 4) as u8), ((n / 2 + next() % 6) % u64::from(MODULUS)) as u16);
+            let number = if next() % 4 == 0 { shared(value) } else { one(value) };
+            let (told, before) = (w.order.turn_of(member, number), w.order.stats());
+            let next = w.order.next();
+            let frame = w.pool.alloc_from(&[7; 4]).expect("room");
+            let done = w.order.rx(&mut w.pool, at(us), member, number, frame);
+            let is_late = w.order.stats().late > before.late;
+            let (wanted, which) = match &done {
+                Err(reason) => (Err(*reason), 0),
+                Ok(Some(_)) => (Ok(Turn::Next), 1),
+                Ok(None) if is_late => (Ok(Turn::Late), 2),
+                Ok(None) if next.is_none_or(|next| next == value) => (Ok(Turn::First), 3),
+                Ok(None) => (Ok(Turn::Later), 4),
+            };
+            assert_eq!(told, wanted, "seed {seed}, frame {n}: {number:?} over {member:?}");
+            seen[which] += 1;
+            if let Ok(Some(frame)) = done {
+                w.pool.free(frame);
+            }
+            w.poll(us);
+        }
+        w.order.clear(&mut w.pool);
+    }
+    assert!(seen.iter().all(|&count| count > 100), "{seen:?}");
+}
+
 #[test]
 fn what_comes_in_order_waits_for_nothing() {
     let mut w = world(2);

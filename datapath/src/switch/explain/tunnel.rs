@@ -1,8 +1,10 @@
 //! What the switch would do with a frame that goes into a tunnel or comes out of one.
 
+use super::arrived::Arrived;
 use super::{Memory, Switch, Traveller, headers, refuse};
+use crate::bond::number::Number;
 use crate::encap::vxlan::{self, Tunnel};
-use crate::frame::{Frame, HEADROOM, Pool};
+use crate::frame::HEADROOM;
 use crate::frame_trace::{Emit, Step};
 use crate::guard;
 use crate::ids::PeerId;
@@ -100,28 +102,28 @@ impl Switch {
     /// A frame from the uplink that is for this host's end of the tunnels.
     pub(super) fn explain_tunnelled(
         &self,
-        pool: &Pool,
         now: Instant,
-        member: MemberId,
-        frame: &Frame,
+        (member, number): (MemberId, Option<Number>),
+        arrived: &Arrived<'_>,
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
-        let (bytes, offload) = (pool.bytes(frame), pool.meta(frame).offload);
+        let Arrived { pool, bytes, offload, class, headroom } = *arrived;
         if let Some(bond) = &self.bond
             && let Err(reason) = vxlan::look(bytes, &offload).map(drop).and_then(|()| bond.may_receive(member))
         {
             steps.push(Step::Open(Err(reason)));
             return Err(reason);
         }
+        self.explain_turn((member, number), steps)?;
         if vxlan::is_train(bytes, &offload) {
-            let seen = super::see(pool, frame)?;
+            let seen = arrived.see()?;
             steps.push(Step::Look(Ok(headers(&seen))));
             steps.push(Step::Train(seen.segments()));
             return Ok(());
         }
         let opened = vxlan::open(bytes, &offload).and_then(|(received, inner, mut offload)| {
             let (network, _) = self.tunnel_network(&received)?;
-            let headroom = pool.headroom(frame) + inner.start;
+            let headroom = headroom + inner.start;
             let bytes = &bytes[inner];
             let layout = wire::parse(bytes)?;
             segment::check_offload(bytes, &layout, &offload)?;
@@ -138,7 +140,7 @@ impl Switch {
                 layout,
                 offload,
                 wire_bytes: segment::tunnelled_wire_bytes(bytes.len(), &layout, &offload, outer),
-                class: pool.class(frame),
+                class,
                 headroom,
                 memory: Memory::new(pool),
                 copy_class: pool.class_for(bytes.len()),

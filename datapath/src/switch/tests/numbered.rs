@@ -5,8 +5,9 @@ use super::*;
 use crate::bond::hello::{Challenge, HELLO_BYTES, Hello, HelloKey, KEYED_BYTES, is_hello};
 use crate::bond::lacp::LacpSettings;
 use crate::bond::number::{self, Encoding};
+use crate::bond::order::Turn;
 use crate::bond::{BondSettings, Duplex, MemberState, Mode, Negotiated, Plain, Way};
-use crate::frame_trace::Step;
+use crate::frame_trace::{Found, Step};
 use crate::program::{Change, Member};
 use crate::service::{Address, Backend, Service, ServiceId};
 use crate::wire::protocol;
@@ -182,7 +183,13 @@ impl Pair {
                         break;
                     }
                     let Some((_, frame)) = self.wires[1 - side][member].arriving.pop_front() else { break };
-                    self.switches[side].rx(&mut self.pool, self.now, PortId(member as u32 + 2), frame);
+                    let port = PortId(member as u32 + 2);
+                    let is_explained = !parse::destination(self.pool.bytes(&frame)).is_reserved();
+                    let told = is_explained.then(|| self.switches[side].explain(&self.pool, self.now, port, &frame));
+                    let verdict = self.switches[side].rx(&mut self.pool, self.now, port, frame);
+                    if let Some(told) = told {
+                        assert_eq!(told.verdict, verdict, "{told}");
+                    }
                 }
             }
             while let Some((port, frame)) = self.switches[side].tx(&mut self.pool, self.now) {
@@ -323,6 +330,47 @@ fn a_trace_names_the_number_and_its_member() {
         pair.now = pair.now.plus_ns(100_000);
     }
     assert!(used.len() > 1);
+    pair.clear();
+}
+
+/// What a trace says of a frame with a number: whether it is its turn, and what it meets behind.
+#[test]
+fn a_trace_looks_behind_the_number_and_knows_a_copy() {
+    let mut pair = Pair::new(Mode::Broadcast, &[GBIT; 2], 17).agreed();
+    let leave = |pair: &mut Pair, label: u8| {
+        let frame = eth(mac(1), mac(2)).ipv4(ip(1), ip(2)).udp(1000, 2000).payload(vec![label; 700]);
+        let frame = frame.frame(&mut pair.pool).expect("a buffer");
+        pair.switches[0].rx(&mut pair.pool, pair.now, GUEST, frame);
+        let mut copies = Vec::new();
+        while let Some((port, frame)) = pair.switches[0].tx(&mut pair.pool, pair.now) {
+            if is_hello(pair.pool.bytes(&frame)) {
+                pair.pool.free(frame);
+            } else {
+                copies.push((port, frame));
+            }
+        }
+        assert_eq!(copies.len(), 2);
+        pair.now = pair.now.plus_ns(20_000);
+        copies
+    };
+    let (first, second) = (leave(&mut pair, 1), leave(&mut pair, 2));
+    let arrive = |pair: &mut Pair, (port, frame): (PortId, Frame)| {
+        let told = pair.switches[1].explain(&pair.pool, pair.now, port, &frame);
+        assert_eq!(told.verdict, pair.switches[1].rx(&mut pair.pool, pair.now, port, frame), "{told}");
+        let is_seen = |step: &Step| matches!(step, Step::Look(Ok(headers)) if headers.destination == mac(2));
+        assert!(told.steps.iter().any(is_seen), "{told}");
+        let turn = |step: &Step| if let Step::Turn(turn) = step { Some(*turn) } else { None };
+        let goes = told.steps.iter().any(|step| matches!(step, Step::Forward(_, Found::Declared(EndpointId(0)))));
+        (told.steps.iter().find_map(turn).expect("it has a number"), goes, told.fate())
+    };
+    let [[a, b], [c, d]] = [first, second].map(|copies| <[(PortId, Frame); 2]>::try_from(copies).expect("two"));
+    // The second one comes before the first.
+    assert_eq!(arrive(&mut pair, c), (Ok(Turn::Later), true, Verdict::Forwarded));
+    assert_eq!(arrive(&mut pair, a), (Ok(Turn::First), true, Verdict::Forwarded));
+    for copy in [b, d] {
+        let duplicate = (Err(Reason::Duplicate), false, Verdict::Dropped(Reason::Duplicate));
+        assert_eq!(arrive(&mut pair, copy), duplicate);
+    }
     pair.clear();
 }
 
