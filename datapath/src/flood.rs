@@ -36,6 +36,17 @@ impl FloodLimits {
     pub const UPLINK: FloodLimits = FloodLimits { per_second: 20_000, rate: Rate(200_000_000) };
 }
 
+/// Whose budget it is that lets a frame pass, or does not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// The endpoint's that sends it.
+    Sender,
+    /// Its tenant's.
+    Tenant,
+    /// From outside: the network's.
+    Network,
+}
+
 impl Default for FloodLimits {
     fn default() -> Self {
         FloodLimits::UPLINK

@@ -8,6 +8,7 @@
 use crate::bond::Way;
 use crate::bond::number::Number;
 use crate::bond::order::Turn;
+use crate::flood::Whose;
 use crate::frame::PoolLimits;
 use crate::guard::Finding;
 use crate::offload::Gso;
@@ -222,10 +223,12 @@ pub enum Step {
     Forward(Mac, Found),
     /// It goes nowhere.
     Refuse(Reason),
-    /// The flood budget: how many frames are left of it.
-    Flood(u64),
-    /// The flood budget is used up, and what may be outside goes there alone.
-    OnlyOutside,
+    /// The flood budget: how many frames are left of it, and whose it is.
+    Flood(u64, Whose),
+    /// This flood budget is used up, and what may be outside goes there alone.
+    OnlyOutside(Whose),
+    /// This flood budget is used up.
+    Spent(Whose),
     /// The queue before a limit on what this endpoint sends toward its destination, or in all.
     Pair(EndpointId, pair::Found),
     /// A lane.
@@ -259,7 +262,7 @@ impl Step {
             Step::Control(_) => "control",
             Step::Open(_) | Step::Train(_) => "tunnel",
             Step::Forward(..) | Step::Refuse(_) | Step::Copies(_) | Step::Hosts(_) => "forward",
-            Step::Flood(_) | Step::OnlyOutside => "flood",
+            Step::Flood(..) | Step::OnlyOutside(_) | Step::Spent(_) => "flood",
             Step::Pair(..) => "pair",
             Step::Queue(_) => "queue",
             Step::Police(..) => "police",
@@ -286,6 +289,7 @@ impl Step {
             | Step::Queue(Queue { admission: Admission::Refused(reason), .. })
             | Step::Emit(Emit { refused: Some(reason), .. }) => Some(reason),
             Step::Guard(ref finding) => finding.verdict.err(),
+            Step::Spent(_) => Some(Reason::FloodLimit),
             Step::Police(_, 0, _) => Some(Reason::Policed),
             Step::Vcc(_, ref told) if told.is_refused => Some(Reason::VccWindow),
             _ => None,
@@ -324,7 +328,7 @@ impl FrameTrace {
     /// be dropped, and of a flood each copy has its own end.
     #[must_use]
     pub fn fate(&self) -> Verdict {
-        let flooded = self.steps.iter().any(|step| matches!(step, Step::Flood(_)));
+        let flooded = self.steps.iter().any(|step| matches!(step, Step::Flood(..)));
         match self.steps.iter().find_map(Step::refusal) {
             Some(reason) if !flooded => Verdict::Dropped(reason),
             _ => self.verdict,
@@ -435,12 +439,10 @@ impl fmt::Display for Words<'_> {
             }
             Step::Train(datagrams) => write!(f, "cut into {datagrams} datagrams, each of which goes its own way"),
             Step::Forward(mac, found) => forward(f, *mac, *found, names),
-            Step::OnlyOutside => write!(f, "to the uplink alone: the sender's flood budget is used up"),
-            Step::Refuse(Reason::FloodLimit) => {
-                write!(f, "refused (flood-limit): the sender's flood budget is used up")
-            }
+            Step::OnlyOutside(whose) => write!(f, "to the uplink alone: the {} is used up", budget(*whose)),
+            Step::Spent(whose) => write!(f, "refused (flood-limit): the {} is used up", budget(*whose)),
             Step::Refuse(reason) => write!(f, "refused ({})", reason.name()),
-            Step::Flood(left) => write!(f, "passes: {left} frames are left of the sender's flood budget"),
+            Step::Flood(left, whose) => write!(f, "passes: {left} frames are left of the {}", budget(*whose)),
             Step::Pair(from, found) => pair_words(f, *from, found, names),
             Step::Queue(queue) => queue_words(f, queue, names),
             Step::Police(endpoint, passed, of) => {
@@ -451,6 +453,14 @@ impl fmt::Display for Words<'_> {
             Step::Emit(emit) => emit_words(f, emit, names),
             Step::Member(way) => member_words(f, *way),
         }
+    }
+}
+
+fn budget(whose: Whose) -> &'static str {
+    match whose {
+        Whose::Sender => "sender's flood budget",
+        Whose::Tenant => "flood budget of the sender's tenant",
+        Whose::Network => "network's flood budget for frames from the uplink",
     }
 }
 

@@ -13,6 +13,7 @@ use crate::bond::Way;
 use crate::bond::number::Number;
 use crate::bond::order::Turn;
 use crate::encap::vxlan;
+use crate::flood::Whose;
 use crate::forward::Target;
 use crate::frame::{Class, Frame, HEADROOM, Owner, Pool, PoolLimits};
 use crate::frame_trace::{Emit, Found, FrameTrace, Headers, Queue, Step, Transport};
@@ -263,6 +264,10 @@ impl Switch {
     ) -> Result<(), Reason> {
         match route {
             Route::Drop(reason) => refuse(steps, reason),
+            Route::Spent(whose) => {
+                steps.push(Step::Spent(whose));
+                Err(Reason::FloodLimit)
+            }
             Route::Narrow(_) => refuse(steps, Reason::PathMtu),
             Route::Neighbour(to) => {
                 self.explain_local(now, from, seen, steps)?;
@@ -270,12 +275,12 @@ impl Switch {
                 Ok(())
             }
             Route::Wire { alone } => {
-                steps.extend(alone.then_some(Step::OnlyOutside));
+                steps.extend(alone.map(Step::OnlyOutside));
                 self.explain_wire(now, from, seen, steps).map(|_| ())
             }
             Route::Host(peer) => self.explain_tunnel(now, from, peer, seen, steps),
             Route::Flood(flood) => {
-                steps.push(Step::Flood(flood.left));
+                steps.push(Step::Flood(flood.left, Whose::Sender));
                 match flood.away {
                     Away::Nothing | Away::Wire => self.explain_flood(now, from, &flood, seen, steps),
                     Away::Hosts(_) | Away::Narrow(..) => self.explain_flood_away(now, from, &flood, seen, steps),
@@ -373,10 +378,14 @@ impl Switch {
         let target = self.forward.target_inside(&self.fdb, now, network, vlan, mac);
         steps.push(Step::Forward(mac, self.found(now, network, vlan, mac, target, None)));
         match self.route_inside(now, network, target, seen.seen()) {
+            Inside::Drop(Reason::FloodLimit) => {
+                steps.push(Step::Spent(Whose::Network));
+                return Err(Reason::FloodLimit);
+            }
             Inside::Drop(reason) => return refuse(steps, reason),
             Inside::Endpoint(to) => self.explain_arrival(now, to, Plane::Wire, seen, steps),
             Inside::Copies { receivers, left, .. } => {
-                steps.push(Step::Flood(left));
+                steps.push(Step::Flood(left, Whose::Network));
                 steps.push(Step::Copies(receivers));
             }
         }

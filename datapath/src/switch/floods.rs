@@ -2,7 +2,7 @@
 //! uplink, its network's. All have enough, or nothing is taken.
 
 use super::Switch;
-use crate::flood::Flooded;
+use crate::flood::{Flooded, Whose};
 use crate::frame::{Frame, Pool};
 use crate::network::{Network, slot};
 use crate::program::{EndpointId, TenantId};
@@ -20,7 +20,7 @@ impl Switch {
         copies: usize,
         frame: &Frame,
     ) -> bool {
-        let may = self.flood_left(now, from, asks(pool.bytes(frame), &pool.meta(frame).layout)) > 0;
+        let may = self.flood_left(now, from, asks(pool.bytes(frame), &pool.meta(frame).layout)).0 > 0;
         if may {
             self.charge_flood(pool, now, from, copies, frame);
         }
@@ -49,13 +49,13 @@ impl Switch {
         self.uplink_floods[slot(network)].charge(now, flooded(pool, frame, copies));
     }
 
-    /// Frames that an endpoint may flood at once.
-    pub(super) fn flood_left(&self, now: Instant, from: EndpointId, asks: bool) -> u64 {
+    /// Frames that an endpoint may flood at once, and whose budget says so.
+    pub(super) fn flood_left(&self, now: Instant, from: EndpointId, asks: bool) -> (u64, Whose) {
         match self.tenant_of(from) {
             Some(tenant) if self.tenant_floods[tenant.0 as usize].allows(now, asks) => {
-                self.floods[from.0 as usize].left(now, asks)
+                (self.floods[from.0 as usize].left(now, asks), Whose::Sender)
             }
-            _ => 0,
+            _ => (0, Whose::Tenant),
         }
     }
 

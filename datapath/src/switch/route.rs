@@ -7,6 +7,7 @@ use super::parse::{destination, drop_for, longest_of};
 use super::tunnel::tenant_of;
 use super::{Switch, count_wire_bytes};
 use crate::encap;
+use crate::flood::Whose;
 use crate::forward::{Outside, Target};
 use crate::frame::{Frame, Out, Pool};
 use crate::ids::PeerId;
@@ -22,11 +23,13 @@ use crate::wire::{Layout, vlan};
 pub(super) enum Route {
     /// Nowhere.
     Drop(Reason),
+    /// Nowhere, since this flood budget is used up.
+    Spent(Whose),
     /// To this neighbour.
     Neighbour(EndpointId),
-    /// By the uplink. `alone` where neighbours would get copies if the sender's flood budget were
-    /// not used up.
-    Wire { alone: bool },
+    /// By the uplink; alone where neighbours would get copies if this flood budget were not used
+    /// up.
+    Wire { alone: Option<Whose> },
     /// Through a tunnel to this host.
     Host(PeerId),
     /// With a tunnel's headers it is longer than the way takes, which is as long as this.
@@ -107,7 +110,7 @@ impl Switch {
     /// nobody.
     pub(super) fn route_out(&self, now: Instant, director: EndpointId, seen: Seen<'_>) -> Route {
         match self.route(now, director, self.target(now, director, seen), seen) {
-            Route::Flood(Flood { away: Away::Wire, .. }) => Route::Wire { alone: false },
+            Route::Flood(Flood { away: Away::Wire, .. }) => Route::Wire { alone: None },
             Route::Flood(_) => Route::Drop(Reason::NoRoute),
             route => route,
         }
@@ -119,7 +122,7 @@ impl Switch {
         match target {
             Target::Endpoint(to) if to == from => Route::Drop(Reason::Hairpin),
             Target::Endpoint(to) => Route::Neighbour(to),
-            Target::Uplink => Route::Wire { alone: false },
+            Target::Uplink => Route::Wire { alone: None },
             Target::Nowhere => Route::Drop(Reason::Unreachable),
             Target::Tunnels => self.route_away(now, from, seen),
             Target::Group | Target::Unknown => self.route_flood(now, from, target == Target::Group, seen),
@@ -155,14 +158,14 @@ impl Switch {
             }
         };
         match (away, everyone, others) {
-            (Away::Wire, false, 0) => return Route::Wire { alone: false },
+            (Away::Wire, false, 0) => return Route::Wire { alone: None },
             (Away::Hosts(0), false, 0) => return Route::Drop(Reason::Unreachable),
             _ => {}
         }
         match self.flood_left(now, from, asks(seen.bytes, seen.layout)) {
-            0 if away == Away::Wire && !everyone => Route::Wire { alone: true },
-            0 => Route::Drop(Reason::FloodLimit),
-            left => Route::Flood(Flood { everyone, others, away, left }),
+            (0, whose) if away == Away::Wire && !everyone => Route::Wire { alone: Some(whose) },
+            (0, whose) => Route::Spent(whose),
+            (left, _) => Route::Flood(Flood { everyone, others, away, left }),
         }
     }
 
@@ -178,6 +181,7 @@ impl Switch {
     ) -> Result<(), Reason> {
         match route {
             Route::Drop(reason) => drop_for(pool, frame, reason),
+            Route::Spent(_) => drop_for(pool, frame, Reason::FloodLimit),
             Route::Neighbour(to) => self.send_neighbour(pool, now, from, to, frame),
             Route::Wire { .. } => self.send_wire(pool, now, from, frame),
             Route::Host(peer) => self.send_tunnel(pool, now, from, peer, frame),

@@ -2,6 +2,7 @@
 //! whose.
 
 use crate::frame::{Pool, PoolLimits};
+use crate::guard::Identity;
 use crate::program::{Change, Endpoint, EndpointId, PortFeatures, PortId, Program, Tenant, TenantId};
 use crate::switch::chaos::{MBIT, MS, OUTSIDE, Rig, endpoint, ip, mac, program};
 use crate::units::Rate;
@@ -88,6 +89,41 @@ fn a_storm_from_outside_in_one_network_leaves_the_others_whole() {
         rig.due();
     }
     assert!((39_000..=46_000).contains(&passed), "{passed} in two seconds at 20 000 a second");
+}
+
+/// A trace names the budget that is used up: each has another key, and another who may change it.
+#[test]
+fn a_trace_says_whose_budget_is_used_up() {
+    let told = |[each, tenant, network]: [u64; 3], port: u32, frame: Build<'_>| {
+        let [each, tenant, network] = [each, tenant, network].map(|mbit| Rate(mbit * MBIT));
+        let mut program = switch(2, each, tenant);
+        program.uplink_flood.rate = network;
+        // Frames for unknown addresses are copied to these.
+        program.endpoints[1].identity = Identity::default();
+        let mut rig = rig(&program);
+        let frame = frame.frame(&mut rig.pool).expect("a buffer");
+        let told = rig.switch.explain(&rig.pool, rig.now, PortId(port), &frame);
+        assert_eq!(rig.switch.rx(&mut rig.pool, rig.now, PortId(port), frame), told.verdict, "{told}");
+        told.to_string()
+    };
+    let ask = |port: u32| if port == 0 { arp(OUTSIDE).vlan(10) } else { arp(0) };
+    for (left, port, whose, is_left) in [
+        ([9, 9, 9], 1, "sender's flood budget", true),
+        ([0, 9, 9], 1, "sender's flood budget", false),
+        ([9, 0, 9], 1, "flood budget of the sender's tenant", false),
+        ([9, 9, 9], 0, "network's flood budget for frames from the uplink", true),
+        ([9, 9, 0], 0, "network's flood budget for frames from the uplink", false),
+    ] {
+        let said = told(left, port, ask(port));
+        let spent = format!("refused (flood-limit): the {whose} is used up\ndropped (flood-limit)");
+        let wanted = if is_left { format!("frames are left of the {whose}\n") } else { spent };
+        assert!(said.contains(&wanted), "{said}");
+    }
+    let unknown = || eth(mac(0), mac(OUTSIDE)).ipv4(ip(), ip()).udp(1, 2).payload(vec![0; 46]);
+    for (left, whose) in [([0, 9, 9], "sender's flood budget"), ([9, 0, 9], "flood budget of the sender's tenant")] {
+        let said = told(left, 1, unknown());
+        assert!(said.contains(&format!("to the uplink alone: the {whose} is used up")), "{said}");
+    }
 }
 
 #[test]
