@@ -162,7 +162,7 @@ impl Filter {
                 let flooded =
                     |found| matches!(found, Found::Group { uplink: true, .. } | Found::Unknown { uplink: true, .. });
                 match step {
-                    Step::Arrive(_, None) | Step::Forward(_, Found::Uplink) => true,
+                    Step::Arrive(_, None) | Step::Forward(_, Found::Uplink | Found::Host(_)) => true,
                     Step::Forward(_, found) => flooded(*found),
                     _ => false,
                 }

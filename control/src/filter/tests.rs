@@ -86,6 +86,17 @@ fn words_mean_what_they_say() {
 }
 
 #[test]
+fn what_goes_to_another_host_goes_to_the_uplink() {
+    let uplink = Filter::parse("uplink", &plan()).expect("a filter");
+    let nobody = Found::Unknown { receivers: 2, uplink: false };
+    for (found, goes) in [(Found::Host([192, 0, 2, 2].into()), true), (Found::Uplink, true), (nobody, false)] {
+        let steps = vec![Step::Arrive(PortId(0), Some(EndpointId(0))), Step::Forward(Mac([2, 0, 0, 0, 0, 9]), found)];
+        let trace = FrameTrace { steps, verdict: Verdict::Forwarded };
+        assert_eq!(uplink.matches(0, &trace), goes, "{trace}");
+    }
+}
+
+#[test]
 fn what_is_no_filter_is_refused_in_words() {
     let deep = format!("{}tcp{}", "(".repeat(17), ")".repeat(17));
     let nots = "not ".repeat(18) + "tcp";
