@@ -313,6 +313,9 @@ fn link_end(all: &mut Families, to: &str, sent: &LinkEndReport) {
     all.counter("levada_link_frames", "Frames that this end sent.", to, sent.frames);
     all.counter("levada_link_wire_bytes", "Wire bytes that this end sent.", to, sent.bytes);
     all.counter("levada_link_drops", "Segments that found the queue full.", to, sent.drops);
+    let help = "Segments that the queue's management lost, as a signal to senders.";
+    all.counter("levada_link_aqm_drops", help, to, sent.queue.dropped.sum());
+    all.counter("levada_link_marks", "Segments marked as having met congestion.", to, sent.marks);
     all.counter("levada_link_losses", "Segments lost on the wire.", to, sent.losses);
     all.gauge("levada_link_backlog_bytes", "Wire bytes that wait.", to, sent.backlog_bytes);
 }

@@ -184,6 +184,22 @@ pub struct LostReport {
     pub other: u64,
 }
 
+impl LinkEndReport {
+    /// Segments that its queue lost, full or as a signal to senders.
+    #[must_use]
+    pub fn all_drops(&self) -> u64 {
+        self.drops.saturating_add(self.queue.dropped.sum())
+    }
+}
+
+impl LostReport {
+    /// All of them.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        [self.syn, self.ect, self.ack, self.other].into_iter().fold(0, u64::saturating_add)
+    }
+}
+
 /// A switch.
 #[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct SwitchReport {

@@ -152,7 +152,7 @@ fn table(report: &Report) -> String {
     out += &memory(report);
     for link in &report.links {
         let ends = [("a", &link.a), ("b", &link.b)].map(|(end, s)| {
-            format!("{end} sent {} with {} drops, {} wait", bytes(s.bytes), s.drops, bytes(s.backlog_bytes))
+            format!("{end} sent {} with {} drops, {} wait", bytes(s.bytes), s.all_drops(), bytes(s.backlog_bytes))
         });
         let _ = writeln!(out, "link {}  {}", link.name, ends.join("; "));
     }

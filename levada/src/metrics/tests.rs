@@ -280,6 +280,37 @@ fn a_bond_is_up_where_a_member_may_send() {
     }
 }
 
+/// A queue that drops as a signal is not full.
+#[test]
+fn what_a_links_queue_lost_is_counted_whether_it_was_full_or_not() {
+    let switch = |end: &str| {
+        format!("[[switch]]\nname = \"{end}\"\n[switch.uplink]\nport = \"link://w/{end}\"\nrate = \"1 Gbit/s\"\n")
+    };
+    let link = "[[link]]\nname = \"w\"\nrate = \"1 Gbit/s\"\n";
+    let file = format!("[daemon]\nname = \"t\"\n{}{}{link}", switch("a"), switch("b"));
+    let plan = control::load(&file).plan.unwrap();
+    let (uplinks, devices, shortcuts, sights, tunnels) = Default::default();
+    let (facts, mut shot) = (Facts { plan, uplinks, devices, shortcuts, sights, tunnels }, Snapshot::default());
+    let mut links = [datapath::link::LinkStats::default(); 2];
+    links[1].drops = 5;
+    links[1].queue.stats.marks = 3;
+    links[1].queue.stats.dropped = datapath::aqm::Lost { syn: 1, ect: 2, ack: 4, other: 8 };
+    shot.links.push(links);
+    let report = facts.report(&shot);
+    let samples = read(&text(&report, &cluster(), &vcc(), &services()));
+    for (name, end, count) in [
+        ("drops", "b", 5.0),
+        ("aqm_drops", "b", 15.0),
+        ("marks", "b", 3.0),
+        ("losses", "b", 0.0),
+        ("aqm_drops", "a", 0.0),
+    ] {
+        let key = format!("levada_link_{name}_total{{link=\"w\",end=\"{end}\"}}");
+        assert_eq!(samples.get(&key), Some(&count), "{key}");
+    }
+    assert_eq!((report.links[0].a.all_drops(), report.links[0].b.all_drops()), (0, 20), "as levada show has it");
+}
+
 #[test]
 fn labels_are_escaped() {
     assert_eq!(labels(&[("a", "x\"y\\z\n")]), "{a=\"x\\\"y\\\\z\\n\"}");

@@ -174,7 +174,7 @@ fn link_rows(report: &Report) -> Vec<Row> {
     let mut rows = vec![row(["link", "end", "sent", "drops", "losses", "marks", "waits", "most waited"])];
     for link in &report.links {
         for (name, end, sent) in [(link.name.as_str(), "a", &link.a), ("", "b", &link.b)] {
-            let [drops, losses, marks] = [sent.drops, sent.losses, sent.marks].map(|n| n.to_string());
+            let [drops, losses, marks] = [sent.all_drops(), sent.losses, sent.marks].map(|n| n.to_string());
             let [wire, waits, most] = [sent.bytes, sent.backlog_bytes, sent.backlog_max_bytes].map(bytes);
             rows.push(row([name, end, &wire, &drops, &losses, &marks, &waits, &most]));
         }
