@@ -43,11 +43,11 @@ const LAST: u8 = tcp_flags::FIN | tcp_flags::PSH;
 
 /// How many segments of a frame with this offload may be coupled for a tunnel: 0 and 1 are none.
 #[must_use]
-pub fn most(meta: &Meta, tunnel: &Tunnel) -> u32 {
-    if meta.offload.gso == Gso::None {
+pub fn most(layout: &Layout, offload: &Offload, tunnel: &Tunnel) -> u32 {
+    if offload.gso == Gso::None {
         return 0;
     }
-    let car = VXLAN + meta.layout.headers() + usize::from(meta.offload.gso_size);
+    let car = VXLAN + layout.headers() + usize::from(offload.gso_size);
     ((MOST_BYTES - vxlan::datagram(&tunnel.to.0)) / car).min(MOST_CARS) as u32
 }
 

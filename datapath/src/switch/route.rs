@@ -93,7 +93,7 @@ impl<'a> Seen<'a> {
     }
 
     /// Bytes of the longest frame that it will be on the wire, without a VLAN tag.
-    fn longest(&self) -> u32 {
+    pub fn longest(&self) -> u32 {
         longest_of(self.bytes.len(), self.layout, self.offload)
     }
 }

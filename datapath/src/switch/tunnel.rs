@@ -14,6 +14,7 @@
 //! (`wire/too_big.rs`).
 
 use super::parse::{count_wire_bytes, destination, drop_for, longest_segment, parse, segments, source};
+use super::route::Seen;
 use super::{OUT, Switch};
 use crate::bond::number::Number;
 use crate::encap::vxlan::{Received, Tunnel};
@@ -22,7 +23,7 @@ use crate::frame::{Frame, Out, Pool};
 use crate::guard;
 use crate::ids::PeerId;
 use crate::network::Network;
-use crate::offload::OffloadSupport;
+use crate::offload::{Offload, OffloadSupport};
 use crate::overlay::Vtep;
 use crate::program::{EndpointId, MemberId, PortFeatures, PortId, TenantId};
 use crate::segment;
@@ -232,15 +233,11 @@ impl Switch {
         frame: Frame,
     ) -> Put {
         let source_port = self.tunnels.source_port(pool.bytes(&frame), &pool.meta(&frame).layout);
-        let outer = vxlan::outer(&tunnel.to.0);
-        let fits = longest_segment(pool, &frame) + outer as u32 <= features.max_frame;
-        let whole = features.offload.tunnel && vxlan::may_go_whole(pool.len(&frame), tunnel);
-        let csum = features.offload.csum;
-        let support = OffloadSupport { csum, tso4: whole, tso6: whole, tso_ecn: whole, ..OffloadSupport::NONE };
-        let most = udp_gso::most(pool.meta(&frame), tunnel);
-        if most > 1 && fits && features.offload.uso && csum && !support.takes(&pool.meta(&frame).offload) {
-            return self.put_trains(pool, port, (tunnel, source_port), most, frame);
-        }
+        let support = match Pieces::of(Seen::of(pool, &frame), tunnel, features) {
+            Pieces::Trains(most) => return self.put_trains(pool, port, (tunnel, source_port), most, frame),
+            Pieces::Segments(support) => support,
+        };
+        let (csum, outer) = (support.csum, vxlan::outer(&tunnel.to.0));
         let max = (features.max_frame as usize).saturating_sub(outer);
         let (out, mut for_bond, mut lost) = (&mut self.out, self.bond.is_some().then_some(&mut self.for_bond), 0);
         let done = segment::software(pool, frame, support, max, &mut |pool, part| {
@@ -413,6 +410,38 @@ impl Switch {
         let tenant = self.tunnels.tenant_of(received.vni).ok_or(Reason::BadVni)?;
         let from = self.tunnels.host_with(received.from, tenant).ok_or(Reason::UnknownVtep)?;
         Ok((Network(tenant.0), from))
+    }
+}
+
+/// In which pieces a frame goes into a tunnel.
+pub(super) enum Pieces {
+    /// In UDP GSO packets of so many segments at most.
+    Trains(u32),
+    /// Whole where this takes it, and one segment each where it does not.
+    Segments(OffloadSupport),
+}
+
+impl Pieces {
+    pub fn of(seen: Seen<'_>, tunnel: &Tunnel, features: &PortFeatures) -> Pieces {
+        let Seen { bytes, layout, offload } = seen;
+        let fits = seen.longest() + vxlan::outer(&tunnel.to.0) as u32 <= features.max_frame;
+        let whole = features.offload.tunnel && vxlan::may_go_whole(bytes.len(), tunnel);
+        let csum = features.offload.csum;
+        let support = OffloadSupport { csum, tso4: whole, tso6: whole, tso_ecn: whole, ..OffloadSupport::NONE };
+        let most = udp_gso::most(layout, offload, tunnel);
+        if most > 1 && fits && features.offload.uso && csum && !support.takes(offload) {
+            return Pieces::Trains(most);
+        }
+        Pieces::Segments(support)
+    }
+
+    /// How many they are, of a frame of so many segments.
+    pub fn count(&self, segments: u32, offload: &Offload) -> u32 {
+        match self {
+            Pieces::Trains(most) => segments.div_ceil(*most),
+            Pieces::Segments(support) if support.takes(offload) => 1,
+            Pieces::Segments(_) => segments,
+        }
     }
 }
 

@@ -25,6 +25,10 @@ const DATAGRAM: usize = vxlan::OUTER_V4 - VXLAN;
 /// Payload of the segments that are not the last.
 const SIZE: usize = 100;
 
+fn most(meta: &Meta, tunnel: &Tunnel) -> u32 {
+    super::most(&meta.layout, &meta.offload, tunnel)
+}
+
 fn ether() -> Build<'static> {
     eth(Mac([2, 0, 0, 0, 0, 0xa]), Mac([2, 0, 0, 0, 0, 0xb]))
 }

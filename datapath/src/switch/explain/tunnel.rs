@@ -12,7 +12,7 @@ use crate::program::{EndpointId, MemberId};
 use crate::segment;
 use crate::switch::OUT;
 use crate::switch::route::{Away, Flood};
-use crate::switch::tunnel::tenant_of;
+use crate::switch::tunnel::{Pieces, tenant_of};
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire;
@@ -92,7 +92,7 @@ impl Switch {
             tag: None,
             untag: None,
             tunnel: Some((tunnel.vni, tunnel.to.0)),
-            cut: seen.segments(),
+            cut: Pieces::of(seen.seen(), &tunnel, &features).count(seen.segments(), &seen.offload),
             checksum: seen.offload.needs_csum && !features.offload.csum,
             refused: (self.out.len() >= OUT).then_some(Reason::NoBuffer),
         }));

@@ -244,6 +244,15 @@ fn a_trace_says_that_an_offloaded_frame_with_cwr_out_of_a_tunnel_is_cut() {
     assert_eq!(two.run(SECOND).len(), 10);
 }
 
+/// Into how many a trace says that the switch cuts a frame.
+fn pieces(rig: &mut Rig, build: &Build<'_>) -> u32 {
+    let frame = build.frame(&mut rig.pool).expect("a buffer");
+    let told = rig.switch.explain(&rig.pool, rig.now, PortId(1), &frame);
+    rig.pool.free(frame);
+    let cut = told.steps.iter().find_map(|step| if let Step::Emit(emit) = step { Some(emit.cut) } else { None });
+    cut.unwrap_or_else(|| panic!("{told}"))
+}
+
 /// Where the port cuts TCP in a tunnel, an offloaded frame has one set of outer headers, and what
 /// counts is the wire.
 #[test]
@@ -256,6 +265,7 @@ fn an_offloaded_frame_goes_whole_where_the_port_cuts_in_tunnels() {
     let inner6 = eth(mac(10), mac(20)).ipv6(a, b).tcp(1, 2, 3).payload(vec![7; 13_500]).gso(1400);
     for (inner, gso, headers) in [(tcp(10, 20, 13_500).tos(2).gso(1400), Gso::Tcp4, 54), (inner6, Gso::Tcp6, 74)] {
         let (mut one, mut two) = (Rig::new(&half), Rig::new(&other));
+        assert_eq!(pieces(&mut one, &inner), 1);
         one.rx_told(1, &inner);
         let mut out = Vec::new();
         while let Some((port, frame)) = one.switch.tx(&mut one.pool, one.now) {
@@ -284,6 +294,7 @@ fn an_offloaded_frame_goes_whole_where_the_port_cuts_in_tunnels() {
 fn what_may_not_go_whole_goes_as_before() {
     let gso = |half: &Program, build: &Build<'_>| -> Vec<Gso> {
         let mut one = Rig::new(half);
+        let told = pieces(&mut one, build);
         one.rx_told(1, build);
         let mut out = Vec::new();
         while let Some((_, frame)) = one.switch.tx(&mut one.pool, one.now) {
@@ -294,6 +305,7 @@ fn what_may_not_go_whole_goes_as_before() {
             out.push(one.pool.meta(&frame).offload.gso);
             one.pool.free(frame);
         }
+        assert_eq!(told as usize, out.len(), "a trace says how many leave");
         out
     };
     let (mut whole, mut whole6) = (roomy(1), half6(1));
