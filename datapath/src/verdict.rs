@@ -111,7 +111,7 @@ reasons! {
     BondControl = "bond-control",
     /// The queue's active management dropped it (CoDel, RFC 8289), as a signal to the sender.
     Aqm = "aqm",
-    /// The ingress policer had no token left.
+    /// The ingress policer had no token left: segments, of which a frame may lose some.
     Policed = "policed",
     /// The reading of this endpoint was paused, and the port reports that it dropped frames.
     Paused = "paused",

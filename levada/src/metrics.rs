@@ -221,7 +221,7 @@ pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply, services: &
                 drops(
                     &mut all,
                     "levada_endpoint_drops",
-                    "Frames dropped that it sent or that were for it.",
+                    "Frames dropped that it sent or that were for it; by policing, segments.",
                     &of,
                     &endpoint.drops,
                 );

@@ -340,7 +340,7 @@ pub struct EndpointReport {
     /// switch. They do not wait, so they are not in `sojourn`.
     #[serde(default)]
     pub shortcut: Option<ShortcutReport>,
-    /// Frames dropped, by reason; those without drops are left out.
+    /// Frames dropped, by reason (of `policed`, segments); those without drops are left out.
     pub drops: BTreeMap<String, u64>,
 }
 

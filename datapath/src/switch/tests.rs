@@ -412,6 +412,26 @@ fn policed_ingress_counts_what_it_drops() {
     }
 }
 
+/// A token is one packet on the wire: what is dropped is counted so, too.
+#[test]
+fn of_an_offloaded_frame_the_policer_counts_segments() {
+    let mut rig = Rig::new(&[Attachment::Vlan(1)], &[(0, 1)], |program| {
+        program.ingress = IngressMode::Police;
+        if let Some(uplink) = &mut program.uplink {
+            uplink.members[0].rate.ingress = Rate(10_000_000);
+        }
+    });
+    // The bucket holds 45.
+    for dropped in [0, 35, 75] {
+        let frame = eth(mac(9), mac(1)).vlan(1).ipv4(ip(9), ip(1)).tcp(1, 2, 3).payload(vec![0; 56_000]).gso(1400);
+        let frame = frame.frame(&mut rig.pool).expect("a buffer");
+        assert_eq!(rig.switch.rx(&mut rig.pool, rig.now, UPLINK, frame), FORWARDED);
+        assert_eq!(rig.switch.endpoint_stats(EndpointId(0)).drops.get(Reason::Policed), dropped);
+    }
+    let passed = rig.switch.endpoint_stats(EndpointId(0)).ingress.traffic;
+    assert_eq!((passed.frames, passed.segments), (2, 45));
+}
+
 /// An endpoint that did not react.
 fn paused() -> Rig {
     let mut rig = Rig::new(&[Attachment::Vlan(1)], &[(0, 1)], |program| {
