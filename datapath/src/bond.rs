@@ -611,15 +611,15 @@ impl Bond {
         }
     }
 
-    /// Whether what arrives over a member is received.
+    /// Whether what arrives over a member is received; a number may have been taken off it.
     ///
     /// # Errors
     /// [`Reason::MemberInactive`] where it is not.
     #[inline]
-    pub fn receive(&mut self, pool: &Pool, member: MemberId, frame: &Frame) -> Result<(), Reason> {
+    pub fn receive(&mut self, pool: &Pool, member: MemberId, frame: &Frame, had_number: bool) -> Result<(), Reason> {
         self.may_receive(member)?;
         if let Some(found) = self.members.get_mut(usize::from(member.0)) {
-            found.count_received(pool, frame);
+            found.count_received(pool, frame, had_number);
         }
         Ok(())
     }

@@ -592,7 +592,7 @@ impl Switch {
             return self.receive_tunnel(pool, now, (member, number), frame);
         }
         let looked = parse(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
-        if let Err(reason) = looked.and_then(|()| self.receive_member(pool, member, &frame)) {
+        if let Err(reason) = looked.and_then(|()| self.receive_member(pool, (member, number), &frame)) {
             return self.refuse_transit(pool, now, member, frame, reason);
         }
         match number {

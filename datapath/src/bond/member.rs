@@ -9,10 +9,11 @@ use super::negotiated::Negotiated;
 use super::{MARKED_WAIT_NS, MOST_WAIT_NS};
 use crate::aqm;
 use crate::frame::{Fifo, FlowIndex, Frame, Owner, Pool};
-use crate::offload::PortFeatures;
-use crate::segment::segments;
+use crate::offload::{Gso, PortFeatures};
+use crate::segment::{one_wire_bytes, segments};
 use crate::stats::Traffic;
 use crate::units::{Both, Instant, Rate};
+use crate::wire::vlan::TAG;
 
 /// What a member may be sent ahead of its wire, in nanoseconds: on a machine of its own the loop is
 /// late by 10 us in the median, by 40 in one case of a hundred.
@@ -241,8 +242,19 @@ impl Member {
         self.counts.full += 1;
     }
 
-    pub fn count_received(&mut self, pool: &Pool, frame: &Frame) {
-        count(pool, frame, &mut self.counts.traffic.ingress);
+    /// Counts a frame as it came, where a number was taken off it with that.
+    pub fn count_received(&mut self, pool: &Pool, frame: &Frame, had_number: bool) {
+        let traffic = &mut self.counts.traffic.ingress;
+        if !had_number {
+            return count(pool, frame, traffic);
+        }
+        let (len, meta) = (pool.len(frame) + TAG, pool.meta(frame));
+        let segments = segments(&meta.layout, &meta.offload);
+        let wire_bytes = match meta.offload.gso {
+            Gso::None => one_wire_bytes(len, meta.outer),
+            _ => meta.wire_bytes + segments * TAG as u32,
+        };
+        traffic.add(segments, len, wire_bytes);
     }
 
     /// Whether a frame would wait too long.

@@ -163,10 +163,10 @@ fn a_backup_neither_sends_nor_receives() {
     w.send(1).expect("room");
     assert_eq!(w.leave(w.later(20_000)), [(0, 1)]);
     let frame = w.frame(&udp(1));
-    assert_eq!(w.bond.receive(&w.pool, MemberId(0), &frame), Ok(()));
-    assert_eq!(w.bond.receive(&w.pool, MemberId(1), &frame), Err(Reason::MemberInactive));
+    assert_eq!(w.bond.receive(&w.pool, MemberId(0), &frame, false), Ok(()));
+    assert_eq!(w.bond.receive(&w.pool, MemberId(1), &frame, false), Err(Reason::MemberInactive));
     w.bond.set_settings(BondSettings { all_members_active: true, ..mode(Mode::ActiveBackup) });
-    assert_eq!(w.bond.receive(&w.pool, MemberId(1), &frame), Ok(()));
+    assert_eq!(w.bond.receive(&w.pool, MemberId(1), &frame, false), Ok(()));
     w.pool.free(frame);
     w.bond.set_active(&mut w.pool, w.now, Some(MemberId(1)));
     w.send(2).expect("room");

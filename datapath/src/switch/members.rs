@@ -410,9 +410,14 @@ impl Switch {
 
     /// Whether a frame from the uplink may be received over this member.
     #[inline]
-    pub(super) fn receive_member(&mut self, pool: &Pool, member: MemberId, frame: &Frame) -> Result<(), Reason> {
+    pub(super) fn receive_member(
+        &mut self,
+        pool: &Pool,
+        (member, number): (MemberId, Option<Number>),
+        frame: &Frame,
+    ) -> Result<(), Reason> {
         let Some(bond) = &mut self.bond else { return Ok(()) };
-        bond.receive(pool, member, frame)
+        bond.receive(pool, member, frame, number.is_some())
     }
 
     /// To the member that carries it; it leaves from there in its turn.

@@ -319,7 +319,7 @@ impl Switch {
         if self.bond.is_none() {
             return self.rx_tunnel(pool, now, frame);
         }
-        let looked = look_outside(pool, &frame).and_then(|()| self.receive_member(pool, member, &frame));
+        let looked = look_outside(pool, &frame).and_then(|()| self.receive_member(pool, (member, number), &frame));
         if let Err(reason) = looked {
             return drop_for(pool, frame, reason);
         }

@@ -386,6 +386,29 @@ fn two_bonds_agree_and_their_frames_have_numbers() {
     pair.clear();
 }
 
+/// What a member has sent is what the other end's has received.
+#[test]
+fn both_ends_count_numbers_alike() {
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 5).agreed();
+    for bytes in [8, 30, 1000] {
+        pair.send(bytes, 10_000, 2 * MS);
+    }
+    for n in 0..10u8 {
+        let frame = eth(mac(1), mac(2)).ipv4(ip(1), ip(2)).tcp(1000, 80, 7).payload(vec![n; 14_000]).gso(1400);
+        let frame = frame.frame(&mut pair.pool).expect("a buffer");
+        pair.switches[0].rx(&mut pair.pool, pair.now, GUEST, frame);
+        pair.run(MS);
+    }
+    pair.finish();
+    let [sent, received] = [0, 1].map(|side: usize| {
+        let views = pair.switches[side].members().map(|view| view.counts.traffic);
+        views.map(|both| if side == 0 { both.egress } else { both.ingress }).collect::<Vec<_>>()
+    });
+    assert!(sent.iter().all(|traffic| traffic.segments > traffic.frames), "some were offloaded");
+    assert_eq!(sent, received);
+    pair.clear();
+}
+
 /// What a switch says itself to somebody outside, as the answer of a service to ARP, has a number
 /// as all that goes into a network: without, the other end would take it for the end of order.
 #[test]
