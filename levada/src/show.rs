@@ -135,7 +135,7 @@ fn json(show: &Show, value: &impl Serialize) -> Result<String, Failure> {
 fn table(report: &Report) -> String {
     let worker = &report.worker;
     let mut out = format!("{}  process {}, up {}\n", report.name, report.pid, seconds(report.now_ns));
-    let permille = (worker.busy_ns * 1000).checked_div(report.now_ns).unwrap_or(0);
+    let permille = part_of(worker.busy_ns, report.now_ns, 1000);
     let (lag, round) = (&worker.loop_lag_ns, &worker.round_ns);
     let _ = writeln!(
         out,
@@ -220,7 +220,7 @@ fn processor(switch: &SwitchReport) -> String {
     let mut users: Vec<(&str, u64)> = tenants.chain(uplink).collect();
     users.sort_by_key(|(_, used_ns)| std::cmp::Reverse(*used_ns));
     let all = users.iter().map(|(_, used_ns)| used_ns).sum::<u64>().max(1);
-    let users = users.iter().take(3).map(|(name, used_ns)| format!("{name} {} %", used_ns * 100 / all));
+    let users = users.iter().take(3).map(|(name, used_ns)| format!("{name} {} %", part_of(*used_ns, all, 100)));
     format!(
         "  short of processor time, not of the link: {}; used since the start: {}\n",
         short.join(", "),
@@ -356,6 +356,13 @@ fn bytes(n: u64) -> String {
     }
 }
 
+/// How much of `all` this is, in so many parts. In nanoseconds of half a year the product has more
+/// than 64 bits.
+fn part_of(some: u64, all: u64, parts: u64) -> u64 {
+    let part = (u128::from(some) * u128::from(parts)).checked_div(all.into()).unwrap_or(0);
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
 fn micros(ns: u64) -> String {
     show_time(if ns < 1_000_000 { ns / 1_000 * 1_000 } else { ns / 100_000 * 100_000 })
 }
@@ -380,5 +387,18 @@ mod tests {
         assert_eq!(seconds(3_700_000_000_000), "61 min 40 s");
         assert_eq!(micros(61_234), "61 us");
         assert_eq!(micros(2_345_678), "2.3 ms");
+    }
+
+    #[test]
+    fn what_the_worker_did_is_right_after_years() {
+        let day = 86_400_000_000_000_u64;
+        let none = serde_json::json!({"p50": 0, "p99": 0, "max": 0});
+        let report = serde_json::json!({"version": 1, "name": "t", "pid": 1, "now_ns": 600 * day,
+            "worker": {"loop_lag_ns": none, "round_ns": none, "loop_lag_buckets": [], "round_buckets": [],
+                "busy_ns": 300 * day, "cpu_ns": 0, "rounds": 0, "frame_cost_ns": [0, 0]},
+            "memory": {"frames": 0, "small_free": 0, "large_free": 0}, "links": [], "switches": []});
+        let text = table(&serde_json::from_value(report).unwrap());
+        assert!(text.contains("busy 50.0 %"), "{text}");
+        assert_eq!((part_of(4000 * day, 8000 * day, 100), part_of(7, 0, 100)), (50, 0));
     }
 }
