@@ -19,7 +19,7 @@ from bench.flood import Flood
 from bench.peers import LinkedOvs, NearLevada
 from lab.cell import ATTEMPTS, measure
 from lab.net import Lab
-from lab.report import Report, at_most
+from lab.report import Report, at_most, middle
 from lab.stats import median, table
 from lab.switches import Switch
 from lab.topology import Endpoint, Host, Tenant, Topology
@@ -116,7 +116,7 @@ def ratio(these: Sequence[Trips], those: Sequence[Trips]) -> float | None:
         for a, b in zip(these, those, strict=True)
         if a.valid and b.valid and not (math.isinf(a.p99_us) and math.isinf(b.p99_us))
     ]
-    return median(both) if both else None
+    return middle(both, len(these))
 
 
 def _topology(prefix: str) -> Topology:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lab.cell import Cell
+from lab.report import middle
 from lab.stats import median
 
 #: How often a pair is played until both its cells are valid.
@@ -60,9 +61,8 @@ def _pair(ours: Measure, theirs: Measure, ours_first: bool, rows: list[Cell]) ->
 
 
 def ratio(pairs: Sequence[Pair]) -> float | None:
-    """The median ratio of the valid pairs; None where there is none."""
-    valid = [pair.ratio for pair in pairs if pair.valid]
-    return median(valid) if valid else None
+    """The median ratio of the valid pairs; None where too few are valid."""
+    return middle([pair.ratio for pair in pairs if pair.valid], len(pairs))
 
 
 def row(name: str, pairs: Sequence[Pair], figures: str) -> list[str]:

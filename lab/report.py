@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lab.stats import table
+from lab.stats import median, table
 
 #: What something has at most of all that there is, measured twice: both a per cent or so off.
 MOST_PERCENT = 103.0
@@ -24,14 +24,20 @@ MOST_PERCENT = 103.0
 
 @dataclass(frozen=True)
 class Claim:
-    """A number and what it has to be. `value` None: there was no valid cell to take it from,
-    so it does not hold."""
+    """A number and what it has to be. `value` None: there were too few valid cells to take it
+    from, so it does not hold."""
 
     id: str
     value: float | None
     unit: str
     target: str
     holds: bool
+
+
+def middle(values: Sequence[float], planned: int) -> float | None:
+    """The median of the values that count, of so many that were planned. None where less than two
+    thirds of them count: one pair of three is no median of three."""
+    return median(values) if values and 3 * len(values) >= 2 * planned else None
 
 
 def at_least(claim: str, value: float | None, unit: str, least: float) -> Claim:
@@ -128,7 +134,7 @@ def claims_table(claims: Iterable[Claim]) -> str:
     rows = [
         [
             c.id,
-            "no valid cell" if c.value is None else f"{c.value:.4g}",
+            "too few valid cells" if c.value is None else f"{c.value:.4g}",
             c.unit,
             c.target,
             "holds" if c.holds else "DOES NOT HOLD",

@@ -77,6 +77,7 @@ def test_the_ratio_is_the_median_of_the_pairs_ratios() -> None:
     pairs = [Pair(1, 2), Pair(30, 10), Pair(100, 100), Pair(9000, 1, valid=False)]
     assert ratio(pairs) == 1.0
     assert Pair(1, 0).ratio == float("inf")
+    assert ratio([Pair(1, 2), *[Pair(1, 2, valid=False)] * 2]) is None, "one of three"
 
 
 def test_shares_may_be_off_by_a_thousandth_or_two_maximum_frames() -> None:

@@ -46,7 +46,10 @@ def test_who_says_no_json_is_quoted() -> None:
 
 
 def test_each_peer_is_judged_by_its_own_pairs() -> None:
-    pairs = {"testpmd": [Pair(94, 100)], "tap": [Pair(94, 30), Pair(1, 30, valid=False)]}
+    pairs = {
+        "testpmd": [Pair(94, 100)],
+        "tap": [Pair(94, 30), Pair(94, 30), Pair(1, 30, valid=False)],
+    }
     judged = {claim.id: claim for claim in claims(pairs)}
     assert judged.keys() == {f"vhost.bulk-vs-{name}" for name in TARGETS}
     assert not judged["vhost.bulk-vs-testpmd"].holds

@@ -50,7 +50,7 @@ from lab.attacked import (
 from lab.cell import ATTEMPTS
 from lab.net import Failed, Lab
 from lab.programs import program
-from lab.report import Claim, Report, at_least, at_most
+from lab.report import Claim, Report, at_least, at_most, middle
 from lab.stats import median, table
 from lab.windows import WHOLE_PERCENT, Pair, Window, lasting, measured, with_lasting
 from lab.workload import FIRST_PORT, Ping, Stream, Tool
@@ -101,6 +101,8 @@ class Played:
     attack: Attack
     rate_bps: float
     pairs: list[Pair] = field(default_factory=list)
+    #: Pairs that have to count, those played again apart.
+    planned: int = 1
 
     def judged(self) -> list[Pair]:
         """The pairs that count."""
@@ -259,7 +261,8 @@ def _scene(
 ) -> list[Played]:
     """All attacks of a scene, each with the time `until` its pairs are played again. After a theft
     tables may hold what the thief said, so each such pair has a daemon of its own."""
-    played = [Played(scene.name, a, factor * PACED * LINK_BPS) for a in scene.attacks]
+    rate_bps = factor * PACED * LINK_BPS
+    played = [Played(scene.name, a, rate_bps, planned=plan.pairs) for a in scene.attacks]
     while any(wants(p, plan, end) for p, end in zip(played, until, strict=True)):
         switch = Attacked(lab, scene, factor)
         with switch.running():
@@ -358,12 +361,12 @@ def claims(p: Played) -> list[Claim]:
     found by who asked."""
     name, pairs = p.attack.name, p.judged()
 
-    def middle(of: Callable[[Pair], float]) -> float | None:
-        return median([of(pair) for pair in pairs]) if pairs else None
+    def middle_of(of: Callable[[Pair], float]) -> float | None:
+        return middle([of(pair) for pair in pairs], p.planned)
 
     rate = f"% of {p.rate_bps / MBIT:.0f} Mbit/s"
-    kept = middle(lambda pair: pair.loaded.percent(p.rate_bps))
-    times = middle(lambda pair: pair.times_quiet)
+    kept = middle_of(lambda pair: pair.loaded.percent(p.rate_bps))
+    times = middle_of(lambda pair: pair.times_quiet)
     kept, times = with_lasting(kept, times, p.lasting(), p.rate_bps)
     made = [
         at_least(f"{name}: throughput", kept, rate, KEPT_PERCENT),
@@ -375,7 +378,7 @@ def claims(p: Played) -> list[Claim]:
         told = stolen if stolen or p.was_made() else None
         made.append(at_most(f"{name}: stolen", told, "frames", 0))
     if p.attack.is_asked:
-        answered = middle(lambda pair: 100 * pair.sent["answered"] / pair.sent["asked"])
+        answered = middle_of(lambda pair: 100 * pair.sent["answered"] / pair.sent["asked"])
         made.append(at_least(f"{name}: ARP answered", answered, "%", ANSWERED_PERCENT))
     if p.attack.is_served:
         # In disturbed windows too: nobody else's work may cost a connection.
@@ -419,7 +422,7 @@ def _marked(p: Played) -> str:
 def _figures(p: Played) -> list[str]:
     pairs = p.judged() or p.pairs
 
-    def middle(of: Callable[[Pair], float], spec: str) -> str:
+    def shown(of: Callable[[Pair], float], spec: str) -> str:
         return format(median([of(pair) for pair in pairs]), spec)
 
     besides = ""
@@ -431,13 +434,13 @@ def _figures(p: Played) -> list[str]:
     if p.attack.is_served:
         besides = "{} of {} visits answered, {} open ones lost".format(*visited(p.pairs))
     return [
-        middle(lambda pair: pair.sent["per_s"], ".0f"),
-        middle(lambda pair: pair.quiet.goodput_bps / MBIT, ".1f"),
-        middle(lambda pair: pair.loaded.goodput_bps / MBIT, ".1f"),
-        middle(lambda pair: pair.quiet.rtt_p99_ms, ".2f"),
-        middle(lambda pair: pair.loaded.rtt_p99_ms, ".2f"),
-        middle(lambda pair: pair.times_quiet, ".1f"),
-        middle(lambda pair: 100 * pair.loaded.worker["busy"], ".0f") + " %",
+        shown(lambda pair: pair.sent["per_s"], ".0f"),
+        shown(lambda pair: pair.quiet.goodput_bps / MBIT, ".1f"),
+        shown(lambda pair: pair.loaded.goodput_bps / MBIT, ".1f"),
+        shown(lambda pair: pair.quiet.rtt_p99_ms, ".2f"),
+        shown(lambda pair: pair.loaded.rtt_p99_ms, ".2f"),
+        shown(lambda pair: pair.times_quiet, ".1f"),
+        shown(lambda pair: 100 * pair.loaded.worker["busy"], ".0f") + " %",
         besides,
         "holds" if all(c.holds for c in claims(p)) else "does not hold",
     ]

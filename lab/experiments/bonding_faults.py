@@ -22,7 +22,7 @@ from lab.experiments.bonding_links import FAST_BPS, topology
 from lab.kept import Kept, Key
 from lab.net import Failed, Lab
 from lab.pulse import longest_wait_ns
-from lab.report import Claim, Report, at_most
+from lab.report import Claim, Report, at_most, middle
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
 from lab.watched import Watched
@@ -86,7 +86,7 @@ def play(lab: Lab, quick: bool, report: Report, kept: Kept) -> None:
         for f in (one.found,)
     ]
     report.tables.append(faults_table([one.found for one in found]))
-    report.claims += claims(watched.valid(found))
+    report.claims += claims(watched.valid(found), rounds)
 
 
 def _faults(switch: LevadaBond, keys: Sequence[Key], kept: Kept) -> list[Watched[Fault]]:
@@ -167,8 +167,9 @@ def _is_whole(bond: dict[str, Any], mode: str) -> bool:
 # --- judging ------------------------------------------------------------------------------
 
 
-def claims(faults: Sequence[Fault]) -> list[Claim]:
-    """Nothing lost with numbers, nothing twice, and nobody silent for long."""
+def claims(faults: Sequence[Fault], rounds: int) -> list[Claim]:
+    """Nothing lost with numbers, nothing twice, and nobody silent for long, of so many rounds of
+    each."""
     found: list[Claim] = []
     for mode, kinds in PLAYED:
         for kind in kinds:
@@ -179,7 +180,7 @@ def claims(faults: Sequence[Fault]) -> list[Claim]:
             found.append(at_most(f"{name}: came twice", _sum(f.twice for f in these), "", 0))
             bound = MOST_WAIT_MS.get((mode, kind), OTHERS_WAIT_MS if kind == PULLED else None)
             if bound is not None:
-                wait = statistics.median(f.wait_ms for f in these) if these else None
+                wait = middle([f.wait_ms for f in these], rounds)
                 found.append(at_most(f"{name}: longest wait, median", wait, "ms", bound))
     return found
 

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from lab import watched
 from lab.kept import Kept
 from lab.net import Failed, Lab
-from lab.report import Claim, Report, at_least, at_most, part_of
+from lab.report import Claim, Report, at_least, at_most, middle, part_of
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
 from lab.switches.levada_bond_tunnel import LevadaBondTunnel
@@ -177,7 +177,7 @@ def play(lab: Lab, part: Part, quick: bool, report: Report, kept: Kept) -> None:
         _row(part, counted) | one.marks for one in found for some in one.found for counted in some
     ]
     report.tables += [tcp_table(part, tcp), *([udp_table(udp)] if udp else [])]
-    report.claims += CLAIMS[part.name](*_all(watched.valid(found)))
+    report.claims += CLAIMS[part.name](*_all(watched.valid(found)), tcp)
 
 
 def _all(rounds: Sequence[tuple[list[Tcp], list[Udp]]]) -> tuple[list[Tcp], list[Udp]]:
@@ -278,10 +278,14 @@ def _say(text: str) -> None:
 
 
 def percent(
-    tcp: Sequence[Tcp], links: Links, of: Sequence[Links], connections: int = 1
+    tcp: Sequence[Tcp],
+    links: Links,
+    of: Sequence[Links],
+    played: Sequence[Tcp],
+    connections: int = 1,
 ) -> float | None:
     """What connections have over some links, of the sum of what they have over each of `of` in the
-    same round; the median over rounds."""
+    same round; the median over the rounds that count, of all that were `played`."""
     found: dict[tuple[Links, int], float] = {
         (t.links, t.round): t.goodput_bps for t in tcp if t.connections == connections
     }
@@ -292,27 +296,28 @@ def percent(
         if whole is None or not all(parts):
             continue
         ratios.append(100 * whole / sum(part for part in parts if part))
-    return statistics.median(ratios) if ratios else None
+    rounds = {t.round for t in played if t.connections == connections}
+    return middle(ratios, len(rounds))
 
 
-def _links_claims(tcp: Sequence[Tcp], udp: Sequence[Udp]) -> list[Claim]:
+def _links_claims(tcp: Sequence[Tcp], udp: Sequence[Udp], played: Sequence[Tcp]) -> list[Claim]:
     one, *more = LINKS.links
     claims = []
     for links in more:
         n = len(links.rates)
-        part = percent(tcp, links, [one] * n)
+        part = percent(tcp, links, [one] * n, played)
         claims.append(
             part_of(f"one TCP over {n} links, of {n} x one link", part, "%", LINKS_PERCENT)
         )
     return claims + _udp_claims(udp)
 
 
-def _unequal_claims(tcp: Sequence[Tcp], udp: Sequence[Udp]) -> list[Claim]:
+def _unequal_claims(tcp: Sequence[Tcp], udp: Sequence[Udp], played: Sequence[Tcp]) -> list[Claim]:
     fast, slow, both = UNEQUAL.links
     claims = [
         part_of(
             f"{n} TCP over {both.name()}, of the sum of each alone",
-            percent(tcp, both, [fast, slow], n),
+            percent(tcp, both, [fast, slow], played, n),
             "%",
             UNEQUAL_PERCENT,
         )
@@ -321,9 +326,9 @@ def _unequal_claims(tcp: Sequence[Tcp], udp: Sequence[Udp]) -> list[Claim]:
     return [*claims, *_udp_claims(udp)]
 
 
-def _loss_claims(tcp: Sequence[Tcp], udp: Sequence[Udp]) -> list[Claim]:
+def _loss_claims(tcp: Sequence[Tcp], udp: Sequence[Udp], played: Sequence[Tcp]) -> list[Claim]:
     one, two = LOSS.links
-    part = percent(tcp, two, [one])
+    part = percent(tcp, two, [one], played)
     # That frames were lost at all: what is sent again.
     sent, again = (sum(getattr(t, key) for t in tcp if t.links == two) for key in ("sent", "again"))
     lost = 100 * again / sent if sent else None
@@ -345,9 +350,9 @@ def _udp_claims(udp: Sequence[Udp]) -> list[Claim]:
     ]
 
 
-def _two_claims(tcp: Sequence[Tcp], udp: Sequence[Udp]) -> list[Claim]:
+def _two_claims(tcp: Sequence[Tcp], udp: Sequence[Udp], played: Sequence[Tcp]) -> list[Claim]:
     one, two = _TWO
-    part = percent(tcp, two, [one] * 2)
+    part = percent(tcp, two, [one] * 2, played)
     name = "one TCP over two links, of two times one link in the same way"
     return [part_of(name, part, "%", LINKS_PERCENT), *_udp_claims(udp)]
 

@@ -32,7 +32,7 @@ from lab import machine
 from lab.cell import ATTEMPTS
 from lab.net import Failed, Lab
 from lab.programs import program
-from lab.report import Claim, Report, at_least, at_most
+from lab.report import Claim, Report, at_least, at_most, middle
 from lab.stats import median, table
 from lab.switches import OneHost
 from lab.topology import Endpoint, Host, Tenant, Topology
@@ -201,6 +201,8 @@ class Played:
     drops: dict[str, int] = field(default_factory=dict)
     #: What the attacker has to send for it to be an attack.
     least_per_s: float = 0.0
+    #: Pairs that have to count, those played again apart.
+    planned: int = 1
 
     def played(self) -> list[Pair]:
         """The pairs that need not be played again."""
@@ -273,8 +275,8 @@ def _attacks(switch: OneHost, side: str, plan: Plan) -> Iterator[Played]:
         if side not in attack.sides:
             continue
         least_per_s = LEAST_PART * attack.per_s
-        played = Played(attack.name, side, attack in STEPS, least_per_s=least_per_s)
-        wanted = plan.step_pairs if played.is_step else plan.pairs
+        wanted = plan.step_pairs if attack in STEPS else plan.pairs
+        played = Played(attack.name, side, attack in STEPS, least_per_s=least_per_s, planned=wanted)
         before = drops(switch.sample(), side)
         for _ in range(wanted * ATTEMPTS):
             played.pairs.append(_pair(switch, attack.make(switch, side), plan.window_s))
@@ -354,8 +356,8 @@ def counted_percent(played: Played) -> float | None:
 def judged(played: Played) -> tuple[float | None, float | None]:
     """What is judged: throughput kept, in percent, and how many times the quiet round trip."""
     pairs = played.judged()
-    kept = median([p.kept_percent for p in pairs]) if pairs else None
-    times = median([p.times_quiet for p in pairs]) if pairs else None
+    kept = middle([p.kept_percent for p in pairs], played.planned)
+    times = middle([p.times_quiet for p in pairs], played.planned)
     return with_lasting(kept, times, played.lasting(), STREAM_BPS)
 
 

@@ -10,7 +10,6 @@ which is what the machine itself does.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from lab.machine import cpu_use, sample_cpu
 from lab.net import Lab
 from lab.net import run as run_command
 from lab.programs import program
-from lab.report import Claim, Report, at_most
+from lab.report import Claim, Report, at_most, middle
 from lab.stats import bucket_counts, quantile, table
 from lab.switches import Levada
 from lab.switches.levada import toml_table
@@ -136,7 +135,7 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
             missing += datagrams.end().detail["lost_packets"]
     report.cells = [asdict(t) | {"valid": t.valid} for t in turns]
     report.tables = [turns_table(turns)]
-    report.claims = claims(turns, missing)
+    report.claims = claims(turns, missing, TIMES[quick])
     return report
 
 
@@ -191,7 +190,7 @@ def _refused(switch: Levada) -> int:
     return total
 
 
-def claims(turns: Sequence[Turn], missing: int) -> list[Claim]:
+def claims(turns: Sequence[Turn], missing: int, planned: int) -> list[Claim]:
     """Nothing lost in any turn; the median p99 of those that count."""
     made = [
         at_most("frames that others lost", sum(t.lost for t in turns), "", 0),
@@ -199,7 +198,7 @@ def claims(turns: Sequence[Turn], missing: int) -> list[Claim]:
     ]
     for what in ("added", "removed"):
         lags = [t.lag_p99_us for t in turns if t.labels["what"] == what and t.valid]
-        lag = statistics.median(lags) if lags else None
+        lag = middle(lags, planned)
         made.append(at_most(f"{MANY} endpoints {what}: p99 of the loop's lag", lag, "us", LAG_US))
     return made
 

@@ -30,7 +30,7 @@ from lab.cell import ATTEMPTS, disturbance
 from lab.machine import cpu_use, sample_cpu
 from lab.net import Failed, Lab
 from lab.programs import program
-from lab.report import Claim, Report, at_most
+from lab.report import Claim, Report, at_most, middle
 from lab.stats import table
 from lab.switches import Levada
 from lab.topology import Endpoint, Host, Tenant, Topology
@@ -170,7 +170,11 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
         played[way.name], lost[way.name] = _play(lab, way, RESTARTS[quick])
     report.cells = [asdict(r) | {"valid": r.valid} for rows in played.values() for r in rows]
     report.tables = [restarts_table(played)]
-    report.claims = [c for way in WAYS for c in claims(way, played[way.name], lost[way.name])]
+    report.claims = [
+        claim
+        for way in WAYS
+        for claim in claims(way, played[way.name], lost[way.name], RESTARTS[quick])
+    ]
     return report
 
 
@@ -247,10 +251,9 @@ def longest_gap(rows: Sequence[tuple[float, int]], start_s: float, end_s: float)
     return max(gaps, default=end_s - start_s)
 
 
-def claims(way: Way, restarts: Sequence[Restart], lost: int) -> list[Claim]:
+def claims(way: Way, restarts: Sequence[Restart], lost: int, planned: int) -> list[Claim]:
     """No connection lost over all restarts; the median gap of those that count."""
-    valid = [r.gap_ms for r in restarts if r.valid]
-    gap = statistics.median(valid) if valid else None
+    gap = middle([r.gap_ms for r in restarts if r.valid], planned)
     return [
         at_most(f"{way.name}: connections lost", lost, "", 0),
         at_most(f"{way.name}: gap", gap, "ms", way.most_ms),

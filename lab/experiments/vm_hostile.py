@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from lab.guest import iperf_report
 from lab.machine import cpu_use, sample_cpu
 from lab.net import Failed, Lab
 from lab.programs import example
-from lab.report import Claim, Report, at_least, at_most
+from lab.report import Claim, Report, at_least, at_most, middle
 from lab.stats import table
 from lab.switches.levada import knobs, toml_table
 from lab.switches.levada_vm import LevadaVm
@@ -201,15 +200,15 @@ def _rate(switch: WithHostile, seconds: float) -> float:
 def claims(pairs: Sequence[Pair], attacked_s: float, is_up: bool, panics: int) -> list[Claim]:
     """The switch lives, rings were tried, and the guest has what it has without them."""
     kept = [p.kept for p in pairs if p.valid]
-    middle = statistics.median(kept) if kept else None
+    part = middle(kept, len(pairs))
     harmed = [p.quiet_bps / RATE_BPS for p in lasting(pairs)]
     if harmed:
-        middle = min(harmed if middle is None else [middle, *harmed])
+        part = min(harmed if part is None else [part, *harmed])
     rings = sum(p.rings for p in pairs) / (len(pairs) * attacked_s)
     return [
         at_least(
             "guest's rate beside hostile rings over quiet, median of pairs",
-            middle,
+            part,
             "",
             LEAST_KEPT,
         ),

@@ -234,6 +234,14 @@ def test_medians_over_pairs_are_judged_against_the_paced_rate() -> None:
     assert (ping.value, ping.holds) == (2.5, True)
 
 
+def test_one_pair_of_three_is_no_median() -> None:
+    others = pair(window(disturbed="others"))
+    one = replace(played(pair(window()), others, others), planned=3)
+    assert [claim.value for claim in claims(one)] == [None, None]
+    two = replace(played(pair(window()), pair(window()), others), planned=3)
+    assert all(claim.holds for claim in claims(two))
+
+
 def test_an_attack_may_use_up_the_worker_but_not_the_quiet_window() -> None:
     busy = "switch busy 100 %"
     assert why_not(pair(window(bound=busy)), RATE_BPS, LEAST_PER_S) is None

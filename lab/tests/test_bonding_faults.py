@@ -23,19 +23,25 @@ def faults(lost: int, twice: int, wait_ms: float) -> list[Fault]:
 
 
 def test_with_numbers_nothing_is_lost_and_nowhere_anything_twice() -> None:
-    good = claims(faults(0, 0, 4.0))
+    good = claims(faults(0, 0, 4.0), 3)
     assert len(good) == 21 and all(claim.holds for claim in good)
-    assert [claim.holds for claim in claims(faults(1, 0, 4.0))].count(False) == 6
-    assert [claim.holds for claim in claims(faults(0, 1, 4.0))].count(False) == 9
+    assert [claim.holds for claim in claims(faults(1, 0, 4.0), 3)].count(False) == 6
+    assert [claim.holds for claim in claims(faults(0, 1, 4.0), 3)].count(False) == 9
     # Over 20 ms all bounds are broken; that of a silent link is the longest.
-    assert [claim.holds for claim in claims(faults(0, 0, 19.0))].count(False) == 5
-    assert [claim.holds for claim in claims(faults(0, 0, 21.0))].count(False) == 6
+    assert [claim.holds for claim in claims(faults(0, 0, 19.0), 3)].count(False) == 5
+    assert [claim.holds for claim in claims(faults(0, 0, 21.0), 3)].count(False) == 6
     assert "balance-xor" in faults_table(faults(0, 0, 4.0))
 
 
 def test_without_a_fault_that_counts_nothing_holds() -> None:
-    assert len(claims([])) == 21
-    assert not any(claim.holds for claim in claims([]))
+    assert len(claims([], 3)) == 21
+    assert not any(claim.holds for claim in claims([], 3))
+
+
+def test_a_median_needs_two_thirds_of_the_rounds() -> None:
+    waits = [claim for claim in claims(faults(0, 0, 4.0), 5) if "median" in claim.id]
+    assert len(waits) == 6
+    assert [claim.value for claim in waits] == [None] * 6
 
 
 def test_a_wait_is_until_it_or_a_later_one_came() -> None:

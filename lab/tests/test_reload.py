@@ -35,10 +35,10 @@ def test_drops_are_those_of_the_tenant_that_was_there_and_of_links() -> None:
 
 def test_claims_hold_where_nothing_is_lost_and_the_loop_is_in_time() -> None:
     good = [turn("added", 50), turn("nothing", 40), turn("removed", 60)]
-    assert all(c.holds for c in claims(good, 0))
-    assert [c.holds for c in claims(good, 1)] == [True, False, True, True]
+    assert all(c.holds for c in claims(good, 0, 1))
+    assert [c.holds for c in claims(good, 1, 1)] == [True, False, True, True]
     late = [turn("added", LAG_US + 1), turn("removed", 60, lost=1)]
-    assert [c.holds for c in claims(late, 0)] == [False, True, False, True]
+    assert [c.holds for c in claims(late, 0, 1)] == [False, True, False, True]
     # What was disturbed says nothing about the lag; what was lost is lost all the same.
     disturbed = [turn("added", 50, lost=1, disturbed="others"), turn("removed", 60)]
-    assert [c.holds for c in claims(disturbed, 0)] == [False, True, False, True]
+    assert [c.holds for c in claims(disturbed, 0, 1)] == [False, True, False, True]

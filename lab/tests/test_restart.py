@@ -61,11 +61,12 @@ def test_a_restart_has_the_gap_of_its_worst_connection() -> None:
 
 def test_claims_take_the_median_of_what_counts() -> None:
     restarts = [restart(30), restart(900, disturbed="others"), restart(250), restart(100)]
-    lost, gap = claims(WAYS[0], restarts, 0)
+    lost, gap = claims(WAYS[0], restarts, 0, 3)
     assert lost.holds
     assert gap.value == 100
     assert gap.holds
-    lost, gap = claims(WAYS[1], [restart(900, disturbed="others")], 1)
+    assert claims(WAYS[0], restarts, 0, 5)[1].value is None, "three of five are too few"
+    lost, gap = claims(WAYS[1], [restart(900, disturbed="others")], 1, 1)
     assert not lost.holds
     assert gap.value is None
     assert not gap.holds

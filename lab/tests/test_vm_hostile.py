@@ -10,8 +10,10 @@ def pair(kept: float, disturbed: str | None = None, rings: int = 10_000) -> Pair
 
 
 def test_the_median_of_pairs_that_count_is_judged() -> None:
-    good = [pair(1.0), pair(0.995), pair(0.2), pair(0.1, "busy"), pair(0.1, "busy")]
+    good = [pair(1.0), pair(0.995), pair(0.2), pair(0.1, "busy")]
     assert [c.holds for c in claims(good, 8, True, 0)] == [True, True, True]
+    # Three of five are too few.
+    assert claims([*good, pair(0.1, "busy")], 8, True, 0)[0].value is None
     assert not claims([pair(0.98), pair(0.98), pair(1.0)], 8, True, 0)[0].holds
     assert not claims([pair(1.0, "busy")], 8, True, 0)[0].holds
 
@@ -23,7 +25,7 @@ def test_harm_that_lasts_is_in_the_quiet_windows_too_and_does_not_hold() -> None
     # Who never had its rate shows nothing, and one that others disturbed says nothing.
     assert claims([harmed, harmed], 8, True, 0)[0].value is None
     busy = Pair({"pair": 2}, 2e6, 2e6, 10_000, 5, 0.5, "others")
-    assert claims([pair(1.0), busy], 8, True, 0)[0].holds
+    assert claims([pair(1.0), pair(1.0), busy], 8, True, 0)[0].holds
 
 
 def test_a_quiet_window_without_data_is_no_measure() -> None:
