@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,19 @@ from lab import plot
 from lab.balance import Calls, capacity_per_s, parse, shared_times_s
 from lab.experiments import lb_fig2, lb_fig3, lb_fig4, lb_fig5
 from lab.net import Failed
+from lab.report import Claim
 from lab.stats import mean, quantile
-from lab.web_figure import PLOTTED, WAYS, Cell, Figure, claims, cumulative, draw, shown
+from lab.web_figure import (
+    PLOTTED,
+    WAYS,
+    Cell,
+    Figure,
+    claims,
+    cumulative,
+    draw,
+    most_times,
+    shown,
+)
 
 SAID = """\
 httperf --timeout=10 --client=0/1 --server=10.1.0.100 --port=80 --uri=/object --rate=5 ...
@@ -138,6 +150,28 @@ def test_only_undisturbed_cells_say_anything_of_times() -> None:
     assert made["least-inflight: mean at 500/s"].holds
     # Nothing is promised of refusals where the link does not carry what is asked.
     assert not [name for name in made if "failed" in name]
+
+
+def test_runs_are_judged_by_the_upper_end_of_their_interval() -> None:
+    def runs(ours_ms: list[float], disturbed: int = 0) -> Claim:
+        cells = []
+        for way, times in (("round-robin", [100.0] * len(ours_ms)), ("p2c", ours_ms)):
+            for run, ms in enumerate(times):
+                calls = replace(parse(SAID), mean_ms=ms, connections=9, answered=9, failures={})
+                cells.append(cell(way, 90, calls, [48, 47]))
+                cells[-1].labels["run"] = run
+                if way == "p2c" and run < disturbed:
+                    cells[-1].disturbed = "strangers"
+        return most_times(cells, "p2c", "round-robin", 90)
+
+    assert runs([100.0, 101.0, 100.0, 101.0]).holds
+    # In the mean just as fast: but nobody knows.
+    assert not runs([80.0, 120.0, 80.0, 120.0]).holds
+    # Slower by 3 % each time, which a bound of 1.25 let pass.
+    assert not runs([103.0] * 4).holds
+    assert runs([100.0] * 4, disturbed=2).value is None
+    # A quick run of each has no interval.
+    assert runs([120.0]).holds and not runs([126.0]).holds
 
 
 def test_a_distribution_ends_at_its_last_value() -> None:
