@@ -28,7 +28,7 @@ from lab import machine
 from lab.lost_server import CLIENT, KILLED, PORT, SERVERS, SERVICE, SERVICE_PORT, TOPOLOGY, Shop
 from lab.net import Lab, Process
 from lab.programs import program
-from lab.report import Claim, Report, at_most
+from lab.report import Claim, Report, at_least, at_most
 from lab.sender import READY
 from lab.stats import table
 from lab.visitor import last_tick
@@ -182,13 +182,21 @@ def _labels(way: Way) -> list[str]:
 
 
 def claims(cells: list[Cell]) -> list[Claim]:
-    """Counts over all policies, with and without checks."""
+    """Counts over all policies, with and without checks; and that the server failed in each run:
+    a client was sent on from the closed port, or waited for the silent server."""
+
+    def counts(kind: str, of: str, checks: tuple[str, ...] = CHECKS) -> list[int]:
+        chosen = [c for c in cells if c.way.kind == kind and c.way.check in checks]
+        return [getattr(cell, of) for cell in chosen]
 
     def worst(kind: str, of: str, checks: tuple[str, ...] = CHECKS) -> float | None:
-        chosen = [c for c in cells if c.way.kind == kind and c.way.check in checks]
-        return max((getattr(cell, of) for cell in chosen), default=None)
+        return max(counts(kind, of, checks), default=None)
 
+    sent_on = min(counts(CLOSED, "redirected"), default=None)
+    waited = min(counts(SILENT, "slow", ("none",)), default=None)
     return [
+        at_least("lb-failover: port closed, sent on", sent_on, "requests", 1),
+        at_least("lb-failover: silent, without check: slow", waited, "requests", 1),
         at_most("lb-failover: port closed, failed", worst(CLOSED, "failed"), "requests", 0),
         at_most("lb-failover: port closed, slow", worst(CLOSED, "slow"), "requests", 0),
         at_most("lb-failover: silent, failed", worst(SILENT, "failed"), "requests", UNDER_WAY),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lab.experiments.lb_failover import CLOSED, SILENT, Cell, Way, claims
 
 
@@ -20,6 +22,15 @@ def test_the_worst_run_counts() -> None:
         "lb-failover: port closed, failed",
         "lb-failover: port closed, slow",
         "lb-failover: silent, with check: slow of those that begin 1.2 s later",
+    ]
+
+
+def test_a_server_that_did_not_fail_shows_nothing() -> None:
+    unharmed = [replace(cell(CLOSED, "none", 0, 0), redirected=0), cell(SILENT, "none", 0, 0)]
+    broken = [claim.id for claim in claims(unharmed) if not claim.holds]
+    assert broken[:2] == [
+        "lb-failover: port closed, sent on",
+        "lb-failover: silent, without check: slow",
     ]
 
 
