@@ -25,7 +25,6 @@ begin anew.
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections.abc import Sequence
@@ -42,6 +41,7 @@ from lab.experiments import (
     bonding_netpipe,
     bonding_peers,
 )
+from lab.experiments.restart import longest_gap
 from lab.kept import Kept, Key, digest_with_lab
 from lab.net import Lab, missing_tools
 from lab.netpipe import Point
@@ -387,10 +387,8 @@ def _pull(switch: LevadaBond, setup: Setup) -> Pulled:
     counted = datagrams.end().detail
     told = stream.end().detail
     failures = sum(m["failures"] for bond in _bonds(switch) for m in bond["members"])
-    times = [t for t, _ in stream.arrivals[0] if begin - 0.1 <= t <= begin + PULL_REST_S]
-    gap = max((b - a for a, b in itertools.pairwise(times)), default=PULL_REST_S)
     pulled = Pulled(
-        1000 * gap,
+        1000 * gap_s(stream.arrivals[0], begin),
         len(told["broken"]) + told["ended_early"],
         counted["packets"],
         counted["lost_packets"],
@@ -401,6 +399,12 @@ def _pull(switch: LevadaBond, setup: Setup) -> Pulled:
     lost = f"{pulled.lost} of {pulled.sent} datagrams lost"
     _say(f"pulled, {name_of(setup)}: gap {pulled.gap_ms:.1f} ms, {lost}")
     return pulled
+
+
+def gap_s(arrivals: Sequence[tuple[float, int]], pulled_s: float) -> float:
+    """The longest time without data since a cable was pulled; to the end of what is watched, where
+    nothing comes any more."""
+    return longest_gap(arrivals, pulled_s - 0.1, pulled_s + PULL_REST_S)
 
 
 def _bonds(switch: LevadaBond) -> list[dict[str, Any]]:

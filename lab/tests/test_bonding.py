@@ -50,6 +50,12 @@ def test_a_connection_is_judged_by_both_links() -> None:
     assert [c.holds for c in claims] == [True, *[False] * 7]
 
 
+def test_a_connection_that_stalls_for_good_has_a_gap_to_the_end() -> None:
+    before = [(t / 1000, 1) for t in range(1000)]
+    assert bonding.gap_s(before, 1.0) > bonding.PULL_REST_S - 0.01
+    assert bonding.gap_s([*before, (1.25, 2)], 1.0) == bonding.PULL_REST_S - 0.25
+
+
 def test_tables_say_what_was_lost() -> None:
     curves = [curve(ONE, 90), curve(PLAIN, 150), curve(NUMBERED, 178)]
     text = bonding.summary_table(curves, {ONE: 96e6, NUMBERED: 190e6}, {NUMBERED: PULLED})
