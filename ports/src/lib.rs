@@ -39,6 +39,8 @@ pub mod pair;
 pub mod pcap;
 mod rtnl;
 pub mod seccomp;
+#[cfg(test)]
+mod skipped;
 mod survey;
 pub mod tap;
 pub mod vde;

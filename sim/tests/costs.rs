@@ -2,7 +2,11 @@
 
 use std::process::Command;
 
+#[path = "../../ports/src/skipped.rs"]
+mod skipped;
+
 use sim::costs::{COPY_INSTRUCTIONS, CUT_BYTE_MILLI, CUT_INSTRUCTIONS, FORWARD_INSTRUCTIONS};
+use skipped::skipped;
 
 /// Operations of the two runs, the difference of which counts.
 const OPERATIONS: [u64; 2] = [4_000, 44_000];
@@ -29,7 +33,7 @@ fn instructions(kind: &str) -> Option<f64> {
 #[cfg_attr(debug_assertions, ignore = "instructions mean something with optimisation only")]
 fn the_table_has_the_instructions_that_callgrind_counts() {
     if Command::new("valgrind").arg("--version").output().is_err() {
-        println!("SKIPPED: there is no valgrind");
+        skipped("the_table_has_the_instructions_that_callgrind_counts", "there is no valgrind");
         return;
     }
     let cut = |bytes: u64| (CUT_INSTRUCTIONS * 1000 + CUT_BYTE_MILLI * bytes) as f64 / 1000.0;

@@ -6,8 +6,12 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+#[path = "../../ports/src/skipped.rs"]
+mod skipped;
+
 use sim::fluid::{Claim, Tenant, solve};
 use sim::random::Random;
+use skipped::skipped;
 
 const SEED: u64 = 20;
 const PROBLEMS: usize = 1000;
@@ -33,7 +37,7 @@ fn shares_worked_by_hand() {
 fn both_solvers_agree() {
     let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: python3 is not installed, so lab/fluid.py cannot be asked");
+        skipped("both_solvers_agree", "python3 is not installed, so lab/fluid.py cannot be asked");
         return;
     }
     let mut random = Random::new(SEED);

@@ -1,7 +1,7 @@
 //! What goes wrong around a daemon, and that it leaves nothing behind.
 
 use crate::restart::{Manager, answer, speak};
-use crate::testbed::{Bed, Container, Daemon, soon, turn};
+use crate::testbed::{Bed, Container, Daemon, skipped, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
 use crate::vde;
 use rustix::process::{Resource, Rlimit, Signal};
@@ -192,7 +192,7 @@ fn a_takeover_that_lacks_a_thread_fails_before_the_old_process_has_given_anythin
     let Some(_turn) = turn(name) else { return };
     let bed = Bed::new(&["a", "b", "c"]);
     let Some(threads) = Threads::new(&bed.tag) else {
-        println!("SKIPPED: no control group can be made here");
+        skipped(name, "no control group can be made here");
         return;
     };
     // Under a manager, which has a watchdog.
@@ -238,12 +238,13 @@ fn a_takeover_that_lacks_a_thread_fails_before_the_old_process_has_given_anythin
 
 #[test]
 fn a_moment_without_threads_to_be_had_costs_no_device_and_no_later_change() {
-    let Some(_turn) = turn("a_moment_without_threads_to_be_had_costs_no_device_and_no_later_change") else { return };
+    const TEST: &str = "a_moment_without_threads_to_be_had_costs_no_device_and_no_later_change";
+    let Some(_turn) = turn(TEST) else { return };
     let bed = Bed::new(&["host", "red"]);
     add_up0(&bed);
     let mut daemon = bed.start(ON_UP0);
     let Some(threads) = Threads::new(&bed.tag) else {
-        println!("SKIPPED: no control group can be made here");
+        skipped(TEST, "no control group can be made here");
         return;
     };
     std::fs::write(threads.procs(), daemon.pid().to_string()).unwrap();

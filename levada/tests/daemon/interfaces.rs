@@ -2,8 +2,8 @@
 //! guarantees behind it. A veth is the NIC, its other end a remote host on the wire.
 
 use crate::management::say;
-use crate::testbed::{Bed, Daemon, soon, turn};
-use ports::packet::{Hooks, hooks, probe};
+use crate::testbed::{Bed, Daemon, bpf_turn, soon, turn};
+use ports::packet::{Hooks, hooks};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
@@ -230,11 +230,7 @@ impl Session {
 
 #[test]
 fn a_session_over_the_taken_interface_survives_start_kill_and_restart() {
-    let Some(_turn) = turn("a_session_over_the_taken_interface_survives_start_kill_and_restart") else { return };
-    if let Err(why) = probe() {
-        println!("SKIPPED: {why}");
-        return;
-    }
+    let Some(_turn) = bpf_turn("a_session_over_the_taken_interface_survives_start_kill_and_restart") else { return };
     let bed = bed();
     let session = Session::begin(&bed);
     session.step("without a switch", 25);
@@ -289,11 +285,7 @@ const WIRE: u64 = PAYLOAD as u64 + 8 + 20 + 14 + 24;
 
 #[test]
 fn endpoints_and_the_host_have_their_guarantees_behind_a_taken_interface() {
-    let Some(_turn) = turn("endpoints_and_the_host_have_their_guarantees_behind_a_taken_interface") else { return };
-    if let Err(why) = probe() {
-        println!("SKIPPED: {why}");
-        return;
-    }
+    let Some(_turn) = bpf_turn("endpoints_and_the_host_have_their_guarantees_behind_a_taken_interface") else { return };
     let bed = bed();
     let daemon = bed.start(TAKEN);
     // Of 40 Mbit/s 36 are promised; the rest is shared by the two tenants alike, and alike again by
@@ -361,11 +353,7 @@ fn without_a_host_endpoint_the_interface_is_shared_and_said_to_be() {
 
 #[test]
 fn an_interface_that_returns_is_taken_again() {
-    let Some(_turn) = turn("an_interface_that_returns_is_taken_again") else { return };
-    if let Err(why) = probe() {
-        println!("SKIPPED: {why}");
-        return;
-    }
+    let Some(_turn) = bpf_turn("an_interface_that_returns_is_taken_again") else { return };
     let bed = bed();
     let daemon = bed.start(TAKEN);
     let _remote = bed.echo("remote", REMOTE);
@@ -387,11 +375,7 @@ fn an_interface_that_returns_is_taken_again() {
 
 #[test]
 fn an_interface_that_is_renamed_goes_on_whatever_else_changes_of_it() {
-    let Some(_turn) = turn("an_interface_that_is_renamed_goes_on_whatever_else_changes_of_it") else { return };
-    if let Err(why) = probe() {
-        println!("SKIPPED: {why}");
-        return;
-    }
+    let Some(_turn) = bpf_turn("an_interface_that_is_renamed_goes_on_whatever_else_changes_of_it") else { return };
     let bed = bed();
     let daemon = bed.start(TAKEN);
     let _remote = bed.echo("remote", REMOTE);

@@ -4,8 +4,8 @@
 
 use crate::interfaces::{B, NIC, REMOTE, TAKEN, assert_given_back, bed, hooks_of, ping, plug_in};
 use crate::management::Stream;
-use crate::testbed::{Bed, Daemon, soon, turn};
-use ports::packet::{Hooks, probe};
+use crate::testbed::{Bed, Daemon, bpf_turn, skipped, soon, turn};
+use ports::packet::Hooks;
 use serde_json::Value;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
@@ -13,11 +13,6 @@ use std::time::{Duration, Instant};
 
 const TAKEN_BY_SWITCH: Hooks = Hooks { ingress: 1, egress: 1 };
 const LEFT_TO_HOST: Hooks = Hooks { ingress: 0, egress: 0 };
-
-/// Whether programs can be loaded that take an interface.
-fn can_take() -> bool {
-    probe().inspect_err(|why| println!("SKIPPED: {why}")).is_ok()
-}
 
 fn uplink(daemon: &Daemon) -> Value {
     daemon.show()["switches"][0]["uplink"].clone()
@@ -37,10 +32,7 @@ fn passes(bed: &Bed, bytes: usize) -> bool {
 
 #[test]
 fn a_cable_that_is_pulled_and_put_back_is_told() {
-    let Some(_turn) = turn("a_cable_that_is_pulled_and_put_back_is_told") else { return };
-    if !can_take() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("a_cable_that_is_pulled_and_put_back_is_told") else { return };
     let bed = bed();
     let daemon = bed.start(TAKEN);
     for (state, told) in [("down", "has changed: no carrier"), ("up", "has changed: a carrier")] {
@@ -54,10 +46,7 @@ fn a_cable_that_is_pulled_and_put_back_is_told() {
 
 #[test]
 fn another_mtu_is_told_to_the_switch_and_nothing_else_is_lost() {
-    let Some(_turn) = turn("another_mtu_is_told_to_the_switch_and_nothing_else_is_lost") else { return };
-    if !can_take() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("another_mtu_is_told_to_the_switch_and_nothing_else_is_lost") else { return };
     let bed = bed();
     let daemon = bed.start(TAKEN);
     let _remote = bed.echo("remote", REMOTE);
@@ -93,10 +82,7 @@ fn another_mtu_is_told_to_the_switch_and_nothing_else_is_lost() {
 
 #[test]
 fn another_address_is_followed_where_none_is_declared() {
-    let Some(_turn) = turn("another_address_is_followed_where_none_is_declared") else { return };
-    if !can_take() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("another_address_is_followed_where_none_is_declared") else { return };
     let bed = bed();
     let daemon = bed.start(TAKEN);
     let _remote = bed.echo("remote", REMOTE);
@@ -117,10 +103,7 @@ fn another_address_is_followed_where_none_is_declared() {
 
 #[test]
 fn another_address_than_declared_does_not_cut_the_host_off() {
-    let Some(_turn) = turn("another_address_than_declared_does_not_cut_the_host_off") else { return };
-    if !can_take() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("another_address_than_declared_does_not_cut_the_host_off") else { return };
     let bed = bed();
     let daemon = bed.start(&TAKEN.replacen("guarantee", &format!("mac = \"{NIC}\"\nguarantee"), 1));
     bed.ip("host", "link set dev up0 address 02:00:00:00:08:77").unwrap();
@@ -135,10 +118,7 @@ fn another_address_than_declared_does_not_cut_the_host_off() {
 
 #[test]
 fn another_interface_of_the_same_name_is_taken_as_it_is() {
-    let Some(_turn) = turn("another_interface_of_the_same_name_is_taken_as_it_is") else { return };
-    if !can_take() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("another_interface_of_the_same_name_is_taken_as_it_is") else { return };
     let bed = bed();
     let daemon = bed.start(TAKEN);
     let stream = Stream::between(&bed, "a", "b", B);
@@ -159,10 +139,7 @@ fn another_interface_of_the_same_name_is_taken_as_it_is() {
 
 #[test]
 fn an_interface_that_was_away_for_long_is_taken_as_soon_as_it_is_back() {
-    let Some(_turn) = turn("an_interface_that_was_away_for_long_is_taken_as_soon_as_it_is_back") else { return };
-    if !can_take() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("an_interface_that_was_away_for_long_is_taken_as_soon_as_it_is_back") else { return };
     let bed = bed();
     let daemon = bed.start(TAKEN);
     bed.ip("host", "link delete dev up0").unwrap();
@@ -178,9 +155,10 @@ fn an_interface_that_was_away_for_long_is_taken_as_soon_as_it_is_back() {
 
 #[test]
 fn a_slower_line_shrinks_the_guarantees_until_it_is_as_fast_again() {
-    let Some(_turn) = turn("a_slower_line_shrinks_the_guarantees_until_it_is_as_fast_again") else { return };
+    const TEST: &str = "a_slower_line_shrinks_the_guarantees_until_it_is_as_fast_again";
+    let Some(_turn) = turn(TEST) else { return };
     if Command::new("ethtool").arg("--version").output().is_err() {
-        println!("SKIPPED: there is no `ethtool` to set a speed with");
+        skipped(TEST, "there is no `ethtool` to set a speed with");
         return;
     }
     let bed = Bed::new(&["host", "a", "b"]);
@@ -222,10 +200,7 @@ fn a_slower_line_shrinks_the_guarantees_until_it_is_as_fast_again() {
 
 #[test]
 fn interfaces_are_taken_and_given_back_while_a_stream_runs() {
-    let Some(_turn) = turn("interfaces_are_taken_and_given_back_while_a_stream_runs") else { return };
-    if !can_take() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("interfaces_are_taken_and_given_back_while_a_stream_runs") else { return };
     let bed = bed();
     bed.add("guest");
     let far = format!("peer name eth0 netns {}", bed.name("guest"));

@@ -5,11 +5,11 @@
 use crate::agents::Flood;
 use crate::privileges::assert_confined;
 use crate::restart::Transfer;
-use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::testbed::{Bed, Daemon, skipped, soon, turn};
 use crate::tunnels::{TWO, host, hosts, knows_the_way, tunnels};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::io::{self, Write as _};
+use std::io;
 use std::process::{Child, Command, Stdio};
 
 /// What the receiver's line carries, and what it promises.
@@ -38,11 +38,7 @@ pub fn etcd(bed: &Bed, space: &str, address: &str, test: &str) -> Option<Etcd> {
     match bed.space(space).run(|| command.spawn()).unwrap() {
         Ok(child) => Some(Etcd(child)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let why = "there is no etcd: install etcd-server (tools/setup peers)";
-            let must = std::env::var_os("LEVADA_REQUIRE_NAMESPACES").is_some();
-            assert!(!must, "{test} cannot run, and LEVADA_REQUIRE_NAMESPACES is set: {why}");
-            // Not eprintln, which the test harness would hide.
-            writeln!(io::stderr(), "SKIPPED {test}: {why}").expect("standard error can be written");
+            skipped(test, "there is no etcd: install etcd-server (tools/setup peers)");
             None
         }
         Err(error) => panic!("{error}"),

@@ -2,9 +2,8 @@
 //! seccomp(2) in /proc.
 
 use crate::interfaces::{B, TAKEN, bed};
-use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::testbed::{Bed, Daemon, bpf_turn, soon, turn};
 use crate::vde::request;
-use ports::packet::probe;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -126,11 +125,7 @@ fn all_kinds(bed: &Bed) -> String {
 
 #[test]
 fn each_thread_may_do_what_it_is_there_for() {
-    let Some(_turn) = turn("each_thread_may_do_what_it_is_there_for") else { return };
-    if let Err(why) = probe() {
-        println!("SKIPPED each_thread_may_do_what_it_is_there_for: {why}");
-        return;
-    }
+    let Some(_turn) = bpf_turn("each_thread_may_do_what_it_is_there_for") else { return };
     let bed = bed();
     let text = all_kinds(&bed);
     let mut daemon = bed.start(&text);

@@ -2,7 +2,7 @@
 //! the old process at work.
 
 use crate::interfaces::{REMOTE, Session, TAKEN, hooks_of};
-use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::testbed::{Bed, Daemon, bpf_turn, soon, turn};
 use crate::traffic::{A, B, NEIGHBOURS};
 use crate::vde;
 use ports::netns::Netns;
@@ -299,11 +299,7 @@ impl Datagrams {
 #[test]
 fn a_takeover_of_an_interface_and_of_the_host_on_it_loses_and_doubles_nothing() {
     let name = "a_takeover_of_an_interface_and_of_the_host_on_it_loses_and_doubles_nothing";
-    let Some(_turn) = turn(name) else { return };
-    if let Err(why) = ports::packet::probe() {
-        println!("SKIPPED: {why}");
-        return;
-    }
+    let Some(_turn) = bpf_turn(name) else { return };
     let bed = crate::interfaces::bed();
     let taps = |bed: &Bed| bed.ip("host", "-o link show type tun").unwrap().split(':').next().unwrap().to_owned();
     let mut daemon = bed.start(TAKEN);
@@ -890,11 +886,7 @@ impl Manager {
 
 #[test]
 fn a_service_manager_is_not_left_with_an_interface_that_the_host_needs() {
-    let Some(_turn) = turn("a_service_manager_is_not_left_with_an_interface_that_the_host_needs") else { return };
-    if let Err(why) = ports::packet::probe() {
-        println!("SKIPPED: {why}");
-        return;
-    }
+    let Some(_turn) = bpf_turn("a_service_manager_is_not_left_with_an_interface_that_the_host_needs") else { return };
     let bed = crate::interfaces::bed();
     let mut manager = Manager::new(&bed);
     let mut daemon = manager.start_as(&bed, TAKEN);

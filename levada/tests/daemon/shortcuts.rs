@@ -1,12 +1,12 @@
 //! Shortcuts: frames between two `packet://` endpoints that the kernel takes past the switch. Each
 //! end of a veth is made by the test; the near ones are all in one namespace.
 
-use crate::testbed::{Bed, Container, Daemon, soon, turn};
+use crate::testbed::{Bed, Container, Daemon, bpf_turn, soon};
 use datapath::frame::{Pool, PoolLimits};
 use datapath::wire::Mac;
 use datapath::wire::build::eth;
 use ports::Port as _;
-use ports::packet::{Hooks, Packet, PacketOptions, hooks, probe};
+use ports::packet::{Hooks, Packet, PacketOptions, hooks};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -72,11 +72,6 @@ fn wire(bed: &Bed, name: &str, number: u8) {
     bed.ip("near", &format!("link set dev {name} up")).unwrap();
     bed.ip(name, &format!("addr add 10.6.0.{number}/24 dev eth0")).unwrap();
     bed.ip(name, "link set dev eth0 up").unwrap();
-}
-
-/// Whether programs can be loaded that shortcuts need.
-fn can() -> bool {
-    probe().inspect_err(|why| println!("SKIPPED: {why}")).is_ok()
 }
 
 fn hooks_at(bed: &Bed, name: &str) -> Hooks {
@@ -167,10 +162,7 @@ fn set(bed: &Bed, words: &[&str]) {
 
 #[test]
 fn frames_go_past_the_switch_and_are_counted_as_if_they_did_not() {
-    let Some(_turn) = turn("frames_go_past_the_switch_and_are_counted_as_if_they_did_not") else { return };
-    if !can() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("frames_go_past_the_switch_and_are_counted_as_if_they_did_not") else { return };
     const BYTES: usize = 30_000_000;
     let bed = bed();
     let daemon = bed.start(WIRED);
@@ -218,10 +210,7 @@ fn frames_go_past_the_switch_and_are_counted_as_if_they_did_not() {
 
 #[test]
 fn what_an_endpoint_must_not_send_is_dropped_by_name_as_ever() {
-    let Some(_turn) = turn("what_an_endpoint_must_not_send_is_dropped_by_name_as_ever") else { return };
-    if !can() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("what_an_endpoint_must_not_send_is_dropped_by_name_as_ever") else { return };
     let bed = bed();
     let daemon = bed.start(WIRED);
     let sink = bed.space("b").run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 7011)).unwrap()).unwrap();
@@ -270,10 +259,7 @@ fn what_an_endpoint_must_not_send_is_dropped_by_name_as_ever() {
 
 #[test]
 fn changes_take_it_out_and_put_it_back_and_nothing_is_lost() {
-    let Some(_turn) = turn("changes_take_it_out_and_put_it_back_and_nothing_is_lost") else { return };
-    if !can() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("changes_take_it_out_and_put_it_back_and_nothing_is_lost") else { return };
     let bed = bed();
     let daemon = bed.start(WIRED);
     let _echo = bed.echo("b", B);
@@ -323,10 +309,7 @@ fn changes_take_it_out_and_put_it_back_and_nothing_is_lost() {
 
 #[test]
 fn an_interface_that_goes_and_returns_has_it_again() {
-    let Some(_turn) = turn("an_interface_that_goes_and_returns_has_it_again") else { return };
-    if !can() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("an_interface_that_goes_and_returns_has_it_again") else { return };
     let bed = bed();
     let daemon = bed.start(WIRED);
     let _echo = bed.echo("c", Ipv4Addr::new(10, 6, 0, 3));
@@ -350,10 +333,7 @@ fn an_interface_that_goes_and_returns_has_it_again() {
 
 #[test]
 fn restarts_leave_nothing_behind_and_a_planned_one_loses_nothing() {
-    let Some(_turn) = turn("restarts_leave_nothing_behind_and_a_planned_one_loses_nothing") else { return };
-    if !can() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("restarts_leave_nothing_behind_and_a_planned_one_loses_nothing") else { return };
     let bed = bed();
     let mut first = bed.start(WIRED);
     let echo = bed.echo("b", B);
@@ -418,10 +398,7 @@ fn pass_without_the_daemon(bed: &Bed, daemon: &Daemon) {
 
 #[test]
 fn an_end_that_was_away_and_is_back_takes_its_shortcut_again() {
-    let Some(_turn) = turn("an_end_that_was_away_and_is_back_takes_its_shortcut_again") else { return };
-    if !can() {
-        return;
-    }
+    let Some(_turn) = bpf_turn("an_end_that_was_away_and_is_back_takes_its_shortcut_again") else { return };
     let bed = Bed::new(&["a", "b", "away"]);
     // A container, whose namespace is passed with changes.
     let container = bed.space("a").run(Container::here).unwrap();

@@ -4,7 +4,7 @@
 use ports::netns::Netns;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Set to anything, it makes a test that cannot run fail instead of being skipped.
-const REQUIRE: &str = "LEVADA_REQUIRE_NAMESPACES";
+#[path = "../../../ports/src/skipped.rs"]
+mod skipped;
+pub use skipped::skipped;
+
 /// Long enough for a slow machine; what has not happened by then is a failure.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Where echoes answer.
@@ -71,10 +73,15 @@ pub fn turn(test: &str) -> Option<Turn> {
     } else {
         return Some(Turn::take());
     };
-    assert!(std::env::var_os(REQUIRE).is_none(), "{test} cannot run, and {REQUIRE} is set: {why}");
-    // Not eprintln, which the test harness would hide.
-    writeln!(io::stderr(), "SKIPPED {test}: {why}").expect("standard error can be written");
+    skipped(test, why);
     None
+}
+
+/// As [`turn`], where programs can be loaded that take an interface, or pass frames by the switch.
+pub fn bpf_turn(test: &str) -> Option<Turn> {
+    let turn = turn(test)?;
+    ports::packet::probe().map_err(|why| skipped(test, why)).ok()?;
+    Some(turn)
 }
 
 /// Namespaces with names of their own and a directory, deleted when dropped.

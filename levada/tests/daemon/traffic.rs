@@ -1,6 +1,6 @@
 //! Frames through a running daemon.
 
-use crate::testbed::{Bed, turn};
+use crate::testbed::{Bed, skipped, turn};
 use std::net::Ipv4Addr;
 
 /// A switch without uplink and three endpoints.
@@ -201,7 +201,8 @@ fn what_cannot_be_met_is_said() {
 
 #[test]
 fn it_runs_without_root_in_namespaces_of_its_own() {
-    let Some(_turn) = turn("it_runs_without_root_in_namespaces_of_its_own") else { return };
+    const TEST: &str = "it_runs_without_root_in_namespaces_of_its_own";
+    let Some(_turn) = turn(TEST) else { return };
     let bed = Bed::new(&[]);
     let file = bed.configuration(
         "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\n\
@@ -223,7 +224,7 @@ fn it_runs_without_root_in_namespaces_of_its_own() {
     let output = command.env("LEVADA_RUN_DIR", bed.directory.join("run")).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     if text.contains("unshare failed") {
-        eprintln!("SKIPPED: this system allows no user namespaces: {text}");
+        skipped(TEST, format!("this system allows no user namespaces: {text}"));
         return;
     }
     assert!(output.status.success(), "{text}");

@@ -3,7 +3,7 @@
 
 use crate::restart::Transfer;
 use crate::services::ask;
-use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::testbed::{Bed, Daemon, skipped, soon, turn};
 use crate::vcc::{marks_seen, shown};
 use serde_json::Value;
 use std::io::{self, Read, Write};
@@ -221,8 +221,7 @@ fn frames_go_whole_over_ipv4() {
     let [one, two] = hosts();
     let without = "-K eth0 tx-udp-segmentation off";
     if let Err(why) = one.tool("ethtool", "host", without) {
-        // Not eprintln, which the test harness would hide.
-        writeln!(io::stderr(), "SKIPPED {TEST}: {why}").expect("standard error");
+        skipped(TEST, why);
         return;
     }
     let mut first = one.start(&host("1", "2"));
@@ -512,8 +511,7 @@ fn linux_is_a_member_over_ipv6() {
 fn with_linux(test: &str, [one, two]: [Bed; 2], over: fn(&str) -> String) {
     let ends = over("id 5001 local 192.0.2.2 remote 192.0.2.1 dstport 4789 dev eth0");
     if let Err(why) = two.ip("host", &format!("link add vx0 address 02:00:00:00:08:02 type vxlan {ends}")) {
-        // Not eprintln, which the test harness would hide.
-        writeln!(io::stderr(), "SKIPPED {test}: the kernel has no vxlan device: {why}").expect("standard error");
+        skipped(test, format!("the kernel has no vxlan device: {why}"));
         return;
     }
     two.ip("host", "address add 10.8.0.2/24 dev vx0").unwrap();

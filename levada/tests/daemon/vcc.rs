@@ -2,7 +2,7 @@
 //! counters: what the link dropped and marked, what the kernels saw, what the switch did.
 
 use crate::restart::Transfer;
-use crate::testbed::{Bed, Daemon, PATIENCE, soon, turn};
+use crate::testbed::{Bed, Daemon, PATIENCE, skipped, soon, turn};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -432,7 +432,8 @@ fn counted(bed: &Bed, name: &str, family: &str, counter: &str) -> u64 {
 #[test]
 fn multipath_tcp_becomes_plain_and_a_coarse_window_scale_finer() {
     use rustix::net::{bind, connect, listen};
-    let Some(_turn) = turn("multipath_tcp_becomes_plain_and_a_coarse_window_scale_finer") else { return };
+    const TEST: &str = "multipath_tcp_becomes_plain_and_a_coarse_window_scale_finer";
+    let Some(_turn) = turn(TEST) else { return };
     let bed = guests(["0", "0"]);
     let text = hosts("echo", "echo").replace("vcc = \"echo\"", "vcc = \"echo\"\nmptcp = \"strip\"");
     let text = text.replace(
@@ -449,7 +450,7 @@ fn multipath_tcp_becomes_plain_and_a_coarse_window_scale_finer() {
         Some(TcpListener::from(listener))
     });
     let Some(listener) = listener.unwrap() else {
-        println!("not tested: this kernel has no Multipath TCP");
+        skipped(TEST, "this kernel has no Multipath TCP");
         return;
     };
     let server = std::thread::spawn(move || {

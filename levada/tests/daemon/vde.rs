@@ -1,10 +1,10 @@
 //! VDE directories with the programs of vde2, which are used as they are; and with clients that
 //! die, lie or shout.
 
-use crate::testbed::{Bed, Daemon, Turn, soon, turn};
+use crate::testbed::{Bed, Daemon, Turn, skipped, soon, turn};
 use crate::traffic::{A, B};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{self, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
@@ -21,8 +21,7 @@ pub fn vde_turn(test: &str, programs: &[&str]) -> Option<Turn> {
         !["/usr/bin", "/usr/local/bin", "/bin"].iter().any(|place| Path::new(place).join(program).exists())
     };
     let Some(program) = programs.iter().find(missing) else { return Some(turn) };
-    writeln!(io::stderr(), "SKIPPED {test}: there is no {program}: install vde2 (or qemu-system-x86)")
-        .expect("standard error can be written");
+    skipped(test, format!("there is no {program}: install vde2 (or qemu-system-x86)"));
     None
 }
 

@@ -191,6 +191,7 @@ enum Step {
 mod tests {
     use super::*;
     use crate::netns::Netns;
+    use crate::skipped::skipped;
     use std::os::fd::AsRawFd;
 
     #[test]
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn without_its_program_nothing_goes_whole() {
         if !rustix::process::geteuid().is_root() || bpf::probe().and(bpf::hooks(1).map(drop)).is_err() {
-            println!("SKIPPED: it needs root, and Linux 6.6 with BPF");
+            skipped("without_its_program_nothing_goes_whole", "it needs root, and Linux 6.6 with BPF");
             return;
         }
         let netns = Netns::create(&format!("ports-tunnel-{}", std::process::id())).unwrap();

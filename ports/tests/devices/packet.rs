@@ -1,14 +1,13 @@
 //! `packet://` and `host://`: interfaces that exist. A veth is the NIC, its other end the wire.
 
-use crate::testbed::{Forwarder, Space, options, soon, turn};
+use crate::testbed::{Forwarder, Space, bpf_turn, options, skipped, soon, turn};
 use crate::traffic::{BULK_BYTES, at, bulk, udp};
 use datapath::frame::{Pool, PoolLimits};
 use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::wire::{Mac, build};
-use ports::packet::{Hooks, Host, HostOptions, OpenError, Packet, PacketOptions, address, hooks, probe};
+use ports::packet::{Hooks, Host, HostOptions, OpenError, Packet, PacketOptions, address, hooks};
 use ports::tap::{Tag, Tap};
 use ports::{Port, PortError, Refused};
-use std::io::{self, Write};
 use std::net::IpAddr;
 
 /// The addresses of the far ends.
@@ -116,8 +115,7 @@ fn what_the_device_cannot_cut_is_not_handed_to_it() {
     let Some(_turn) = turn(TEST) else { return };
     let wires = Wires::new();
     if let Some(why) = wires.middle.command("ethtool --version").err() {
-        // Not eprintln, which the test harness would hide.
-        writeln!(io::stderr(), "SKIPPED {TEST}: there is no ethtool: {why}").expect("standard error");
+        skipped(TEST, format!("there is no ethtool: {why}"));
         return;
     }
     let mut port = wires.open("w1");
@@ -343,13 +341,9 @@ fn a_shared_interface_leaves_the_host_what_is_its_own() {
 
 #[test]
 fn an_exclusive_interface_carries_the_host_through_the_switch_and_is_given_back() {
-    let Some(_turn) = turn("an_exclusive_interface_carries_the_host_through_the_switch_and_is_given_back") else {
+    let Some(_turn) = bpf_turn("an_exclusive_interface_carries_the_host_through_the_switch_and_is_given_back") else {
         return;
     };
-    if let Err(why) = probe() {
-        println!("SKIPPED: {why}");
-        return;
-    }
     let wires = with_a_host();
     let ping = || wires.one.command(&format!("ping -c 3 -i 0.05 -W 1 {HOST}"));
     ping().unwrap();
@@ -383,11 +377,9 @@ fn an_exclusive_interface_carries_the_host_through_the_switch_and_is_given_back(
 
 #[test]
 fn losing_either_device_of_an_exclusive_interface_does_not_cut_the_host_off() {
-    let Some(_turn) = turn("losing_either_device_of_an_exclusive_interface_does_not_cut_the_host_off") else { return };
-    if let Err(why) = probe() {
-        println!("SKIPPED: {why}");
+    let Some(_turn) = bpf_turn("losing_either_device_of_an_exclusive_interface_does_not_cut_the_host_off") else {
         return;
-    }
+    };
     let wires = with_a_host();
     let port = Packet::open(&PacketOptions { is_exclusive: true, ..wires.wanted("w1") }).unwrap();
     let host = Host::open(&host_options(&wires)).unwrap();

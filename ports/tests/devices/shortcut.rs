@@ -2,14 +2,14 @@
 //! switch.
 
 use crate::packet::{ONE, TWO, Wires};
-use crate::testbed::{Forwarder, turn};
+use crate::testbed::{Forwarder, bpf_turn};
 use crate::traffic::{BULK_BYTES, bulk, udp};
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::units::Both;
 use datapath::wire::Mac;
 use ports::Port;
-use ports::packet::{Hooks, Packet, PacketOptions, Shortcuts, Way, probe};
+use ports::packet::{Hooks, Packet, PacketOptions, Shortcuts, Way};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -33,11 +33,7 @@ fn way(number: u8, max_frame: u32) -> Way {
 }
 
 impl Joined {
-    fn new() -> Option<Joined> {
-        if let Err(why) = probe() {
-            println!("SKIPPED: {why}");
-            return None;
-        }
+    fn new() -> Joined {
         let wires = Wires::new();
         let mut shortcuts = Shortcuts::new().unwrap();
         let (one, two) = (wires.open("w1"), wires.open("w2"));
@@ -45,7 +41,7 @@ impl Joined {
             shortcuts.put_in(number, way(number as u8, 1514), descriptor(port)).unwrap();
         }
         let forwarder = Forwarder::start(one, two, Pool::new(PoolLimits::default()));
-        Some(Joined { shortcuts, forwarder, wires })
+        Joined { shortcuts, forwarder, wires }
     }
 
     /// Frames that were taken from and for interface `number`.
@@ -72,8 +68,8 @@ fn arrives(from: &UdpSocket, to: &UdpSocket, bytes: &[u8]) -> bool {
 
 #[test]
 fn tcp_and_udp_take_it_in_both_ip_versions_and_are_counted() {
-    let Some(_turn) = turn("tcp_and_udp_take_it_in_both_ip_versions_and_are_counted") else { return };
-    let Some(mut joined) = Joined::new() else { return };
+    let Some(_turn) = bpf_turn("tcp_and_udp_take_it_in_both_ip_versions_and_are_counted") else { return };
+    let mut joined = Joined::new();
     for (one, two) in [(ONE, TWO), ("fd09::1", "fd09::2")] {
         bulk(&joined.wires.one, &joined.wires.two, two, BULK_BYTES);
         bulk(&joined.wires.two, &joined.wires.one, one, BULK_BYTES);
@@ -102,8 +98,8 @@ fn tcp_and_udp_take_it_in_both_ip_versions_and_are_counted() {
 
 #[test]
 fn what_is_not_the_senders_own_is_read_instead() {
-    let Some(_turn) = turn("what_is_not_the_senders_own_is_read_instead") else { return };
-    let Some(mut joined) = Joined::new() else { return };
+    let Some(_turn) = bpf_turn("what_is_not_the_senders_own_is_read_instead") else { return };
+    let mut joined = Joined::new();
     let (one, two) = (&joined.wires.one, &joined.wires.two);
     let to = udp(two, TWO);
     assert!(arrives(&udp(one, ONE), &to, b"mine"));
@@ -141,9 +137,9 @@ fn what_is_not_the_senders_own_is_read_instead() {
 
 #[test]
 fn it_comes_and_goes_while_a_stream_runs_and_nothing_is_lost_or_doubled() {
-    let Some(_turn) = turn("it_comes_and_goes_while_a_stream_runs_and_nothing_is_lost_or_doubled") else { return };
+    let Some(_turn) = bpf_turn("it_comes_and_goes_while_a_stream_runs_and_nothing_is_lost_or_doubled") else { return };
     const COUNT: u32 = 20_000;
-    let Some(mut joined) = Joined::new() else { return };
+    let mut joined = Joined::new();
     let (from, to) = (udp(&joined.wires.one, ONE), udp(&joined.wires.two, TWO));
     let destination = to.local_addr().unwrap();
     assert!(arrives(&from, &to, b"so that all know their neighbours"));
@@ -208,8 +204,8 @@ fn it_comes_and_goes_while_a_stream_runs_and_nothing_is_lost_or_doubled() {
 
 #[test]
 fn longer_frames_than_the_receiver_takes_are_read() {
-    let Some(_turn) = turn("longer_frames_than_the_receiver_takes_are_read") else { return };
-    let Some(mut joined) = Joined::new() else { return };
+    let Some(_turn) = bpf_turn("longer_frames_than_the_receiver_takes_are_read") else { return };
+    let mut joined = Joined::new();
     let socket = joined.shortcuts.descriptor(2).unwrap();
     joined.shortcuts.take_out(2).unwrap();
     joined.shortcuts.put_in(2, way(2, 1000), socket).unwrap();
@@ -223,8 +219,8 @@ fn longer_frames_than_the_receiver_takes_are_read() {
 
 #[test]
 fn nothing_is_left_when_it_is_over() {
-    let Some(_turn) = turn("nothing_is_left_when_it_is_over") else { return };
-    let Some(joined) = Joined::new() else { return };
+    let Some(_turn) = bpf_turn("nothing_is_left_when_it_is_over") else { return };
+    let joined = Joined::new();
     assert_eq!(joined.wires.hooks("w1"), Hooks { ingress: 1, egress: 0 });
     let Joined { shortcuts, forwarder, wires } = joined;
     drop(forwarder.finish());

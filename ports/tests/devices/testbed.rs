@@ -1,7 +1,6 @@
 //! Namespaces, devices and a forwarding loop for tests. Everything made here is gone when its guard
 //! is dropped, also in a panic.
 
-use std::io::{self, Write};
 use std::net::IpAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,8 +16,9 @@ use ports::tap::{Tag, Tap, TapOptions};
 use ports::{Port, PortError, Refused};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// Set to anything, it makes a test that cannot run fail instead of being skipped.
-const REQUIRE: &str = "LEVADA_REQUIRE_NAMESPACES";
+#[path = "../../src/skipped.rs"]
+mod skipped;
+pub use skipped::skipped;
 
 /// Long enough for a slow machine; what has not happened by then is a failure.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -41,10 +41,15 @@ pub fn turn(test: &str) -> Option<Turn> {
     } else {
         return Some(TURN.lock().unwrap_or_else(PoisonError::into_inner));
     };
-    assert!(std::env::var_os(REQUIRE).is_none(), "{test} cannot run, and {REQUIRE} is set: {why}");
-    // Not eprintln, which the test harness would hide.
-    writeln!(io::stderr(), "SKIPPED {test}: {why}").expect("standard error can be written");
+    skipped(test, why);
     None
+}
+
+/// As [`turn`], where programs can be loaded that take an interface, or pass frames by the switch.
+pub fn bpf_turn(test: &str) -> Option<Turn> {
+    let turn = turn(test)?;
+    ports::packet::probe().map_err(|why| skipped(test, why)).ok()?;
+    Some(turn)
 }
 
 /// A namespace with a name of its own, deleted when dropped.

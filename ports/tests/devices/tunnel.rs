@@ -1,7 +1,7 @@
 //! A switch's tunnels against Linux's vxlan device: a guest on a TAP here, a host of the same
 //! tenant there, TCP with all offloads in both directions.
 
-use crate::testbed::{AnyPort, Space, options, turn};
+use crate::testbed::{AnyPort, Space, bpf_turn, options, skipped, turn};
 use crate::traffic::bulk;
 use datapath::checksum;
 use datapath::encap::vxlan;
@@ -19,10 +19,9 @@ use datapath::verdict::{DropCounters, Reason};
 use datapath::wire::build::{self, Build};
 use datapath::wire::{Mac, parse};
 use ports::Port;
-use ports::packet::{Packet, PacketOptions, probe};
+use ports::packet::{Packet, PacketOptions};
 use ports::tap::Tap;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -180,8 +179,7 @@ fn is_there_no_vxlan(test: &str) -> bool {
     let space = Space::new();
     let missing = space.command("ip link add name vx0 type vxlan id 1 dstport 4789").err();
     if let Some(why) = &missing {
-        // Not eprintln, which the test harness would hide.
-        writeln!(io::stderr(), "SKIPPED {test}: the kernel has no vxlan device: {why}").expect("standard error");
+        skipped(test, format!("the kernel has no vxlan device: {why}"));
     }
     missing.is_some()
 }
@@ -281,11 +279,7 @@ fn but_for_its_number(mut bytes: Vec<u8>) -> Vec<u8> {
 #[test]
 fn what_goes_whole_is_cut_below_as_the_switch_would_cut_it() {
     const TEST: &str = "what_goes_whole_is_cut_below_as_the_switch_would_cut_it";
-    let Some(_turn) = turn(TEST) else { return };
-    if let Err(why) = probe() {
-        println!("SKIPPED: {why}");
-        return;
-    }
+    let Some(_turn) = bpf_turn(TEST) else { return };
     let (here, there) = (Space::new(), Space::new());
     for space in [&here, &there] {
         space.command("sysctl -qw net.ipv6.conf.default.disable_ipv6=1").unwrap();
@@ -331,8 +325,7 @@ fn what_goes_whole_is_cut_below_as_the_switch_would_cut_it() {
         pool.free(frame);
     }
     if let Err(why) = here.command("ethtool -K w1 tx off tso off gso off tx-udp_tnl-segmentation off") {
-        // Not eprintln, which the test harness would hide.
-        writeln!(io::stderr(), "SKIPPED a part of {TEST}: {why}").expect("standard error");
+        skipped(&format!("a part of {TEST}"), why);
         return;
     }
     near.drops_before_us().unwrap();

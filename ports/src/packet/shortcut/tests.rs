@@ -4,6 +4,7 @@
 use super::programs::{self, SLOT_BYTES};
 use super::{Maps, Scope, Sender, takes};
 use crate::packet::bpf::{self, Kind};
+use crate::skipped::skipped;
 use datapath::guard::{Allow, Identity};
 use datapath::offload::Offload;
 use datapath::segment;
@@ -151,12 +152,9 @@ fn empty(maps: &Maps) {
     maps.slot.set(&0u32.to_ne_bytes(), &[0; SLOT_BYTES]).unwrap();
 }
 
-/// Maps with one receiver; `None` where programs cannot be loaded.
-fn maps() -> Option<Maps> {
-    if let Err(why) = crate::packet::probe() {
-        println!("SKIPPED: {why}");
-        return None;
-    }
+/// Maps with one receiver; `None` where programs cannot be loaded: says that `test` is skipped.
+fn maps(test: &str) -> Option<Maps> {
+    crate::packet::probe().map_err(|why| skipped(test, why)).ok()?;
     let maps = Maps::new().unwrap();
     maps.is_on.set(&[0; 4], &1u32.to_ne_bytes()).unwrap();
     let value: Vec<u8> = [INTERFACE, LONGEST, 9, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -166,7 +164,7 @@ fn maps() -> Option<Maps> {
 
 #[test]
 fn the_filter_takes_what_the_guard_lets_pass_and_nothing_else() {
-    let Some(maps) = maps() else { return };
+    let Some(maps) = maps("the_filter_takes_what_the_guard_lets_pass_and_nothing_else") else { return };
     let mut dice = Dice(7);
     let (mut taken, mut read) = (0, 0);
     for identity in identities() {
@@ -198,7 +196,7 @@ fn the_filter_takes_what_the_guard_lets_pass_and_nothing_else() {
 
 #[test]
 fn the_filter_takes_nothing_from_strangers_to_itself_or_while_it_is_off() {
-    let Some(maps) = maps() else { return };
+    let Some(maps) = maps("the_filter_takes_nothing_from_strangers_to_itself_or_while_it_is_off") else { return };
     let identity = &identities()[0];
     let bytes =
         |to: Mac| eth(FROM, to).ipv4([10, 9, 0, 1].into(), [10, 9, 0, 2].into()).udp(5, 6).payload(vec![7; 9]).bytes();
@@ -226,7 +224,7 @@ fn the_filter_takes_nothing_from_strangers_to_itself_or_while_it_is_off() {
 
 #[test]
 fn the_taker_takes_a_frame_once_and_counts_it_for_both() {
-    let Some(maps) = maps() else { return };
+    let Some(maps) = maps("the_taker_takes_a_frame_once_and_counts_it_for_both") else { return };
     let take = bpf::load(&programs::take(&maps), Kind::SchedCls).unwrap();
     let bytes = eth(FROM, TO).ipv4([10, 9, 0, 1].into(), [10, 9, 0, 2].into()).udp(5, 6).payload(vec![7; 9]).bytes();
     let slot = |from: u32| {
