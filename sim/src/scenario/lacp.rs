@@ -2,7 +2,7 @@
 //!
 //! How long it takes until both members carry frames at both ends, and until one is given up that
 //! fails: without a carrier, or silently. Pings go on all the time; none may pass before both ends
-//! have agreed.
+//! have agreed, and no member may be sent to whose other end does not receive from it.
 
 use datapath::bond::lacp::LacpSettings;
 use datapath::bond::{BondSettings, MemberId, MemberState, Mode};
@@ -64,9 +64,11 @@ struct Outcome {
     up_ns: Option<u64>,
     given_up_ns: Option<u64>,
     again_ns: Option<u64>,
-    /// Pings that arrived before both ends had agreed, and in all.
+    /// Pings that arrived before both ends had agreed on a member, and in all.
     early: u64,
     arrived: u64,
+    /// How often, until both were up, a member was seen that was sent to and not received from.
+    ahead: u64,
 }
 
 fn run(options: &Options) -> Result<Table, Violation> {
@@ -103,6 +105,7 @@ fn run(options: &Options) -> Result<Table, Violation> {
             table.claims.push(Claim { id, value, unit, target: Target::AtMost(most) });
         };
         claim("pings before both have agreed", Some(outcome.early as f64), "", 0.0);
+        claim("members sent to that are not received from", Some(outcome.ahead as f64), "", 0.0);
         if loss_ppm == 0 {
             claim("up", seconds(outcome.up_ns), "s", UP_S);
         }
@@ -116,11 +119,14 @@ fn run(options: &Options) -> Result<Table, Violation> {
 fn play(seed: u64, is_fast: bool, loss_ppm: u32, broken: Broken) -> Result<Outcome, Violation> {
     let returns_ns = if is_fast { RETURNS_NS } else { RETURNS_SLOW_NS };
     let mut world = World::new(topology(seed, is_fast, loss_ppm, broken, returns_ns));
-    let mut early = 0;
+    let (mut early, mut ahead) = (0, 0);
     let up_ns = until(&mut world, FAILS_NS, |world| {
-        if !members().any(|(side, member)| carries(world, side, member)) {
+        if !(0..LINKS).any(|member| carries(world, 0, member) && receives(world, 1, member)) {
             early = world.received(0).segments;
         }
+        let is_ahead =
+            |&(side, member): &(usize, usize)| carries(world, side, member) && !receives(world, 1 - side, member);
+        ahead += members().filter(is_ahead).count() as u64;
         all_carry(world)
     })?;
     world.run_until(Instant(FAILS_NS))?;
@@ -129,7 +135,7 @@ fn play(seed: u64, is_fast: bool, loss_ppm: u32, broken: Broken) -> Result<Outco
     world.run_until(Instant(returns_ns))?;
     let again_ns = until(&mut world, PATIENCE_NS, all_carry)?;
     let arrived = world.received(0).segments;
-    Ok(Outcome { up_ns, given_up_ns, again_ns, early, arrived })
+    Ok(Outcome { up_ns, given_up_ns, again_ns, early, arrived, ahead })
 }
 
 /// How long it takes until something is so.
@@ -144,8 +150,16 @@ fn until(world: &mut World, most_ns: u64, mut is_so: impl FnMut(&World) -> bool)
     Ok(None)
 }
 
+fn state(world: &World, side: usize, member: usize) -> MemberState {
+    world.switch(side).members().nth(member).map_or(MemberState::Down, |view| view.state)
+}
+
 fn carries(world: &World, side: usize, member: usize) -> bool {
-    world.switch(side).members().nth(member).is_some_and(|view| view.state == MemberState::Distributing)
+    state(world, side, member) == MemberState::Distributing
+}
+
+fn receives(world: &World, side: usize, member: usize) -> bool {
+    state(world, side, member).receives()
 }
 
 fn all_carry(world: &World) -> bool {
