@@ -49,7 +49,7 @@ pub enum Work {
 
 impl Work {
     /// Every kind, by the name that the command line has for it.
-    pub const ALL: [(&str, Work); 11] = [
+    pub const ALL: [(&str, Work); 12] = [
         ("forward", Work::Forward),
         ("cut-32", Work::Cut(32)),
         ("cut-1400", Work::Cut(1400)),
@@ -58,6 +58,7 @@ impl Work {
         ("vcc-echo", Work::Vcc(Mode::Echo, 1)),
         ("vcc-dctcp", Work::Vcc(Mode::Dctcp, 1)),
         ("vcc-echo-10000", Work::Vcc(Mode::Echo, 10_000)),
+        ("vcc-dctcp-10000", Work::Vcc(Mode::Dctcp, 10_000)),
         ("vcc-bulk-off", Work::Bulk(Mode::Off)),
         ("vcc-bulk-echo", Work::Bulk(Mode::Echo)),
         ("vcc-bulk-dctcp", Work::Bulk(Mode::Dctcp)),
