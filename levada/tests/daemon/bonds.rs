@@ -166,6 +166,11 @@ fn frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process() {
         is_used(&one) && is_used(&two) && bond(&one)["members"][1]["peer"].is_null()
     });
     assert_eq!(beds[0].ask("red", TWO, 3), 3);
+    // Before the takeovers: see the tunnels.
+    for daemon in [&one, &two] {
+        let order = bond(daemon)["order"].clone();
+        assert_eq!(order["late"], 0, "{order}");
+    }
 
     // Another process goes on for either, under a connection: numbers do, and nobody notices.
     let mut one = one;
