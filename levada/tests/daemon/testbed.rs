@@ -342,6 +342,17 @@ impl Daemon {
         self.child.id()
     }
 
+    /// For how long its worker was ready and had no processor, so far (the kernel's
+    /// `Documentation/scheduler/sched-stats.rst`); none where the kernel does not count that.
+    pub fn worker_waited(&self) -> Duration {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        let worker =
+            threads.map(|thread| thread.unwrap().path()).find(|at| read(at.join("comm")).trim() == "levada-worker");
+        let text = read(worker.expect("a worker").join("schedstat"));
+        Duration::from_nanos(text.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0))
+    }
+
     /// What its threads used of the processors so far, in steps of [`TICK`] (proc_pid_stat(5)).
     pub fn processor_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
