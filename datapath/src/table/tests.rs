@@ -174,7 +174,7 @@ struct Twin {
 
 impl Twin {
     fn draw(&mut self, below: u64) -> u64 {
-        u64::from(crate::random::dice(&mut self.dice)) * below >> 32
+        (u64::from(crate::random::dice(&mut self.dice)) * below) >> 32
     }
 
     /// Adds, removes or touches an entry, whichever may be.
