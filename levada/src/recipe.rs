@@ -75,6 +75,8 @@ pub struct Fresh {
     pub notes: Vec<String>,
     /// Whether an earlier process has opened it, and it is to be settled.
     pub is_adopted: bool,
+    /// Whether it was not there before.
+    pub is_made: bool,
 }
 
 /// Why a device was not opened.
@@ -122,22 +124,24 @@ impl Recipe {
             Recipe::Tap(options) => {
                 let tap = Tap::open_among(options, survey)?;
                 let notes = tap.notes().to_vec();
-                Ok(Fresh { is_adopted: tap.is_adopted(), port: Box::new(tap), notes })
+                Ok(Fresh { is_adopted: tap.is_adopted(), is_made: tap.is_made(), port: Box::new(tap), notes })
             }
             Recipe::Veth(options) => {
                 let veth = veth::open(options, survey)?;
                 let notes = veth.notes().to_vec();
-                Ok(Fresh { is_adopted: veth.is_adopted(), port: Box::new(veth), notes })
+                let is_adopted = veth.is_adopted();
+                Ok(Fresh { is_adopted, is_made: !is_adopted, port: Box::new(veth), notes })
             }
             Recipe::Packet(options, mtu) => {
                 let packet = Packet::open_among(options, survey)?;
                 let mut notes = packet.notes().to_vec();
                 notes.extend(short_mtu(&packet, options, *mtu));
-                Ok(Fresh { is_adopted: packet.is_adopted(), port: Box::new(packet), notes })
+                Ok(Fresh { is_adopted: packet.is_adopted(), is_made: false, port: Box::new(packet), notes })
             }
             Recipe::Host(options) => {
                 let host = Host::open_among(options, survey)?;
-                Ok(Fresh { is_adopted: host.is_adopted(), port: Box::new(host), notes: Vec::new() })
+                let is_adopted = host.is_adopted();
+                Ok(Fresh { is_adopted, is_made: !is_adopted, port: Box::new(host), notes: Vec::new() })
             }
         }
     }
@@ -190,6 +194,46 @@ impl Recipe {
                 veth::reconfigure(old, options, fd).map_err(|error| error.to_string())
             }
             _ => self.settle(fd).map(drop),
+        }
+    }
+
+    /// The recipe of a device that is open, of which `fd` is the descriptor, with what the device is
+    /// now in place of what it leaves open: that takes a change back.
+    ///
+    /// # Errors
+    /// What is wrong and what helps, as a sentence for people.
+    pub fn as_it_is(&self, fd: BorrowedFd<'_>) -> Result<Recipe, String> {
+        match self {
+            Recipe::Tap(options) => tap::as_it_is(options, fd).map(Recipe::Tap).map_err(|error| error.to_string()),
+            Recipe::Veth(options) => veth::as_it_is(options, fd).map(Recipe::Veth).map_err(|error| error.to_string()),
+            Recipe::Packet(..) | Recipe::Host(_) => Ok(self.clone()),
+        }
+    }
+
+    /// Makes a device that was to become what this recipe says what it was `before`
+    /// ([`Recipe::as_it_is`]).
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence for people.
+    pub fn take_back(&self, before: &Recipe, fd: BorrowedFd<'_>) -> Result<(), String> {
+        match (before, self) {
+            (Recipe::Tap(before), Recipe::Tap(options)) => {
+                tap::take_back(before, options, fd).map_err(|error| error.to_string())
+            }
+            (Recipe::Veth(before), Recipe::Veth(options)) => {
+                veth::take_back(before, options, fd).map_err(|error| error.to_string())
+            }
+            _ => before.settle(fd).map(drop),
+        }
+    }
+
+    /// Gives up a device that was opened and is not wanted any more, before it is closed: one that
+    /// was made goes, and one that was there stays.
+    pub fn give_up(&self, is_made: bool, fd: Option<BorrowedFd<'_>>) {
+        match (self, fd) {
+            // Nobody had it open: it would not have been there if it had not been persistent.
+            (Recipe::Tap(_), Some(fd)) => tap::set_persistent(fd, !is_made),
+            _ => self.remove(None),
         }
     }
 

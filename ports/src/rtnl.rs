@@ -226,15 +226,31 @@ impl Netlink {
     /// Gives an interface an address; one that it has already is left. An IPv6 address is used at
     /// once, without looking for duplicates: it is the configuration's word.
     pub fn add_address(&mut self, index: i32, address: IpAddr, prefix: u8) -> io::Result<()> {
-        let (family, bytes) = octets(address);
         let flags = if address.is_ipv6() { libc::IFA_F_NODAD as u8 } else { 0 };
-        let mut request = Message::new(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE);
-        // struct ifaddrmsg: family, prefix, flags, scope, index.
-        request.0.extend_from_slice(&[family, prefix, flags, 0]);
-        request.0.extend_from_slice(&index.to_ne_bytes());
-        request.attribute(libc::IFA_LOCAL, &bytes);
-        request.attribute(libc::IFA_ADDRESS, &bytes);
-        self.tell(&mut request)
+        let kind = (libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE);
+        self.tell(&mut Message::address(kind, index, (address, prefix), flags))
+    }
+
+    /// Takes an address from an interface; one that it has not is left.
+    pub fn remove_address(&mut self, index: i32, address: IpAddr, prefix: u8) -> io::Result<()> {
+        match self.tell(&mut Message::address((libc::RTM_DELADDR, 0), index, (address, prefix), 0)) {
+            Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => Ok(()),
+            told => told,
+        }
+    }
+
+    /// The addresses that an interface has for good, with the lengths of their prefixes.
+    pub fn addresses(&mut self, index: i32) -> io::Result<Vec<(IpAddr, u8)>> {
+        let mut request = Message::new(libc::RTM_GETADDR, libc::NLM_F_DUMP);
+        // struct ifaddrmsg, of any family: the kernel tells of all interfaces.
+        request.0.extend_from_slice(&[0; 8]);
+        let mut addresses = Vec::new();
+        self.exchange(&mut request, |kind, body| {
+            if kind == libc::RTM_NEWADDR {
+                addresses.extend(parse_address(body, index));
+            }
+        })?;
+        Ok(addresses)
     }
 
     /// The route to `to`, from the own address `from` where one is given; `None` where there is
@@ -449,6 +465,17 @@ impl Message {
         message
     }
 
+    fn address((kind, flags): (u16, i32), index: i32, (address, prefix): (IpAddr, u8), entry: u8) -> Message {
+        let (family, bytes) = octets(address);
+        let mut request = Message::new(kind, flags);
+        // struct ifaddrmsg: family, prefix, flags, scope, index.
+        request.0.extend_from_slice(&[family, prefix, entry, 0]);
+        request.0.extend_from_slice(&index.to_ne_bytes());
+        request.attribute(libc::IFA_LOCAL, &bytes);
+        request.attribute(libc::IFA_ADDRESS, &bytes);
+        request
+    }
+
     fn neighbour(kind: u16, flags: i32, index: i32, entry: u8, address: IpAddr) -> Message {
         let mut message = Message::new(kind, flags);
         // struct ndmsg: family, padding, interface, state, flags, type.
@@ -565,6 +592,17 @@ fn octets(address: IpAddr) -> (u8, Vec<u8>) {
     }
 }
 
+/// An address of the interface `index`, if it has that for good.
+fn parse_address(body: &[u8], index: i32) -> Option<(IpAddr, u8)> {
+    let &[_, prefix, flags, _] = body.first_chunk()?;
+    if i32_at(body, 4)? != index || u32::from(flags) & libc::IFA_F_PERMANENT == 0 {
+        return None;
+    }
+    // Of two ends, the own one is the local.
+    let of = |wanted: u16| attributes(body.get(8..)?).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    Some((address(of(libc::IFA_LOCAL).or_else(|| of(libc::IFA_ADDRESS))?)?, prefix))
+}
+
 fn parse_neighbour(body: &[u8]) -> Option<Neighbour> {
     const BELIEVED: u16 = libc::NUD_REACHABLE
         | libc::NUD_STALE
@@ -606,6 +644,8 @@ mod tests {
         assert_eq!((lo.hardware, lo.mac), (libc::ARPHRD_LOOPBACK, Some([0; 6])));
         assert!(lo.mtu >= 1500, "{}", lo.mtu);
         assert!(lo.txqueuelen > 0);
+        let addresses = netlink.addresses(lo.index).unwrap();
+        assert!(!lo.is_up || addresses.contains(&([127, 0, 0, 1].into(), 8)), "{addresses:?}");
         assert!(netlink.link(Which::Name("no-such-link")).unwrap().is_none());
     }
 
@@ -617,7 +657,7 @@ mod tests {
         assert_eq!(parse_link(&body).map(|link| link.name), Some(String::new()));
         assert_eq!(attributes(&[0, 0, 0, 0, 1, 2, 3, 4]).count(), 0);
         for len in 0..body.len() {
-            let _ = (parse_route(&body[..len]), parse_neighbour(&body[..len]));
+            let _ = (parse_route(&body[..len]), parse_neighbour(&body[..len]), parse_address(&body[..len], 0));
             let _ = parse_link(&body[..len]);
             let _ = split_message(&body[..len]);
         }

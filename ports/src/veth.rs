@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::netns::Netns;
+use crate::netns::{Identity, Netns};
 use crate::packet::{self, Packet, Place};
 use crate::rtnl::{Change, Link, Netlink, Which};
 use crate::survey::{Inherited, Survey};
@@ -287,6 +287,32 @@ pub fn reconfigure(old: &VethOptions, options: &VethOptions, socket: BorrowedFd<
     bring(options, socket, extent).map(drop)
 }
 
+/// These options of a pair that is open, of which `socket` is the descriptor, with what the
+/// container's end is now in place of what they say or leave open ([`tap::as_it_is`]).
+///
+/// # Errors
+/// See [`OpenError`]: it is not there, or the kernel refused.
+pub fn as_it_is(options: &VethOptions, socket: BorrowedFd<'_>) -> Result<VethOptions, OpenError> {
+    let end = &options.end;
+    let failed = |step| move |error| tap::kernel(end, step, error);
+    let ends = ends(&Survey::default()).map_err(failed("entering the namespace of the switch's ends"))?;
+    let found = packet::socket_on(socket).ok_or_else(|| failed("finding where it is")(io::ErrorKind::NotFound.into()));
+    let look = |netlink: &mut Netlink, link: &Link, _| tap::look(end, netlink, link);
+    let visited = ends.visit(found?.0, end.netns.as_ref(), look);
+    let was = visited.map_err(failed("finding where the container's end is"))??;
+    // Both ends have the MTU of the options.
+    Ok(VethOptions { end: TapOptions { mtu: end.mtu, txqueuelen: None, ..was }, room: options.room })
+}
+
+/// Makes a pair that is open what it was `before` ([`as_it_is`]) somebody began to set it up as
+/// `options` say.
+///
+/// # Errors
+/// See [`OpenError`]: it is not there, or the kernel refused.
+pub fn take_back(before: &VethOptions, options: &VethOptions, socket: BorrowedFd<'_>) -> Result<(), OpenError> {
+    set_both(before, socket, |netlink, link, _| tap::put_back(&before.end, &options.end, netlink, link))
+}
+
 /// Sets both ends as the options say, the container's as far as `extent` says of one that is away
 /// or is not. The answer says what is left to somebody who has moved it.
 fn bring<'a>(
@@ -294,6 +320,21 @@ fn bring<'a>(
     socket: BorrowedFd<'_>,
     extent: impl Fn(bool) -> Extent<'a> + Sync,
 ) -> Result<Option<String>, OpenError> {
+    let end = &options.end;
+    let configure = |netlink: &mut Netlink, link: &Link, identity| {
+        let is_away = end.is_away(identity);
+        tap::configure(end, netlink, link, extent(is_away)).map(|()| is_away.then(|| (link.name.clone(), identity)))
+    };
+    let away = set_both(options, socket, configure)?;
+    Ok(away.map(|(name, identity)| tap::is_left("veth", end, &name, identity)))
+}
+
+/// Sets the switch's end as the options say, and the container's by `configure`.
+fn set_both<T: Send>(
+    options: &VethOptions,
+    socket: BorrowedFd<'_>,
+    configure: impl FnOnce(&mut Netlink, &Link, Identity) -> Result<T, tap::OpenError> + Send,
+) -> Result<T, OpenError> {
     let end = &options.end;
     let failed = |step| move |error| tap::kernel(end, step, error);
     let ends = ends(&Survey::default()).map_err(failed("entering the namespace of the switch's ends"))?;
@@ -311,13 +352,8 @@ fn bring<'a>(
     ends.ask(set).map_err(failed("setting its MTU"))?;
     // Where it should be must be there: else nobody can say whether it is away.
     let _home = end.netns.as_ref().map(|netns| open_namespace(end, netns)).transpose()?;
-    let configure = |netlink: &mut Netlink, link: &Link, identity| {
-        let is_away = end.is_away(identity);
-        tap::configure(end, netlink, link, extent(is_away)).map(|()| is_away.then(|| (link.name.clone(), identity)))
-    };
     let visited = ends.visit(index, end.netns.as_ref(), configure);
-    let away = visited.map_err(failed("finding where the container's end is"))??;
-    Ok(away.map(|(name, identity)| tap::is_left("veth", end, &name, identity)))
+    Ok(visited.map_err(failed("finding where the container's end is"))??)
 }
 
 /// Ends a pair. Where there is none, nothing is done.

@@ -23,6 +23,8 @@ pub struct Fresh {
     pub watched: Option<AnyPort>,
     pub label: String,
     pub is_adopted: bool,
+    /// It was not there before.
+    pub is_made: bool,
     /// Why it could not be opened, where the daemon begins without it.
     pub lost: Option<String>,
 }
@@ -41,8 +43,8 @@ pub struct Ready {
 
 /// How a device that stays was set up otherwise.
 pub enum Altered {
-    /// Its number, as it was and as it is, its name, and a descriptor; none where it is lost, and
-    /// will return as it is to be.
+    /// Its number, what it was and as it is to be, its name, and a descriptor; none where it is
+    /// lost, and will return as it is to be.
     Device { number: usize, recipes: Box<[Recipe; 2]>, label: String, fd: Option<OwnedFd> },
     /// A plug, as it was, and what it was called.
     Plug(PlugId, VdePlan, String),
@@ -101,7 +103,8 @@ impl Reconciler {
         ready: &mut Ready,
     ) -> Result<(), String> {
         let Wanted { kind, label, place } = wanted;
-        let mut fresh = Fresh { number, port: None, watched: None, label, is_adopted: false, lost: None };
+        let (is_adopted, is_made) = (false, false);
+        let mut fresh = Fresh { number, port: None, watched: None, label, is_adopted, is_made, lost: None };
         let kind = match kind {
             Want::Opened(recipe) => {
                 // A daemon that starts means those whom the one before meant.
@@ -110,7 +113,7 @@ impl Reconciler {
                     Ok(opened) => {
                         opened.notes.iter().for_each(|note| log.line(Level::Warning, note));
                         let features = opened.port.features();
-                        fresh.is_adopted = opened.is_adopted;
+                        (fresh.is_adopted, fresh.is_made) = (opened.is_adopted, opened.is_made);
                         fresh.watched = opened.port.second();
                         fresh.port = Some(opened.port);
                         features
@@ -179,10 +182,12 @@ impl Reconciler {
                 }
                 if *old != recipe {
                     let fd = self.descriptor(number);
-                    // Before the attempt, so that one that fails half way is undone, too.
                     let second = fd.as_ref().map(OwnedFd::try_clone).transpose();
                     let second = second.map_err(|error| format!("{label}: {error}"))?;
-                    let recipes = Box::new([old.clone(), recipe.clone()]);
+                    let entered = old.by_passed(survey).unwrap_or_else(|| old.clone());
+                    let was = second.as_ref().map(|fd| entered.as_it_is(fd.as_fd())).transpose()?;
+                    // Before the attempt, so that one that fails half way is undone, too.
+                    let recipes = Box::new([was.unwrap_or(entered), recipe.clone()]);
                     ready.altered.push(Altered::Device { number, recipes, label, fd: second });
                     let entering = by_passed.as_ref().unwrap_or(&recipe);
                     fd.map_or(Ok(()), |fd| entering.change(old, fd.as_fd()))?;
@@ -212,15 +217,17 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Closes the plugs that were opened and sets up devices as they were. Other devices are closed
-    /// when they are dropped.
+    /// Closes the plugs that were opened and sets up devices as they were. Other devices are closed,
+    /// and end where they were made, when they are dropped.
     pub(super) fn undo(&self, ready: &Ready) {
         for fresh in &ready.fresh {
             match ready.devices.get(fresh.number) {
                 Some(Some(Held { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
                 Some(Some(Held { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
                 // What is another process's stays.
-                Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) if !fresh.is_adopted => recipe.remove(None),
+                Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) if !fresh.is_adopted => {
+                    recipe.give_up(fresh.is_made, fresh.port.as_ref().and_then(|port| port.fd()));
+                }
                 _ => {}
             }
         }
@@ -230,7 +237,7 @@ impl Reconciler {
                 Altered::Device { number, recipes, fd, .. } => {
                     // Its socket has a plain filter by then.
                     self.shortcuts.forget(*number);
-                    fd.as_ref().map_or(Ok(()), |fd| recipes[0].change(&recipes[1], fd.as_fd()))
+                    fd.as_ref().map_or(Ok(()), |fd| recipes[1].take_back(&recipes[0], fd.as_fd()))
                 }
                 Altered::Plug(id, plan, label) => self.plugs.change(*id, plan, label),
                 Altered::Machine(id, plans, _) => {

@@ -14,6 +14,7 @@ mod faults;
 mod flat;
 mod hosts;
 mod interfaces;
+mod keys;
 mod lacp;
 mod liars;
 mod lines;

@@ -157,7 +157,8 @@ fn tap_options(options: &HostOptions, link: &Link) -> TapOptions {
         longest_offload: None,
         addresses: Vec::new(),
         persistent: false,
-        txqueuelen: options.ring,
+        // Nobody else sets it, so it need not be left.
+        txqueuelen: Some(options.ring.unwrap_or(tap::DEFAULT_RING)),
         without_ipv6: true,
         tag: options.tag.clone(),
     }

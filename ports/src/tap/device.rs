@@ -36,6 +36,8 @@ use crate::vnet::HEADER_BYTES;
 const PASSING_NAME: &str = "levada%d";
 /// The longest name of an interface, in bytes (`IFNAMSIZ` less the closing zero).
 const LONGEST_NAME: usize = 15;
+/// Frames that a device's ring holds where nobody says otherwise (TUN_READQ_SIZE).
+pub(crate) const DEFAULT_RING: u32 = 500;
 
 /// How a TAP device is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,7 +58,7 @@ pub struct TapOptions {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Whether it outlives the process.
     pub persistent: bool,
-    /// Frames that its ring holds; `None` leaves the kernel's default (500).
+    /// Frames that its ring holds; `None` leaves it (500 for a new device).
     pub txqueuelen: Option<u32>,
     /// Keep the interface free of IPv6, also of link-local addresses.
     pub without_ipv6: bool,
@@ -199,6 +201,8 @@ pub(super) struct Device {
     pub pinned: Option<(Netns, Identity)>,
     /// It was inherited and is still as another process left it.
     pub adopted: bool,
+    /// It was not there before.
+    pub made: bool,
     /// What the operator should know.
     pub notes: Vec<String>,
 }
@@ -235,9 +239,9 @@ pub(super) fn open(options: &TapOptions, survey: &Survey) -> Result<Device, Open
         return adopt(options, inherited);
     }
     let mut notes = Vec::new();
-    let attached = match find(options, survey, &mut notes)? {
-        Some((place, link)) => take_up(options, (place, &link), survey, &mut notes)?,
-        None => make(options)?,
+    let (attached, made) = match find(options, survey, &mut notes)? {
+        Some((place, link)) => (take_up(options, (place, &link), survey, &mut notes)?, false),
+        None => (make(options)?, true),
     };
     let failed = |step| move |error: Errno| kernel(options, step, error.into());
     let tap = attached.fd.as_fd();
@@ -252,12 +256,13 @@ pub(super) fn open(options: &TapOptions, survey: &Survey) -> Result<Device, Open
         udp_segmentation,
         pinned: attached.pinned,
         adopted: false,
+        made,
         notes,
     })
 }
 
 /// The device was not found by its descriptor.
-fn lost(options: &TapOptions) -> impl Fn(io::Error) -> OpenError + '_ {
+pub(super) fn lost(options: &TapOptions) -> impl Fn(io::Error) -> OpenError + '_ {
     |error| kernel(options, "finding where it is", error)
 }
 
@@ -363,7 +368,8 @@ fn adopt(options: &TapOptions, fd: OwnedFd) -> Result<Device, OpenError> {
         ioctl::set_offload(fd.as_fd()).map_err(|error| kernel(options, "asking for offloaded frames", error.into()))?;
     // Who made the descriptor, and where, is not known: it may keep the namespace alive.
     let pinned = options.netns.as_ref().and_then(|netns| Some((netns.released(), netns.identity().ok()?)));
-    Ok(Device { fd, name: options.name.clone(), udp_segmentation, pinned, adopted: true, notes: Vec::new() })
+    let (name, notes) = (options.name.clone(), Vec::new());
+    Ok(Device { fd, name, udp_segmentation, pinned, adopted: true, made: false, notes })
 }
 
 /// See [`super::Tap::settle`]. With `up`, a device that is where it should be is also set up.
@@ -504,6 +510,9 @@ fn move_to(options: &TapOptions, from: Option<&Netns>, index: i32, target: &Netn
 /// See [`OpenError`]: the device is not there, or the kernel refused.
 pub fn reconfigure(old: &TapOptions, options: &TapOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
     let new: Vec<_> = options.addresses.iter().filter(|address| !old.addresses.contains(address)).copied().collect();
+    // Who is to have no ring of its own any more has the one that it would have had.
+    let ring = options.txqueuelen.or(old.txqueuelen.map(|_| DEFAULT_RING));
+    let options = &TapOptions { txqueuelen: ring, ..options.clone() };
     let set = visit(tap, |netlink, link, identity| {
         let extent = if options.is_away(identity) {
             Extent { up: false, ipv6: old.without_ipv6 != options.without_ipv6, addresses: &new }

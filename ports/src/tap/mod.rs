@@ -12,11 +12,12 @@
 //! lost there.
 //!
 //! How devices are made, found again and removed is in `device.rs`; where one is that somebody has
-//! moved, in `whereabouts.rs`.
+//! moved, in `whereabouts.rs`; how one becomes again what it was, in `undo.rs`.
 
 mod device;
 mod ioctl;
 mod tag;
+mod undo;
 mod whereabouts;
 
 use std::io;
@@ -34,9 +35,13 @@ use crate::survey::Survey;
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
-pub(crate) use device::{Extent, check_names, configure, is_left, is_no_namespace, kernel, name, settle, within};
+pub(crate) use device::{
+    DEFAULT_RING, Extent, check_names, configure, is_left, is_no_namespace, kernel, name, settle, within,
+};
 pub use device::{Found, OpenError, TapOptions, has_tagged, reconfigure, remove, remove_tagged};
 pub use tag::Tag;
+pub use undo::{as_it_is, set_persistent, take_back};
+pub(crate) use undo::{look, put_back};
 use whereabouts::Spot;
 pub use whereabouts::Whereabouts;
 pub(crate) use whereabouts::{LOOKS, namespace_of_id};
@@ -66,6 +71,7 @@ pub struct Tap {
     /// the one that is asked.
     cut: Arc<AtomicU64>,
     adopted: bool,
+    made: bool,
     notes: Vec<String>,
 }
 
@@ -107,6 +113,7 @@ impl Tap {
             drops: Drops::default(),
             cut: Arc::default(),
             adopted: device.adopted,
+            made: device.made,
             notes: device.notes,
         };
         if let Ok(drops) = tap.kernel_drops() {
@@ -127,6 +134,12 @@ impl Tap {
     #[must_use]
     pub fn is_adopted(&self) -> bool {
         self.adopted
+    }
+
+    /// Whether it was not there before, and was made.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.made
     }
 
     /// What the operator should know of how it was opened.
@@ -168,6 +181,7 @@ impl Tap {
             drops: self.drops,
             cut: Arc::clone(&self.cut),
             adopted: self.adopted,
+            made: self.made,
             notes: Vec::new(),
         })
     }
