@@ -259,15 +259,24 @@ struct Numbers {
 impl Numbers {
     fn new(switch: &Switch, before: Option<&SwitchPlan>) -> Numbers {
         let of_tenant = |plan: &'_ SwitchPlan, id: TenantId| plan.tenants[id.0 as usize].clone();
+        let wanted = |t: &Tenant, e: &Endpoint| (t.name.clone(), e.name.clone());
+        let all = || switch.tenants.iter().flat_map(|t| t.endpoints.iter().map(move |e| (t, e)));
         let mut tenants = BTreeMap::new();
         let mut endpoints = BTreeMap::new();
         let mut ports = BTreeMap::new();
         if let Some(plan) = before {
             tenants = plan.tenants.iter().map(|(id, name)| (name.clone(), id)).collect();
+            let devices: BTreeMap<_, _> = all().map(|(t, e)| (wanted(t, e), &e.device)).collect();
             for (id, endpoint) in plan.program.endpoints.iter() {
                 let name = (of_tenant(plan, endpoint.tenant), plan.endpoints[id as usize].clone());
-                endpoints.insert(name.clone(), id);
-                ports.insert(Owner::Endpoint(name), endpoint.port.0);
+                // Behind another port is somebody else: he gets nothing of who was there.
+                let is_same = |device: &Device| {
+                    let port = &plan.ports[endpoint.port.0 as usize];
+                    device.locator.as_ref().is_some_and(|locator| port.is(locator, device.netns.as_deref()))
+                };
+                let owner = devices.get(&name).is_none_or(|device| is_same(device)).then_some(name).ok_or(id);
+                endpoints.insert(owner.clone(), id);
+                ports.insert(owner.map_or_else(Owner::Former, Owner::Endpoint), endpoint.port.0);
             }
             // A port that becomes one of several, or is the one of them that is left, keeps its
             // number.
@@ -277,9 +286,8 @@ impl Numbers {
             }
             ports.extend(plan.program.uplink.iter().map(|uplink| (Owner::Uplink, uplink.port().0)));
         }
-        let wanted = |t: &Tenant, e: &Endpoint| (t.name.clone(), e.name.clone());
-        let names: Vec<_> = switch.tenants.iter().flat_map(|t| t.endpoints.iter().map(move |e| wanted(t, e))).collect();
-        let endpoints = number(names.iter().cloned(), &endpoints);
+        let names: Vec<_> = all().map(|(t, e)| wanted(t, e)).collect();
+        let endpoints = number(names.iter().cloned().map(Ok), &endpoints);
         let uplink = uplink_owners(switch, before, &ports);
         let count = uplink.len();
         let owners = uplink.into_iter().chain(names.into_iter().map(Owner::Endpoint));
@@ -301,6 +309,8 @@ enum Owner {
     Member(String),
     /// An endpoint's, by its tenant's name and its own.
     Endpoint((String, String)),
+    /// That of an endpoint before it was at another port, by its number.
+    Former(u32),
 }
 
 /// The ports of a plan's uplink.
@@ -837,6 +847,27 @@ mod tests {
         assert_eq!(a.program.overlay.local, None);
         assert!(a.program.overlay.peers.values().all(|peer| peer.next_hop.is_none()));
         assert_eq!(a.underlay.unwrap().interface, Some(("eth0".to_owned(), None)));
+    }
+
+    #[test]
+    fn an_endpoint_at_another_port_is_another() {
+        let text = host(&["a", "b"]).replacen("tap://a\"\n", "tap://a\"\nnetns = \"n\"\n", 1);
+        let first = plan(&text, None);
+        let others = [("tap://a", "tap://c"), ("tap://a", "veth://a"), ("= \"n\"", "= \"m\""), ("netns = \"n\"", "")];
+        for (port, other) in others {
+            let text = text.replacen(port, other, 1);
+            let second = plan(&text, Some(&first));
+            assert_eq!(numbers(&second), [("b".into(), 1), ("a".into(), 2)], "{other}");
+            let (before, program) = (&first.switches[0].program, &second.switches[0].program);
+            let port = program.endpoints[2].port;
+            assert!(before.ports.get(port.0).is_none(), "{other}: nobody had its port");
+            let changes = program.changes_from(before).unwrap();
+            assert!(changes.contains(&Change::Endpoint(datapath::program::EndpointId(0), None)), "{changes:?}");
+            assert_eq!(plan(&text, Some(&second)), second, "{other}: once");
+        }
+        // What is set on the device that is there makes nobody another.
+        let same = text.replacen("netns", "mtu = 1400\nring = 7\npersistent = true\nnetns", 1);
+        assert_eq!(numbers(&plan(&same, Some(&first))), numbers(&first));
     }
 
     #[test]

@@ -239,6 +239,23 @@ pub struct PortPlan {
     pub kind: PortKind,
 }
 
+impl PortPlan {
+    /// Whether a port of this name and in this namespace is the same one: who is behind it is who
+    /// was.
+    #[must_use]
+    pub fn is(&self, locator: &Locator, netns: Option<&str>) -> bool {
+        let place = match &self.kind {
+            PortKind::Tap(end) | PortKind::Veth(end) => &end.netns,
+            PortKind::Packet(packet) => &packet.netns,
+            PortKind::Host(host) => &host.netns,
+            PortKind::Link { .. } | PortKind::Vde(_) | PortKind::VhostUser(_) | PortKind::Director => {
+                return self.locator == *locator;
+            }
+        };
+        self.locator == *locator && place.as_deref() == netns
+    }
+}
+
 /// What is behind a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PortKind {

@@ -1,7 +1,9 @@
-//! Changes of keys of devices that are open: what is refused is on no device.
+//! Changes of keys of devices that are open: what is refused is on no device, and who comes to an
+//! endpoint meets nothing of who was there before.
 
+use crate::management::good;
 use crate::testbed::{Bed, turn};
-use crate::traffic::NEIGHBOURS;
+use crate::traffic::{B, NEIGHBOURS};
 use std::collections::BTreeSet;
 
 /// A device as `ip` tells of it, and its addresses.
@@ -71,4 +73,23 @@ fn a_refused_change_leaves_no_new_device_and_takes_none_that_was_there() {
         assert!(is_there(), "it was there");
     }
     assert!(apply(&bed, &one(false)) && apply(&bed, NEIGHBOURS) && !is_there());
+}
+
+/// The addresses of a guest that is gone, and what was counted of it, are not the next one's.
+#[test]
+fn an_endpoint_at_another_port_begins_anew() {
+    let Some(_turn) = turn("an_endpoint_at_another_port_begins_anew") else { return };
+    let bed = Bed::new(&["a", "b", "c", "d"]);
+    let keys = "mac = \"02:00:00:00:07:03\"\nip = \"10.7.0.3\"\naddress = \"10.7.0.3/24\"\nipv6 = false\n";
+    let undeclared = "max_learned = 1\naddress = \"10.7.0.3/24\"\nipv6 = false\n";
+    let daemon = bed.start(&NEIGHBOURS.replacen(keys, undeclared, 1));
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("c", B, 3), 3);
+    let d = format!("netns={}", bed.name("d"));
+    for (space, key) in [("c", "port=tap://tap1"), ("d", &d)] {
+        good(&bed.run(&["set", "endpoint", "s1/home/c", key]));
+        assert_eq!(daemon.endpoint("c")["local_egress"]["frames"], 0, "nothing is sent yet");
+        assert_eq!(bed.ask(space, B, 3), 3, "its address is another, and there is room for one");
+        assert!(daemon.endpoint("c")["drops"]["fdb-full"].is_null());
+    }
 }

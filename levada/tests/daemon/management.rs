@@ -85,7 +85,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-fn good(output: &Output) -> String {
+pub fn good(output: &Output) -> String {
     assert!(output.status.success(), "{}", text(output));
     text(output)
 }
