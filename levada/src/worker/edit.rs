@@ -195,6 +195,8 @@ impl Worker {
         switch_slot.touched = true;
         switch_slot.due = None;
         switch_slot.ways.clear();
+        // It is of links that were another's. The agent is taken away by an edit of its own.
+        switch_slot.bond = None;
         switch.clear(&mut self.pool);
         Some(Rest::Edit(Box::new(Edit::Switch(index, switch))))
     }

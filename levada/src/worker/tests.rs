@@ -1173,6 +1173,30 @@ fn what_a_bond_waits_for_goes_on_over_changes() {
 }
 
 #[test]
+fn who_gets_the_number_of_a_switch_gets_nothing_of_its_bond() {
+    let mut bonds = Bonds::new();
+    let settings = control::bond::Settings { downdelay_ns: 3_600_000_000_000, ..Default::default() };
+    let program = bonds.worker.switch_slots[0].switch.program().clone();
+    bonds.post(&settings, &[0, 1]);
+    bonds.link(0, true);
+    bonds.link(1, true);
+    bonds.told();
+    bonds.link(1, false);
+    assert_eq!(bonds.told(), [""; 0], "it waits");
+    let switch = |program| Edit::Switch(0, Box::new(Switch::new(program, 1).unwrap()));
+    bonds.worker.begin(vec![switch(&Program::default())]).unwrap();
+    assert_eq!(bonds.told(), [""; 0]);
+    assert_eq!(bonds.worker.members_state(0), datapath::bond::MembersState::default());
+    let backing = |n: u32| Edit::Backing(0, PortId(n), Some(Backing::Device(n as usize)));
+    bonds.worker.begin(vec![switch(&program), backing(0), backing(1)]).unwrap();
+    bonds.post(&settings, &[0, 1]);
+    bonds.told();
+    bonds.link(0, true);
+    bonds.link(1, false);
+    assert_eq!(bonds.told(), ["1 down"], "it was so from the beginning");
+}
+
+#[test]
 fn what_a_change_of_a_bond_does_to_its_members_is_told() {
     let mut bonds = Bonds::new();
     let of = |mode| control::bond::Settings { mode, ..Default::default() };
