@@ -54,6 +54,9 @@ impl Reconciler {
         for (id, switch) in plan.switches.iter() {
             if !self.programs.contains_key(&id) {
                 edits.push(Edit::Switch(id as usize, Box::new(self.make(&programs[&id], &switch.name)?)));
+                // One that is made anew has the services of the one before, and not their table.
+                let is_anew = self.plan.switches.iter().any(|(_, before)| before.name == switch.name);
+                edits.extend(is_anew.then_some(Edit::Recover(id as usize)));
             }
         }
         let (before, after) = (ways(&self.plan, &self.devices), ways(plan, &ready.devices));

@@ -26,6 +26,9 @@ pub enum Edit {
     /// A switch is put in place of another, with nothing behind its ports: an empty one where a
     /// switch is taken away.
     Switch(usize, Box<Switch>),
+    /// Connections to a switch's services may be open that it does not know: it is in place of one
+    /// that had them.
+    Recover(usize),
     /// A link is put in place between two ports, or taken away with what is on it.
     LinkSlot(usize, Option<Box<LinkSlot>>),
     /// A link becomes another.
@@ -134,6 +137,7 @@ impl Worker {
             Edit::Spin(spin) => self.spin = spin,
             Edit::Memory(limits) => return Ok(Some(Rest::Buffers(self.pool.set_limits(limits)))),
             Edit::Switch(index, switch) => return Ok(self.put_switch(index, switch)),
+            Edit::Recover(index) => self.switch_slots[index].switch.recover_services(now),
             Edit::LinkSlot(index, link_slot) => return Ok(self.put_cable(index, link_slot)),
             Edit::Link(index, config) => {
                 if let Some(Some(link_slot)) = self.outside.link_slots.get_mut(index) {

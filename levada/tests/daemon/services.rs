@@ -249,6 +249,53 @@ fn connections_of_a_service_survive_an_end_in_order_where_devices_are_persistent
     });
 }
 
+/// Nothing of the client's but acknowledgements leads to the backend meanwhile.
+#[test]
+fn a_switch_made_anew_cuts_no_service_whose_server_speaks() {
+    const PIECE: usize = 1000;
+    const PIECES: usize = 300;
+    let Some(_turn) = turn("a_switch_made_anew_cuts_no_service_whose_server_speaks") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(&with_service(NEIGHBOURS, "round-robin", ["b", "c"]));
+    for (space, address) in [("b", B), ("c", C)] {
+        let listener = bed.space(space).run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
+        std::thread::spawn(move || {
+            for mut connection in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || {
+                    (0..PIECES).all(|_| {
+                        std::thread::sleep(std::time::Duration::from_millis(10));
+                        connection.write_all(&[7; PIECE]).is_ok()
+                    })
+                });
+            }
+        });
+    }
+    let mut connections =
+        [(); 4].map(|()| bed.space("a").run(|| TcpStream::connect((SERVICE, PORT)).unwrap()).unwrap());
+    for connection in &mut connections {
+        // One that is cut at its server's end is silent.
+        connection.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        connection.read_exact(&mut [0; PIECE]).unwrap();
+    }
+    let readers = connections.map(|mut connection| {
+        std::thread::spawn(move || {
+            let mut read = Vec::new();
+            connection.read_to_end(&mut read).map(|_| read.len())
+        })
+    });
+    // Each time with a number that it has not had, and has had.
+    for order in ["wf2q", "fair"] {
+        let done = bed.run(&["set", "switch", "s1", &format!("order={order}")]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert_eq!(daemon.show()["switches"][0]["order"], order);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+    for reader in readers {
+        assert_eq!(reader.join().unwrap().expect("it is not cut"), (PIECES - 1) * PIECE);
+    }
+    assert!(daemon.end(Signal::TERM).success());
+}
+
 /// A server of HTTP in `c` that answers each request with this status.
 fn serve_http(bed: &Bed, status: &'static str) {
     let listener = bed.space("c").run(|| TcpListener::bind((C, PORT)).unwrap()).unwrap();
