@@ -215,6 +215,16 @@ impl Fdb {
         self.learned.reserve(self.quotas.len());
     }
 
+    /// An endpoint is no trunk any more: what it has learned behind tags nobody finds, and it would
+    /// fill its quota.
+    pub fn forget_tagged(&mut self, endpoint: EndpointId) {
+        let all = self.learned.oldest_first(endpoint.0);
+        let tagged: Vec<Id> = all.filter(|(_, key, _)| key.1 as u16 != 0).map(|(id, ..)| id).collect();
+        for id in tagged {
+            self.learned.remove(id);
+        }
+    }
+
     /// Nobody has `macs` any more. What was learned stays: see [`Fdb::set`].
     pub fn undeclare(&mut self, network: Network, macs: &[Mac]) {
         for &mac in macs {

@@ -308,6 +308,9 @@ impl Switch {
             self.egress.set_endpoint(pool, now, id, &endpoint);
             self.ingress.set_endpoint(pool, now, id, &endpoint);
             self.fdb.undeclare(network, &before.identity.macs);
+            if before.trunk && !endpoint.trunk {
+                self.fdb.forget_tagged(id);
+            }
             self.forward.set_learning(id, learning);
             self.floods[id.0 as usize].set_limits(now, floods(&endpoint));
             if port != endpoint.port {

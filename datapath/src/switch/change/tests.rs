@@ -247,6 +247,24 @@ fn learned_addresses_and_events_go_with_their_endpoint() {
 }
 
 #[test]
+fn what_a_trunk_has_learned_behind_tags_goes_with_the_tags() {
+    let trunk = Endpoint { trunk: true, max_learned: 3, ..learning(0, 0) };
+    let mut rig = Rig::new(&program(&[trunk.clone(), learning(1, 0)]));
+    rig.rx(1, &udp(20, OUTSIDE, vec![]));
+    for n in 21..23 {
+        rig.rx(1, &udp(n, OUTSIDE, vec![]).vlan(30));
+    }
+    rig.rx(2, &udp(30, OUTSIDE, vec![]));
+    assert_eq!(rig.switch.learned(), 4);
+    rig.add(0, Endpoint { trunk: false, ..trunk });
+    assert_eq!(rig.switch.learned(), 2, "that without a tag, and the other's");
+    for n in 21..23 {
+        assert_eq!(rig.rx(1, &udp(n, OUTSIDE, vec![])), Verdict::Forwarded, "there is room");
+    }
+    assert_eq!(rig.rx(1, &udp(23, OUTSIDE, vec![])), Verdict::Dropped(Reason::FdbFull));
+}
+
+#[test]
 fn without_its_uplink_a_switch_goes_on() {
     let mut rig = Rig::new(&program(&[Endpoint { share: limited(1), ..endpoint(0, 0) }, endpoint(1, 0)]));
     for _ in 0..10 {
