@@ -132,11 +132,14 @@ impl Membership {
             .ok()
     }
 
-    /// The configuration with the hosts that the store knows besides, and without what is theirs.
+    /// The configuration with the hosts that the store knows besides, and without what is theirs. A
+    /// store that [`Membership::follow`] will leave for another says nothing any more.
     pub fn complete(&self, config: &Config) -> Config {
         let mut config = config.clone();
-        if let (Some(Taken { store: Some(store), .. }), Some(cluster)) = (self.lock().as_ref(), config.cluster.as_mut())
-            && cluster.etcd.is_some()
+        if let (Some(taken), Some(cluster)) = (self.lock().as_ref(), config.cluster.as_mut())
+            && let Some(store) = &taken.store
+            && cluster.host == taken.cluster.host
+            && cluster.etcd.as_ref().is_some_and(|etcd| etcd == store.config() || is_same_store(etcd, store.config()))
         {
             cluster.members = merged(&cluster.members, &store.members());
             set_aside(&mut config, &store.contests());

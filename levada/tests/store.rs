@@ -596,3 +596,32 @@ fn a_host_that_gets_another_url_of_its_etcd_keeps_what_it_has() {
     assert!(!events.contains("DELETE"), "{events}");
     assert_eq!(lab.cluster(2)["etcd"]["contests"][0]["holder"], "h1");
 }
+
+#[test]
+fn what_a_store_has_said_holds_no_more_where_another_is_to_say_it() {
+    if !can_run("what_a_store_has_said_holds_no_more_where_another_is_to_say_it") {
+        return;
+    }
+    let lab = Lab::new(1);
+    let etcd = lab.etcd(0);
+    lab.healthy();
+    let _h1 = lab.host(1, &[("red9", 9)]);
+    lab.until(1, "it has red9", |c| {
+        c["etcd"]["connected"] == true && lab.keys().iter().any(|key| key.ends_with(":09"))
+    });
+    let _h2 = lab.host(2, &[("red9", 9)]);
+    lab.until(2, "it is contested", |c| c["etcd"]["contests"][0]["holder"] == "h1");
+    let (from, to) = (["--from", "s1/red/red9", "--source", "02:00:00:00:00:09"], ["--to", "02:00:00:00:00:77"]);
+    let sent = [&["trace", "-n", "h2"][..], &from, &to, &["udp", "10.0.0.9:1", "10.0.0.7:2"]].concat();
+    until("what it sends is refused", || {
+        let trace = lab.must(&sent);
+        if trace.contains("dropped") { Ok(()) } else { Err(trace) }
+    });
+    // It is away for good; the next one does not answer, so it says nothing yet.
+    drop(etcd);
+    lab.until(2, "it is away", |c| c["etcd"]["connected"] == false);
+    let another = format!("etcd={{\"endpoints\": [\"{}\"], \"prefix\": \"/other\"}}", lab.at(1, 2379));
+    lab.must(&["set", "cluster", &another, "-n", "h2"]);
+    let trace = lab.must(&sent);
+    assert!(!trace.contains("dropped"), "{trace}");
+}
