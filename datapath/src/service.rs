@@ -261,6 +261,7 @@ impl Services {
         }
         if is_removed {
             self.fronts.forget(id);
+            was.into_iter().for_each(|(tenant, _)| self.affinity.forget(tenant, id));
         }
         if let Some(running) = self.all.get_mut(id.0) {
             self.fronts.publish(id, running);

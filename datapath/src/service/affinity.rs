@@ -71,6 +71,16 @@ impl Affinity {
         }
     }
 
+    /// A tenant's service is no more: whoever gets its number is another, and knows none of its
+    /// clients.
+    pub(super) fn forget(&mut self, owner: u32, service: ServiceId) {
+        let all = self.clients.of(owner).filter(|(_, (of, _), _)| *of == service);
+        let all: Vec<Id> = all.map(|(id, ..)| id).collect();
+        for id in all {
+            self.clients.remove(id);
+        }
+    }
+
     fn part(&self) -> u32 {
         MOST_CLIENTS / self.owners.len().max(1) as u32
     }

@@ -145,3 +145,31 @@ fn a_second_syn_or_a_made_up_acknowledgement_shows_no_client() {
     assert_eq!([2, 3, 4].map(|port| far(&mut rig, 60, port)), [at; 3]);
     assert_eq!(rig.switch.service_stats(FIRST).unwrap().stayed - before, 3);
 }
+
+#[test]
+fn who_gets_the_number_of_a_service_that_is_no_more_knows_none_of_its_clients() {
+    let mut rig = rig(Policy::RoundRobin);
+    rig.change_service(sticky(Policy::RoundRobin));
+    // Its tenant has another such service, whose clients stay.
+    let addresses = vec![Address { ip: ip(101).into(), protocol: protocol::TCP, port: 80 }];
+    let beside = Service { mac: mac(101), addresses, ..sticky(Policy::RoundRobin) };
+    let change = |rig: &mut Rig, id, service| {
+        let change = crate::program::Change::Service(id, service);
+        rig.switch.change(&mut rig.pool, rig.now, change).expect("it fits");
+    };
+    let other = ServiceId(1);
+    change(&mut rig, other, Some(beside));
+    let ask_other = |rig: &mut Rig, port| rig.one(0, &tcp((60, port), (101, 80), SYN, (1, 0)).vlan(10)).0;
+    let at = ask_other(&mut rig, 1);
+    for client in 60..90 {
+        far(&mut rig, client, 1);
+    }
+    change(&mut rig, FIRST, None);
+    rig.change_service(sticky(Policy::RoundRobin));
+    for client in 60..90 {
+        far(&mut rig, client, 2);
+    }
+    assert_eq!(rig.switch.service_stats(FIRST).expect("it is there").stayed, 0);
+    assert_eq!(ask_other(&mut rig, 2), at);
+    assert_eq!(rig.switch.service_stats(other).expect("it is there").stayed, 1);
+}
