@@ -233,7 +233,7 @@ impl Reconciler {
         };
         let facts = self.facts(&plan, &programs, &ready.devices);
         self.take_out_shortcuts(&plan, &ready);
-        let made = self.carry_out(&plan, edits, ready.fresh, ready.altered, ready.returning, &ready.devices);
+        let made = self.carry_out(&plan, edits, ready.fresh, ready.altered, ready.attended, &ready.devices);
         let but = made.inspect_err(|_| self.put_in_shortcuts(log))?;
         // Also where not all was made: what was opened is, and what comes next is compared with it.
         self.plan = plan;
@@ -266,7 +266,7 @@ impl Reconciler {
                 wanted.remove(number);
             }
         }
-        for (number, _) in &ready.returning {
+        for (number, _) in &ready.attended {
             wanted.remove(number);
         }
         self.shortcuts.keep(&wanted);
@@ -402,7 +402,7 @@ impl Reconciler {
         edits: Vec<Edit>,
         fresh: Vec<Fresh>,
         altered: Vec<Altered>,
-        returning: Vec<(usize, Reopen)>,
+        attended: Vec<(usize, Reopen)>,
         devices: &[Option<Held>],
     ) -> Result<Option<String>, String> {
         let kept: Vec<Inherited> = self.to_be_kept(&fresh);
@@ -421,7 +421,7 @@ impl Reconciler {
             }
             Altered::Plug(..) => None,
         }));
-        new.extend(returning.into_iter().map(|(number, reopen)| (number, reopen, None)));
+        new.extend(attended.into_iter().map(|(number, reopen)| (number, reopen, None)));
         // From here on nothing can be refused. VdeServer that go are closed first, so that no
         // client's port comes to a number that is another's.
         for number in self.gone(devices) {

@@ -37,8 +37,9 @@ pub struct Ready {
     pub fresh: Vec<Fresh>,
     /// Devices that stay and were set up otherwise.
     pub altered: Vec<Altered>,
-    /// Devices that stay, with the namespaces that were passed: where they are lost, they return.
-    pub returning: Vec<(usize, Reopen)>,
+    /// Devices that stay and of which maintenance is told: of those in namespaces that were passed,
+    /// since where they are lost, they return; and of those that are another's now.
+    pub attended: Vec<(usize, Reopen)>,
 }
 
 /// How a device that stays was set up otherwise.
@@ -176,9 +177,11 @@ impl Reconciler {
         let kind = match (&before.kind, kind) {
             (Kind::Opened(old, features), Want::Opened(recipe)) => {
                 let by_passed = recipe.by_passed(survey);
-                if let Some(recipe) = &by_passed {
+                // Nothing but its place says of an interface whose it is, so nothing else is news.
+                let is_anothers = before.place != place && matches!(recipe, Recipe::Packet(..));
+                if let Some(recipe) = by_passed.as_ref().or(is_anothers.then_some(&recipe)) {
                     let reopen = Reopen { recipe: Some(recipe.clone()), label: label.clone(), lost: None, once: None };
-                    ready.returning.push((number, reopen));
+                    ready.attended.push((number, reopen));
                 }
                 if *old != recipe {
                     let fd = self.descriptor(number);

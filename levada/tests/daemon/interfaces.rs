@@ -406,3 +406,21 @@ fn an_interface_that_is_renamed_goes_on_whatever_else_changes_of_it() {
     ping(&bed);
     assert_eq!([bed.ask("a", REMOTE, 3), bed.ask("host", REMOTE, 3)], [3, 3]);
 }
+
+#[test]
+fn an_interface_that_is_another_endpoints_by_now_is_told_of_by_that_name() {
+    let Some(_turn) = turn("an_interface_that_is_another_endpoints_by_now_is_told_of_by_that_name") else { return };
+    let bed = bed();
+    let text = |name: &str| {
+        format!(
+            "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n[[switch.tenant]]\nname = \"red\"\n\
+             [[switch.tenant.endpoint]]\nname = \"{name}\"\nport = \"packet://up0\"\nnetns = \"NS-host\"\n"
+        )
+    };
+    let daemon = bed.start(&text("old"));
+    let applied = bed.run(&["apply", bed.configuration(&text("new")).to_str().unwrap()]);
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    bed.ip("host", "link delete up0").unwrap();
+    soon("it is gone", || daemon.log().contains(" is gone ("));
+    assert!(daemon.log().contains("packet://up0 of s1/red/new is gone ("), "{}", daemon.log());
+}
