@@ -2,9 +2,9 @@
 
 A visitor begins `--per-s` connections a second, each of one request; with several addresses in
 turn, as a client does that knows the servers by itself. Besides it keeps `--keep` connections open
-and asks on each ten times a second. A request *fails* where it is refused, reset, or not answered
-within `--patience` seconds. A server answers each line with its name, after `--work-ms`. The
-visitor stops by itself, then writes one JSON object; what it has so far is in lines of its log.
+and asks on each every `--keep-every` seconds. A request *fails* where it is refused, reset, or not
+answered within `--patience` seconds. A server answers each line with its name, after `--work-ms`.
+The visitor stops by itself, then writes one JSON object; what it has so far is in lines of its log.
 
     python -m lab.visitor serve --address 10.1.0.2 --port 8080 --name web1
     python -m lab.visitor visit --to 10.1.0.100:80 --per-s 100 --keep 10 --seconds 5
@@ -26,8 +26,7 @@ from typing import Any
 
 from lab.sender import LONGEST_S, READY
 
-#: Between two requests on a kept connection, and between two lines of the log.
-KEPT_EVERY_S = 0.1
+#: Between two lines of the log.
 TICK_S = 0.25
 #: A request is slow that takes longer.
 SLOW_S = 0.5
@@ -106,7 +105,9 @@ async def once(visits: Visits, host: str, port: int, patience_s: float, start: f
             writer.close()
 
 
-async def keep(visits: Visits, host: str, port: int, patience_s: float, until_s: float) -> None:
+async def keep(
+    visits: Visits, host: str, port: int, patience_s: float, until_s: float, every_s: float
+) -> None:
     """One connection, asked again and again; when it is broken it stays so."""
     try:
         async with asyncio.timeout(patience_s):
@@ -115,14 +116,19 @@ async def keep(visits: Visits, host: str, port: int, patience_s: float, until_s:
             async with asyncio.timeout(patience_s):
                 await _ask(reader, writer)
             visits.kept_answered += 1
-            await asyncio.sleep(KEPT_EVERY_S)
+            await asyncio.sleep(every_s)
         writer.close()
     except (OSError, TimeoutError):
         visits.kept_failed += 1
 
 
 async def visit(
-    to: list[tuple[str, int]], per_s: float, kept: int, patience_s: float, seconds: float
+    to: list[tuple[str, int]],
+    per_s: float,
+    kept: int,
+    patience_s: float,
+    seconds: float,
+    kept_every_s: float = 0.1,
 ) -> Visits:
     """Visits for `seconds`, and waits for the last answers."""
     visits = Visits()
@@ -130,7 +136,7 @@ async def visit(
     start = time.monotonic()
     targets = itertools.cycle(to)
     tasks = [
-        asyncio.create_task(keep(visits, *next(targets), patience_s, start + seconds))
+        asyncio.create_task(keep(visits, *next(targets), patience_s, start + seconds, kept_every_s))
         for _ in range(kept)
     ]
     begun, shown_s = 0, 0.0
@@ -174,6 +180,7 @@ def main() -> int:
     visitor.add_argument("--to", type=_end, action="append", required=True, help="ADDRESS:PORT")
     visitor.add_argument("--per-s", type=float, required=True)
     visitor.add_argument("--keep", type=int, default=0)
+    visitor.add_argument("--keep-every", type=float, default=0.1)
     visitor.add_argument("--patience", type=float, default=2.0)
     visitor.add_argument("--seconds", type=float, required=True)
     args = parser.parse_args()
@@ -182,7 +189,8 @@ def main() -> int:
         return 0
     if not 0 < args.seconds <= LONGEST_S or not 0 < args.per_s <= 1000:
         parser.error(f"at most {LONGEST_S:g} s and 1000 connections a second")
-    visits = asyncio.run(visit(args.to, args.per_s, args.keep, args.patience, args.seconds))
+    how = (args.per_s, args.keep, args.patience, args.seconds, args.keep_every)
+    visits = asyncio.run(visit(args.to, *how))
     print(json.dumps(visits.told()), flush=True)
     return 0
 

@@ -3,7 +3,21 @@ after kills only."""
 
 from __future__ import annotations
 
-from lab.churn_live import CHANGED, KILLED, REPLACED, Cell, Way, claims, shown
+from dataclasses import replace
+
+from lab.churn_live import (
+    CHANGED,
+    CONNECTIONS,
+    KEPT,
+    KILLED,
+    PHASE_S,
+    REPLACED,
+    WAYS,
+    Cell,
+    Way,
+    claims,
+    shown,
+)
 
 
 def cell(kind: str, broken: int, kept: int = 0, off: int = 0) -> Cell:
@@ -27,4 +41,16 @@ def test_nothing_may_be_broken_but_what_a_kill_could_not_keep() -> None:
 def test_without_phases_nothing_holds_and_a_whole_run_is_long_enough() -> None:
     assert held([]) == [False, False, False]
     whole = claims([cell(CHANGED, 0)], quick=False)
-    assert not whole[-1].holds and whole[-1].value == 1000
+    assert not whole[-1].holds and whole[-1].value == 5 * KEPT
+    assert not whole[-2].holds and whole[-2].value == 1000
+
+
+def test_connections_that_no_event_met_are_not_enough() -> None:
+    seldom = replace(cell(CHANGED, 0), connections=2 * CONNECTIONS, events=1)
+    assert [claim.holds for claim in claims([seldom], quick=False)][-2:] == [True, False]
+    # An event takes time: at most half a second, where the next comes 2.5 s later.
+    often = replace(seldom, events=int(PHASE_S[False] / 3))
+    assert claims([often] * len(WAYS), quick=False)[-1].holds
+    # One that broke is open at no event.
+    broken = replace(often, kept_broken=KEPT)
+    assert broken.met == 0
