@@ -30,6 +30,7 @@ mod recent;
 mod recover;
 mod retry;
 mod roles;
+mod room;
 mod running;
 mod shared;
 mod shown;

@@ -2,13 +2,13 @@
 //! to the first that has a place; when its time is over it is refused.
 //!
 //! What waits is a copy of its SYN, not a frame. One queue a service, first in, first out; its
-//! retransmissions are swallowed. A tenant has room for [`MOST_HELD`], and one of its buckets (see
-//! [`super::connections`]) for a quarter of that: so a flood of one client leaves others theirs.
+//! retransmissions are swallowed. How many may wait, and of whom, says [`super::room`].
 
-use super::connections::{BUCKETS, Opener};
+use super::connections::Opener;
 use super::entry::Key;
 use super::fronts::Fronts;
 use super::retry::Syn;
+use super::room::{Place, Room};
 use super::running::{Running, Server};
 use super::spec::Backend;
 use super::{Decision, ServiceId, Services, octets};
@@ -20,24 +20,11 @@ use crate::units::Instant;
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-/// Connections of a tenant that wait at most: 240 KiB.
-pub const MOST_HELD: u16 = 1024;
-/// Those of one bucket.
-const MOST_OF_BUCKET: u16 = MOST_HELD / 4;
-
-/// What a tenant has waiting.
-#[derive(Clone, Debug)]
-struct Holding {
-    all: u16,
-    buckets: [u16; BUCKETS as usize],
-}
-
 /// All that wait.
 #[derive(Debug)]
 pub(super) struct Holdings {
     keys: HashSet<Key, Keyed>,
-    /// By tenant.
-    tenants: Vec<Holding>,
+    room: Room,
     /// Services for which somebody waits, and which of them is looked at first: only so many are
     /// let go at once, of each by turns.
     services: Vec<u32>,
@@ -53,7 +40,8 @@ pub(super) struct Held {
     from: Option<EndpointId>,
     since: Instant,
     opener: Opener,
-    syn: Syn,
+    place: Place,
+    syn: Box<Syn>,
 }
 
 /// One that waits no longer.
@@ -66,38 +54,20 @@ pub(crate) struct Released {
     /// The network that it is in.
     pub network: Network,
     /// Its SYN.
-    pub syn: Syn,
+    pub syn: Box<Syn>,
     /// Whether a backend has a place for it; else it is refused.
     pub has_place: bool,
 }
 
 impl Holdings {
     pub(super) fn new(keyed: Keyed) -> Holdings {
-        let keys = HashSet::with_hasher(keyed);
-        Holdings { keys, tenants: Vec::new(), services: Vec::new(), turn: 0, looked: Instant::ZERO }
-    }
-
-    fn has_room(&self, opener: Opener) -> bool {
-        self.tenants
-            .get(opener.owner as usize)
-            .is_none_or(|holding| holding.all < MOST_HELD && holding.buckets[opener.bucket as usize] < MOST_OF_BUCKET)
-    }
-
-    fn enter(&mut self, key: Key, opener: Opener) {
-        let at = opener.owner as usize;
-        if self.tenants.len() <= at {
-            self.tenants.resize(at + 1, Holding { all: 0, buckets: [0; BUCKETS as usize] });
-        }
-        self.keys.insert(key);
-        self.tenants[at].all += 1;
-        self.tenants[at].buckets[opener.bucket as usize] += 1;
+        let (keys, room) = (HashSet::with_hasher(keyed), Room::default());
+        Holdings { keys, room, services: Vec::new(), turn: 0, looked: Instant::ZERO }
     }
 
     fn leave(&mut self, held: &Held) {
         self.keys.remove(&held.key);
-        let holding = &mut self.tenants[held.opener.owner as usize];
-        holding.all -= 1;
-        holding.buckets[held.opener.bucket as usize] -= 1;
+        self.room.leave(held.opener, held.place);
     }
 }
 
@@ -160,13 +130,14 @@ impl Services {
         let has_none =
             || !running.has_place(now, like, is_outside) && running.may_have_place(now, like, (key.client, is_outside));
         let waits = running.service.hold_ns > 0 && (!running.queue.is_empty() || has_none());
-        let has_room = || self.opener(&key, from).is_some_and(|opener| self.holdings.has_room(opener));
+        let has_room = || self.opener(&key, from).is_some_and(|opener| self.holdings.room.place(opener).is_some());
         if waits && len <= Syn::MOST && has_room() { Decision::Hold(key) } else { choose }
     }
 
     /// A new connection waits.
     pub fn hold(&mut self, now: Instant, key: Key, from: Option<EndpointId>, bytes: &[u8], offload: &Offload) {
         let Some((opener, syn)) = self.opener(&key, from).zip(Syn::of(bytes, offload)) else { return };
+        let Some(place) = self.holdings.room.place(opener) else { return };
         let Some((_, front)) = self.running(key.front) else { return };
         let Some(running) = self.all.get_mut(front.service.0) else { return };
         if running.queue.is_empty() {
@@ -174,9 +145,10 @@ impl Services {
         }
         // Others may wait for backends that this one need not have.
         running.has_freed |= running.has_place(now, front.address.ip, from.is_none());
-        running.queue.push_back(Held { key, from, since: now, opener, syn });
+        running.queue.push_back(Held { key, from, since: now, opener, place, syn: Box::new(syn) });
         running.stats.held += 1;
-        self.holdings.enter(key, opener);
+        self.holdings.keys.insert(key);
+        self.holdings.room.enter(opener, place);
         // What was never answered has a place for as long as it is in the table.
         self.forget(now, opener);
     }

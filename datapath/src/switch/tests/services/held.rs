@@ -139,13 +139,17 @@ fn what_waits_is_bounded_and_a_flood_of_one_leaves_others_room() {
     for port in 1000..5000 {
         refused += now_only(&mut rig, 1, &client(port)).len();
     }
-    assert_eq!(stats(&rig), (256, 256, 4000 - 256));
-    assert_eq!(refused, 4000 - 256, "each is told");
-    assert_eq!(now_only(&mut rig, 4, &tcp((4, 5), (100, 80), SYN, (1, 0))), []);
-    assert_eq!(stats(&rig).1, 257);
+    // Its part of its tenant's places and of the common ones.
+    let (of_one, all): (u32, u64) = (256 + 1366, 4000);
+    assert_eq!(stats(&rig), (of_one.into(), of_one, all - u64::from(of_one)));
+    assert_eq!(refused as u32, 4000 - of_one, "each is told");
+    for port in 1000..1256 {
+        assert_eq!(now_only(&mut rig, 4, &tcp((4, port), (100, 80), SYN, (1, 0))), []);
+    }
+    assert_eq!(stats(&rig).1, of_one + 256);
     // Who is gone waits no more, and nobody else has its place.
     rig.switch.change(&mut rig.pool, rig.now, crate::program::Change::Endpoint(EndpointId(3), None)).unwrap();
-    assert_eq!(stats(&rig).1, 256);
+    assert_eq!(stats(&rig).1, of_one);
     rig.switch.change(&mut rig.pool, rig.now, crate::program::Change::Service(FIRST, None)).unwrap();
     rig.now = rig.now.plus_ns(4 * SECOND);
     assert_eq!(out(&mut rig), []);
@@ -155,6 +159,18 @@ fn what_waits_is_bounded_and_a_flood_of_one_leaves_others_room() {
     rig.open(1);
     rig.open(2);
     assert_eq!(now_only(&mut rig, 1, &client(1000)), [], "there is room again");
+}
+
+#[test]
+fn a_thousand_of_one_client_at_once_wait() {
+    let mut rig = held(4);
+    for port in 1..=8 {
+        rig.open(port);
+    }
+    for port in 9..=1000 {
+        assert_eq!(now_only(&mut rig, 1, &client(port)), [], "{port} is refused");
+    }
+    assert_eq!(stats(&rig), (992, 992, 0));
 }
 
 #[test]
