@@ -17,7 +17,7 @@ use crate::network::Network;
 use crate::offload::Offload;
 use crate::random::Keyed;
 use crate::units::Instant;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::net::IpAddr;
 
 /// All that wait.
@@ -42,6 +42,16 @@ pub(super) struct Held {
     opener: Opener,
     place: Place,
     syn: Box<Syn>,
+}
+
+/// Takes out one of those that wait. Of a queue that was longer once, what is empty is given back:
+/// a tenant may have many services, whose queues are long one after the other.
+fn take<T>(queue: &mut VecDeque<T>, at: usize) -> Option<T> {
+    let taken = queue.remove(at)?;
+    if queue.len() < queue.capacity() / 4 {
+        queue.shrink_to(queue.capacity() / 2);
+    }
+    Some(taken)
 }
 
 /// One that waits no longer.
@@ -201,7 +211,7 @@ impl Services {
                 continue;
             }
             let network = running.network;
-            let Some(held) = running.queue.remove(place.unwrap_or_default()) else { continue };
+            let Some(held) = take(&mut running.queue, place.unwrap_or_default()) else { continue };
             let (key, from, opener) = (held.key, held.from, held.opener);
             running.stats.refused += u64::from(!has_place);
             // Another is in the place of one that is taken out.
@@ -244,5 +254,28 @@ impl Services {
                 self.holdings.services.retain(|&other| other != id);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // With its key beside, and what a queue and a heap leave empty, some 300 bytes each.
+    const _: () = assert!(size_of::<Held>() <= 56 && size_of::<Syn>() <= 160);
+
+    #[test]
+    fn a_queue_that_was_long_gives_its_memory_back() {
+        let mut queue: VecDeque<Held> = VecDeque::new();
+        let (key, opener) = (Key { client: [0; 16], port: 0, front: 0 }, Opener { owner: 0, bucket: 0 });
+        let syn = || Box::new(Syn::of(&[], &Offload::default()).expect("it fits"));
+        for _ in 0..4000 {
+            queue.push_back(Held { key, from: None, since: Instant::ZERO, opener, place: Place::Own, syn: syn() });
+        }
+        for left in (0..4000).rev() {
+            assert!(take(&mut queue, left / 2).is_some());
+            assert!(queue.capacity() <= 8 + 4 * left, "{left}: {}", queue.capacity());
+        }
+        assert!(take(&mut queue, 0).is_none());
     }
 }
