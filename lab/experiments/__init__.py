@@ -29,6 +29,7 @@ EXPERIMENTS = {
     "lb-hold": "lab.experiments.lb_hold",
     "lb-mixed": "lab.experiments.lb_mixed",
     "lb-rate": "lab.experiments.lb_rate",
+    "lb-refused": "lab.experiments.lb_refused",
     "openflow-rate": "lab.experiments.openflow_rate",
     "other-receivers": "lab.experiments.other_receivers",
     "own-traffic": "lab.experiments.own_traffic",

@@ -10,7 +10,11 @@ const SEED: u64 = 1;
 
 /// By scenario, the claims that do not hold, in their order. No command writes this list: a claim
 /// that breaks, or holds again, is told also where the tables are regenerated.
-const NOT_HELD: [(&str, &[&str]); 2] = [
+const NOT_HELD: [(&str, &[&str]); 3] = [
+    (
+        "lb-hold",
+        &["100 MB, 10/s: waits longer than httperf's time-out", "100 MB, 100/s: waits longer than httperf's time-out"],
+    ),
     ("vcc-incast", &["256 senders, dctcp, held: retransmissions", "256 senders, dctcp, held: link used, low end"]),
     (
         "vcc-unfair",
@@ -85,6 +89,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "bonding",
         "lb-herd",
         "lb-hold",
+        "lb-refused",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
@@ -209,4 +214,9 @@ fn lb_herd() {
 #[test]
 fn lb_hold() {
     check("lb-hold");
+}
+
+#[test]
+fn lb_refused() {
+    check("lb-refused");
 }

@@ -251,7 +251,7 @@ pub(super) fn choose(chooser: &mut Chooser, policy: Policy, loads: &[Load], hash
 }
 
 /// An exponential number of mean 1.
-fn exponential(random: &mut Random) -> f64 {
+pub(super) fn exponential(random: &mut Random) -> f64 {
     // 53 bits in (0, 1].
     -logarithm(((random.word() >> 11) + 1) as f64 / (1u64 << 53) as f64)
 }

@@ -18,8 +18,10 @@ pub mod lacp;
 pub mod measure;
 pub mod mixed;
 pub mod own_traffic;
+mod published;
 pub mod queue_size;
 pub mod rates;
+pub mod refused;
 pub mod scale;
 pub mod sizes;
 pub mod speed;
@@ -87,6 +89,7 @@ pub const ALL: &[Scenario] = &[
     bonding::SCENARIO,
     herd::SCENARIO,
     hold::SCENARIO,
+    refused::SCENARIO,
     speed::SCENARIO,
 ];
 
