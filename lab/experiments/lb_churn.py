@@ -18,7 +18,7 @@ from lab.simulated import play
 
 SUMMARY = "connections of a service while backends come and go and the switch is replaced or killed"
 
-#: A simulated run has so many times 250 000 connections.
+#: A row of the simulated run has so many times 85 000 connections.
 SECONDS = 4
 
 
