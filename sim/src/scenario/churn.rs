@@ -2,9 +2,9 @@
 //! the switch is taken over by another, and while it is killed.
 //!
 //! One client opens connections and asks each several times before it closes it; a thousand are
-//! open. After each thousand something happens, so each connection is open at one event. Six servers
-//! answer what they know and reset what they do not. A connection is broken where its client gets a
-//! reset, or no answer to eight segments. Frames go through the real switch.
+//! open. After each thousand something happens, so each connection is open at one event. Six
+//! servers answer what they know and reset what they do not. A connection is broken where its
+//! client gets a reset, or no answer to eight segments. Frames go through the real switch.
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
