@@ -165,6 +165,17 @@ impl Fdb {
         self.find(now, network, 0, mac).is_none() && self.outside.restore(now, slot(network), key, (), left_ns)
     }
 
+    /// For how many nanoseconds more addresses of a network may be outside than are known.
+    #[must_use]
+    pub fn crowded_ns(&self, now: Instant, network: Network) -> u64 {
+        self.outside.crowded_ns(now, slot(network))
+    }
+
+    /// For so long more addresses of a network may be outside than are known.
+    pub fn crowd(&mut self, now: Instant, network: Network, for_ns: u64) {
+        self.outside.crowd(now, slot(network), for_ns);
+    }
+
     /// An address of a network is said to be outside (or no longer): where it is not declared here,
     /// nobody here may have it.
     pub fn set_elsewhere(&mut self, network: Network, mac: Mac, is_there: bool) {

@@ -104,6 +104,19 @@ impl<K: Eq + Hash + Copy, V> Outside<K, V> {
         self.crowded.get(network).is_some_and(|&until| now < until)
     }
 
+    /// For how many nanoseconds more addresses may be outside than are remembered.
+    pub(crate) fn crowded_ns(&self, now: Instant, network: usize) -> u64 {
+        self.crowded.get(network).map_or(0, |until| until.since(now))
+    }
+
+    /// For so long more addresses may be outside than are remembered.
+    pub(crate) fn crowd(&mut self, now: Instant, network: usize, for_ns: u64) {
+        let until = now.plus_ns(for_ns.min(self.age_ns));
+        if let Some(crowded) = self.crowded.get_mut(network) {
+            *crowded = until.max(*crowded);
+        }
+    }
+
     /// Of a network, what was seen last first, and for how many nanoseconds it is remembered yet.
     pub(crate) fn of(&self, now: Instant, network: usize) -> impl Iterator<Item = (&K, &V, u64)> {
         let all = self.table.newest_first(network as u32);
@@ -111,14 +124,18 @@ impl<K: Eq + Hash + Copy, V> Outside<K, V> {
     }
 
     /// Goes on with what another table knew, `left_ns` before it would have been forgotten. To be
-    /// told in the order oldest first.
+    /// told in the order oldest first. Where there is no room, the network is crowded.
     pub(crate) fn restore(&mut self, now: Instant, network: usize, key: K, value: V, left_ns: u64) -> bool {
+        if left_ns == 0 || self.table.find(&key).is_some() {
+            return false;
+        }
         let expires = now.plus_ns(left_ns.min(self.age_ns));
         let is_full = self.table.count(network as u32) >= self.quota;
-        left_ns > 0
-            && !is_full
-            && self.table.find(&key).is_none()
-            && self.table.insert(now, network as u32, key, (value, expires)).is_ok()
+        let is_lost = is_full || self.table.insert(now, network as u32, key, (value, expires)).is_err();
+        if is_lost {
+            self.crowd(now, network, left_ns);
+        }
+        !is_lost
     }
 
     /// For how many nanoseconds an entry is remembered yet.
@@ -162,5 +179,23 @@ mod tests {
         assert!(!outside.is_crowded(at(303), 0));
         assert!(outside.find(at(303), &(0, 100)).is_none(), "aged");
         assert_eq!(outside.of(at(303), 0).count(), 3000);
+    }
+
+    #[test]
+    fn what_finds_no_room_again_leaves_its_network_crowded_for_as_long_as_it_would_have_lived() {
+        let mut outside = outside(2);
+        let at = |seconds: u64| Instant(seconds * SECOND);
+        for n in 0..PER_NETWORK {
+            assert!(outside.restore(at(1), 0, (0, n), (), 300 * SECOND));
+        }
+        assert!(!outside.restore(at(1), 0, (0, 0), (), 300 * SECOND), "it is known");
+        assert!(!outside.is_crowded(at(1), 0));
+        assert!(!outside.restore(at(1), 0, (0, PER_NETWORK), (), 9 * SECOND));
+        assert_eq!([0, 1].map(|network| outside.crowded_ns(at(1), network)), [9 * SECOND, 0]);
+        outside.crowd(at(1), 0, 5 * SECOND);
+        outside.crowd(at(1), 1, u64::MAX);
+        outside.crowd(at(1), 2, SECOND);
+        let crowded_ns = [0, 1, 2].map(|network| outside.crowded_ns(at(2), network));
+        assert_eq!(crowded_ns, [8 * SECOND, 299 * SECOND, 0], "no longer than addresses live");
     }
 }

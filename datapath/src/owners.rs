@@ -553,6 +553,17 @@ impl Owners {
     ) -> bool {
         self.outside.restore(now, slot(network), Key::new(network, address), Seen { mac, is_router }, left_ns)
     }
+
+    /// For how many nanoseconds more addresses of a network may be outside than are known.
+    #[must_use]
+    pub fn crowded_ns(&self, now: Instant, network: Network) -> u64 {
+        self.outside.crowded_ns(now, slot(network))
+    }
+
+    /// For so long more addresses of a network may be outside than are known.
+    pub fn crowd(&mut self, now: Instant, network: Network, for_ns: u64) {
+        self.outside.crowd(now, slot(network), for_ns);
+    }
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -69,7 +69,9 @@ mod tunnel;
 pub use members::MemberView;
 pub use memory::MemoryStats;
 
-pub use handover::{EndpointState, Held, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState};
+pub use handover::{
+    Crowded, EndpointState, Held, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState,
+};
 
 /// Frames that wait to be fetched by `tx`: at most one of each that was read, and what the
 /// schedulers let go last. More are dropped.

@@ -2,6 +2,10 @@
 //! names instead of numbers, because its configuration may count differently, and with every key
 //! optional, because its version may know others.
 
+// Where it is also seen from the fuzz target.
+#[path = "state/outside.rs"]
+mod outside;
+
 use super::early::{read_all, renumber_for};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -18,13 +22,14 @@ use datapath::service::{
 };
 use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats, Traffic};
-use datapath::switch::{EndpointState, Held, Learned, PairState, SeenOutside, State as Known, TenantState};
+use datapath::switch::{EndpointState, Held, Learned, PairState, State as Known, TenantState};
 use datapath::units::{Both, Rate};
 use datapath::vcc::Counters;
 use datapath::vcc::connection::Why;
 use datapath::vcc::saved::BYTES as VCC_RECORD;
 use datapath::verdict::{DropCounters, Reason};
 use datapath::wire::Mac;
+use outside::{Crowded, Outside, crowded_in, crowded_out, outside_in, outside_out};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -60,6 +65,7 @@ struct Switch {
     flood: u64,
     flood_used_ns: u64,
     outside: Vec<Outside>,
+    crowded: Vec<Crowded>,
     /// Bytes of connections of virtual congestion control: they follow the state.
     connections_bytes: u64,
     #[serde(skip)]
@@ -174,18 +180,6 @@ struct Backend {
     falls: u64,
     cut: u64,
     is_down: bool,
-}
-
-/// An address that was seen outside.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-struct Outside {
-    /// The untagged network where there is none.
-    tenant: Option<String>,
-    mac: [u8; 6],
-    /// The address that it was given for, and whether by a router.
-    address: Option<(IpAddr, bool)>,
-    left_ns: u64,
 }
 
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
@@ -415,6 +409,7 @@ impl State {
                 flood: known.uplink_flood.frames,
                 flood_used_ns: known.uplink_flood.used_ns,
                 outside: known.outside.iter().map(|seen| outside_out(switch, seen)).collect(),
+                crowded: known.crowded.iter().map(|crowded| crowded_out(switch, crowded)).collect(),
                 connections_bytes: connections.len() as u64,
                 connections,
                 connections_unchanged: BASE64.encode(&known.vcc_unchanged),
@@ -484,6 +479,7 @@ impl State {
                 former: former_in(switch, written),
                 uplink_flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
                 outside: outside_in(switch, &written.outside),
+                crowded: crowded_in(switch, &written.crowded),
                 vcc,
                 vcc_unchanged: BASE64.decode(&written.connections_unchanged).unwrap_or_default(),
                 services: services_in(switch, &written.services),
@@ -713,25 +709,6 @@ fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(Ser
         Some((ServiceId(id), state))
     };
     switch.program.services.iter().filter_map(one).collect()
-}
-
-fn outside_out(switch: &SwitchPlan, seen: &SeenOutside) -> Outside {
-    let &SeenOutside { tenant, mac, address, left_ns } = seen;
-    Outside { tenant: tenant.map(|id| switch.tenants[id.0 as usize].clone()), mac: mac.0, address, left_ns }
-}
-
-fn outside_in(switch: &SwitchPlan, all: &[Outside]) -> Vec<SeenOutside> {
-    let tenants: BTreeMap<&str, TenantId> =
-        switch.tenants.iter().map(|(id, name)| (name.as_str(), TenantId(id))).collect();
-    let one = |seen: &Outside| {
-        let tenant = match &seen.tenant {
-            Some(name) => Some(*tenants.get(name.as_str())?),
-            None => None,
-        };
-        let &Outside { mac, address, left_ns, .. } = seen;
-        Some(SeenOutside { tenant, mac: Mac(mac), address, left_ns })
-    };
-    all.iter().filter_map(one).collect()
 }
 
 fn sojourn(sojourn: &Sojourn) -> (u64, Vec<u64>) {

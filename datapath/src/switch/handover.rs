@@ -46,6 +46,8 @@ pub struct State {
     pub uplink_flood: Saved,
     /// What was seen outside, of each network the newest first.
     pub outside: Vec<SeenOutside>,
+    /// Networks in which more may be outside than that.
+    pub crowded: Vec<Crowded>,
     /// Connections of virtual congestion control: see [`crate::vcc::saved`].
     pub vcc: Vec<u8>,
     /// Of those that were handed over early, which are unchanged: see [`crate::vcc::early`].
@@ -133,6 +135,17 @@ pub struct SeenOutside {
     pub address: Option<(IpAddr, bool)>,
     /// Nanoseconds until it is forgotten unless it is seen again.
     pub left_ns: u64,
+}
+
+/// A network in which more addresses may be outside than are known: who has none yet gets none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Crowded {
+    /// Whose network; `None`: the untagged one.
+    pub tenant: Option<TenantId>,
+    /// For how many nanoseconds that is so of MAC addresses.
+    pub macs_ns: u64,
+    /// For how many of IP addresses.
+    pub ips_ns: u64,
 }
 
 /// Of a tenant.
@@ -234,6 +247,7 @@ impl Switch {
             former: self.former,
             uplink_flood: self.uplink_floods[slot(Network::UNTAGGED)].saved(now),
             outside: self.seen_outside(now).collect(),
+            crowded: self.crowded(now).collect(),
             vcc,
             vcc_unchanged,
             services: self.services.export(now),
@@ -262,11 +276,25 @@ impl Switch {
         held.map(|(address, mac, left_ns)| Held { address, mac, left_ns })
     }
 
+    /// The untagged network, and each tenant's.
+    fn networks(&self) -> impl Iterator<Item = (Option<TenantId>, Network)> + '_ {
+        let tenants = self.program.tenants.iter().map(|(id, _)| Some(TenantId(id)));
+        [None].into_iter().chain(tenants).map(|tenant| (tenant, network_of(tenant)))
+    }
+
+    /// Networks in which more addresses may be outside than are known.
+    fn crowded(&self, now: Instant) -> impl Iterator<Item = Crowded> + '_ {
+        let all = self.networks().map(move |(tenant, network)| Crowded {
+            tenant,
+            macs_ns: self.fdb.crowded_ns(now, network),
+            ips_ns: self.owners.crowded_ns(now, network),
+        });
+        all.filter(|crowded| crowded.macs_ns > 0 || crowded.ips_ns > 0)
+    }
+
     /// All that was seen outside.
     pub fn seen_outside(&self, now: Instant) -> impl Iterator<Item = SeenOutside> + '_ {
-        let tenants = self.program.tenants.iter().map(|(id, _)| Some(TenantId(id)));
-        [None].into_iter().chain(tenants).flat_map(move |tenant| {
-            let network = tenant.map_or(Network::UNTAGGED, |tenant| Network(tenant.0));
+        self.networks().flat_map(move |(tenant, network)| {
             // Only where somebody learns addresses does it matter.
             let macs = self.forward.learns(network).then(|| self.fdb.outside(now, network)).into_iter().flatten();
             let macs = macs.filter(move |&(mac, _)| self.fdb.find(now, network, 0, mac).is_none());
@@ -341,6 +369,12 @@ impl Switch {
                 imported.learned += 1;
             } else {
                 imported.ignored += 1;
+            }
+        }
+        for &Crowded { tenant, macs_ns, ips_ns } in &state.crowded {
+            if self.has_network(tenant) {
+                self.fdb.crowd(now, network_of(tenant), macs_ns.saturating_sub(away_ns));
+                self.owners.crowd(now, network_of(tenant), ips_ns.saturating_sub(away_ns));
             }
         }
         let (known, unknown) = self.vcc.import(now, &state.vcc, &state.vcc_unchanged);
@@ -434,11 +468,15 @@ impl Switch {
         self.owners.restore(now, self.forward.network(id), owner, (held.address, held.mac), left_ns)
     }
 
+    fn has_network(&self, tenant: Option<TenantId>) -> bool {
+        tenant.is_none_or(|tenant| self.program.tenants.get(tenant.0).is_some())
+    }
+
     fn import_outside(&mut self, now: Instant, away_ns: u64, seen: &SeenOutside) -> bool {
-        if seen.tenant.is_some_and(|tenant| self.program.tenants.get(tenant.0).is_none()) {
+        if !self.has_network(seen.tenant) {
             return false;
         }
-        let network = seen.tenant.map_or(Network::UNTAGGED, |tenant| Network(tenant.0));
+        let network = network_of(seen.tenant);
         let left_ns = seen.left_ns.saturating_sub(away_ns);
         match seen.address {
             Some((address, is_router)) => {
@@ -459,6 +497,10 @@ impl Switch {
         let network = self.forward.network(id);
         possible && self.fdb.restore(now, network, vlan, mac, id, left_ns.saturating_sub(away_ns))
     }
+}
+
+fn network_of(tenant: Option<TenantId>) -> Network {
+    tenant.map_or(Network::UNTAGGED, |tenant| Network(tenant.0))
 }
 
 #[cfg(test)]

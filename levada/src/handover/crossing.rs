@@ -2,7 +2,8 @@
 
 use super::*;
 use control::plan::Plan;
-use datapath::switch::{State as Known, Switch as Datapath};
+use datapath::program::TenantId;
+use datapath::switch::{Crowded, State as Known, Switch as Datapath};
 use datapath::units::Instant;
 use datapath::vcc::saved::BYTES;
 use std::os::unix::net::UnixStream;
@@ -207,6 +208,20 @@ fn what_crosses_early_is_bounded_and_must_come() {
     assert!(with(1).read(&[0; 1][..], &mut room).unwrap_err().to_string().contains("too many"));
     assert!(with(u64::MAX).read(&[0; 1][..], &mut room).is_err());
     assert_eq!(with(0).of(&plan(1)), None, "of a switch that is not there");
+}
+
+#[test]
+fn crowded_networks_cross_by_their_tenants_names() {
+    let plan = plan(1);
+    let crowded = |tenant, macs_ns, ips_ns| Crowded { tenant, macs_ns, ips_ns };
+    let [a, b] = [TenantId(0), TenantId(1)].map(Some);
+    let all = vec![crowded(None, 1, 2), crowded(a, 3, 4), crowded(b, 5, 6)];
+    let mut known = [Known { crowded: all, ..switches(&plan)[0].export(Instant(0)) }];
+    let text = serde_json::to_vec(&State::new(0, &plan, &mut known)).unwrap();
+    let mut state: State = serde_json::from_slice(&text).unwrap();
+    let other = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s0\"\n[[switch.tenant]]\nname = \"t1\"\n";
+    let (_, known) = state.known(&control::load(other).plan.unwrap()).remove(0);
+    assert_eq!(known.crowded, [crowded(None, 1, 2), crowded(a, 5, 6)]);
 }
 
 #[test]

@@ -65,6 +65,33 @@ fn what_is_held_or_outside_does_not_live_longer_by_a_restart() {
     assert_eq!(known(&next), (0, 0), "forgotten after ten seconds in all");
 }
 
+/// Strangers show more addresses than are remembered: what is not may be one of theirs, after a
+/// restart too.
+#[test]
+fn a_crowded_network_stays_so_for_as_long_as_it_would_have_been() {
+    let plan = Program { fdb_age_ns: 10 * SECOND, ..program(&[learning(0, 0), endpoint(1, 0), learning(2, 1)]) };
+    let mut rig = Rig::new(&plan);
+    let comes_new = |rig: &mut Rig, port, n| {
+        rig.rx(port, &udp(n, OUTSIDE, vec![]));
+        let state = rig.switch.export(rig.now);
+        state.endpoints.iter().any(|(_, of)| of.learned.iter().any(|learned| learned.mac == mac(n)))
+    };
+    assert!(comes_new(&mut rig, 1, 20));
+    for n in 0..5000 {
+        rig.rx(0, &udp(100 + n, 1, vec![]).vlan(10));
+        rig.run(10_000);
+    }
+    assert!(!comes_new(&mut rig, 1, 21));
+    let (mut next, _) = restarted(&rig, 2 * SECOND);
+    assert!(!comes_new(&mut next, 1, 22));
+    assert!(comes_new(&mut next, 3, 23), "in another's network");
+    assert!(comes_new(&mut next, 1, 20), "it had that before");
+    next.run(7 * SECOND);
+    assert!(!comes_new(&mut next, 1, 24));
+    next.run(2 * SECOND);
+    assert!(comes_new(&mut next, 1, 25), "after ten seconds in all");
+}
+
 #[test]
 fn a_restart_gives_no_new_burst() {
     let mut rig = Rig::new(&program(&[Endpoint { share: limited(1), ..endpoint(0, 0) }]));
@@ -234,6 +261,7 @@ prop_compose! {
         uplink_flood in wild(),
         former in wild_lane(),
         outside in prop::collection::vec(wild_outside(), 0..20),
+        crowded in prop::collection::vec((prop::option::of(0..9u32), wild(), wild()), 0..9),
     ) -> State {
         let tenant = |(id, lane, owed): (u32, LaneStats, u64)| {
             let both = |lane| Both { egress: lane, ingress: lane };
@@ -250,6 +278,10 @@ prop_compose! {
             former: Both { egress: former, ingress: former },
             uplink_flood: Saved { frames: uplink_flood, used_ns: uplink_flood },
             outside,
+            crowded: crowded
+                .into_iter()
+                .map(|(tenant, macs_ns, ips_ns)| Crowded { tenant: tenant.map(TenantId), macs_ns, ips_ns })
+                .collect(),
             vcc: Vec::new(),
             vcc_unchanged: Vec::new(),
             bond: None,
