@@ -27,7 +27,7 @@ use message::{Message, receive, send};
 use papers::Papers;
 use ports::vhost::{Offer, Session};
 use sessions::SessionPaper;
-use state::{CONNECTIONS_BYTES, State};
+use state::{CONNECTIONS_BYTES, MESSAGE_BYTES, State};
 
 /// What goes on after the takeover.
 const HOST: &str = r#"

@@ -34,13 +34,13 @@ use crate::front_ends::papers::SessionPaper;
 use crate::handler::Handler;
 use crate::log::{Level, Log};
 use crate::report::Facts;
-use crate::state::{CONNECTIONS_BYTES, State, connections_bytes};
+use crate::state::{CONNECTIONS_BYTES, MESSAGE_BYTES, State, connections_bytes};
 use crate::vde_server::VdeServer;
 use crate::vde_server::papers::Papers;
 use crate::worker::{Lent, Request, Waker};
 use control::plan::SwitchPlan;
 use datapath::vcc::early::Part;
-use message::{Message, receive, send};
+use message::{Message, receive, send, written};
 pub use outcome::Outcome;
 use ports::Inherited;
 use rustix::net::sockopt::socket_peercred;
@@ -268,19 +268,28 @@ impl TakeoverServer {
         self.handler.fall_silent();
         let (plugs, mut lent) = self.plugs.freeze();
         self.front_ends.freeze();
+        let mut left_out = 0;
         let given = self.stop_reading(early).and_then(|mut state| {
+            left_out = state.left_out;
             if !reads_connections {
                 state.forget_connections();
             }
             let connections = state.take_connections();
             let (machines, more) = self.front_ends.papers();
             lent.extend(more);
-            Self::pass(stream, Message::State { state, plugs, machines }, &connections, &lent)
+            Self::pass(stream, &Message::State { state, plugs, machines }, &connections, &lent)
         });
         match given {
             Ok(directories) => {
                 self.plugs.leave(&directories);
                 suspended.stay();
+                if left_out > 0 {
+                    let text = format!(
+                        "{left_out} learned addresses and addresses seen outside, the longest silent ones, were too many \
+                         to be handed over: they are learned and seen again"
+                    );
+                    self.log.line(Level::Warning, &text);
+                }
                 Ok(pid)
             }
             Err(error) => {
@@ -352,11 +361,14 @@ impl TakeoverServer {
     /// Passes on what is left, and says which VDE directories the new process goes on with.
     fn pass(
         mut stream: &UnixStream,
-        state: Message,
+        state: &Message,
         connections: &[Vec<u8>],
         lent: &[OwnedFd],
     ) -> io::Result<Vec<PathBuf>> {
-        send(stream, &state)?;
+        let state = written(state).inspect_err(|why| {
+            let _ = send(stream, &Message::Refusal { why: why.to_string() });
+        })?;
+        stream.write_all(&state)?;
         connections.iter().try_for_each(|of_switch| stream.write_all(of_switch))?;
         send_descriptors(stream, &lent.iter().map(|fd| fd.as_fd()).collect::<Vec<_>>())?;
         stream.set_read_timeout(Some(SHORT))?;

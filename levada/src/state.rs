@@ -2,9 +2,11 @@
 //! names instead of numbers, because its configuration may count differently, and with every key
 //! optional, because its version may know others.
 
-// Where it is also seen from the fuzz target.
+// Where they are also seen from the fuzz target.
 #[path = "state/outside.rs"]
 mod outside;
+#[path = "state/shed.rs"]
+mod shed;
 
 use super::early::{read_all, renumber_for};
 use base64::Engine as _;
@@ -38,6 +40,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Bytes of connections that are read at most: those of seven full tables.
 pub const CONNECTIONS_BYTES: u64 = 64 << 20;
 
+/// Longest message of a takeover, in bytes.
+pub const MESSAGE_BYTES: u32 = 64 << 20;
+
 /// What the switches of a daemon know.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
 #[serde(default)]
@@ -48,6 +53,9 @@ pub struct State {
     pub revision: u64,
     /// By name.
     switches: BTreeMap<String, Switch>,
+    /// Addresses that there was no room for.
+    #[serde(skip)]
+    pub left_out: usize,
 }
 
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
@@ -380,6 +388,7 @@ impl State {
     /// What the switches of `plan` know at `at_ns`, by their numbers.
     #[must_use]
     pub fn new(at_ns: u64, plan: &Plan, known: &mut [Known]) -> State {
+        let left_out = shed::shed(plan, known);
         let most_connections = connections_bytes(plan.switches.len());
         let switches = plan.switches.iter().filter_map(|(number, switch)| {
             let known = known.get_mut(number as usize)?;
@@ -421,7 +430,7 @@ impl State {
             };
             Some((switch.name.clone(), written))
         });
-        State { at_ns, switches: switches.collect(), ..State::default() }
+        State { at_ns, switches: switches.collect(), left_out, ..State::default() }
     }
 
     /// Connections, to be sent after the state, switch by switch.

@@ -3,9 +3,11 @@
 use super::*;
 use control::plan::Plan;
 use datapath::program::TenantId;
-use datapath::switch::{Crowded, State as Known, Switch as Datapath};
+use datapath::switch::{Crowded, SeenOutside, State as Known, Switch as Datapath};
 use datapath::units::Instant;
 use datapath::vcc::saved::BYTES;
+use datapath::wire::Mac;
+use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 
 /// Switches whose tenants have `vcc`: two of 25 endpoints each, which fill two thirds of the
@@ -222,6 +224,44 @@ fn crowded_networks_cross_by_their_tenants_names() {
     let other = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s0\"\n[[switch.tenant]]\nname = \"t1\"\n";
     let (_, known) = state.known(&control::load(other).plan.unwrap()).remove(0);
     assert_eq!(known.crowded, [crowded(None, 1, 2), crowded(a, 5, 6)]);
+}
+
+/// Strangers choose what was seen outside: a takeover does not fail by how much that is.
+#[test]
+fn however_much_was_seen_outside_a_state_crosses() {
+    const MOST: u32 = 2 << 17;
+    let plan = plan(3);
+    let seen = |n: u32| SeenOutside {
+        tenant: Some(TenantId(n / (MOST / 2))),
+        mac: Mac([2, 0, 0, (n >> 16) as u8, (n >> 8) as u8, n as u8]),
+        address: (n % 2 == 0).then(|| (IpAddr::from([10, (n >> 16) as u8, (n >> 8) as u8, n as u8]), false)),
+        left_ns: 300_000_000_000 - u64::from(n),
+    };
+    let empty = switches(&plan)[0].export(Instant(0));
+    let known = || Known { outside: (0..MOST).map(seen).collect(), ..empty.clone() };
+    let mut known = [known(), known(), known()];
+    let state = State::new(0, &plan, &mut known);
+    let kept: usize = known.iter().map(|known| known.outside.len()).sum();
+    assert_eq!(kept + state.left_out, 3 * MOST as usize);
+    assert!(kept > 100_000);
+    let (out, into) = UnixStream::pair().unwrap();
+    let sent = std::thread::spawn(move || {
+        send(&out, &Message::State { state, plugs: Papers::default(), machines: Vec::new() })
+    });
+    let Ok(Message::State { mut state, .. }) = receive(&into) else { panic!("no state") };
+    sent.join().unwrap().unwrap();
+    let arrived = state.known(&plan);
+    assert_eq!(arrived.iter().map(|(_, known)| known.outside.len()).collect::<Vec<_>>(), [kept / 3; 3]);
+    let crowded = arrived.iter().map(|(_, known)| known.crowded.len());
+    assert_eq!(crowded.collect::<Vec<_>>(), [2; 3], "of each network some were left out");
+}
+
+#[test]
+fn what_the_other_end_would_refuse_is_not_sent() {
+    let mut written = Vec::new();
+    let why = "x".repeat(MESSAGE_BYTES as usize);
+    assert!(send(&mut written, &Message::Refusal { why }).unwrap_err().to_string().contains("at most"));
+    assert!(written.is_empty());
 }
 
 #[test]

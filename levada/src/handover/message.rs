@@ -1,13 +1,10 @@
 //! The messages of a takeover: a length (four bytes, the lowest first) and JSON.
 
-use super::{Early, Papers, SessionPaper, State};
+use super::{Early, MESSAGE_BYTES, Papers, SessionPaper, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
-
-/// Longest message, in bytes.
-const MESSAGE_BYTES: u32 = 64 << 20;
 
 /// What the two processes say to each other. A key that is missing has its default, one that is
 /// unknown is ignored.
@@ -69,15 +66,32 @@ impl Papers {
     }
 }
 
+/// A message as it is written.
+///
+/// # Errors
+/// It is longer than the other end reads.
+pub fn written(message: &Message) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 4];
+    serde_json::to_writer(&mut bytes, message)?;
+    let length = bytes.len() - 4;
+    match u32::try_from(length) {
+        Ok(length) if length <= MESSAGE_BYTES => bytes[..4].copy_from_slice(&length.to_le_bytes()),
+        _ => {
+            return Err(io::Error::other(format!(
+                "what is to be handed over takes {length} bytes, and at most {MESSAGE_BYTES} are read: stop the old \
+                 process (systemctl stop, or SIGTERM), then start the new one"
+            )));
+        }
+    }
+    Ok(bytes)
+}
+
 /// Writes a message.
 ///
 /// # Errors
-/// The other end is gone.
+/// The other end is gone, or would not read so long a message.
 pub fn send(mut to: impl Write, message: &Message) -> io::Result<()> {
-    let text = serde_json::to_vec(message)?;
-    let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
-    bytes.extend(text);
-    to.write_all(&bytes)
+    to.write_all(&written(message)?)
 }
 
 /// Reads a message; takes no more memory than comes.
