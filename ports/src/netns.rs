@@ -63,7 +63,7 @@ impl Hash for Held {
 }
 
 /// Which namespace it is: one that is made anew under the same name has another identity.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Identity {
     device: u64,
     inode: u64,

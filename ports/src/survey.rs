@@ -8,7 +8,7 @@
 //! it the earlier process says what it knew it by. What nobody takes is closed with the survey.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -28,13 +28,59 @@ pub(crate) const RELEASE: Duration = Duration::from_millis(500);
 /// wanted: looking for each of 100 by itself in 100 namespaces took seconds.
 #[derive(Default)]
 pub struct Survey {
-    inherited: RefCell<Vec<Inherited>>,
+    inherited: Descriptors,
+    /// What they are open on.
+    sockets: Index<(i32, Identity)>,
+    links: Index<u32>,
+    taps: Index<(String, Identity)>,
+    listeners: Index<Vec<u8>>,
+    folders: Index<(u64, u64)>,
+    known_as: Index<String>,
     elsewhere: Vec<Netns>,
     passed: Vec<Netns>,
     asked: RefCell<BTreeSet<String>>,
     known: OnceCell<Vec<(Option<Netns>, Link)>>,
     /// How long to wait for what an earlier process's manager still holds.
     patience: OnceCell<Instant>,
+}
+
+/// Descriptors that an earlier process left; `None` for those that were taken.
+type Descriptors = RefCell<Vec<Option<Inherited>>>;
+
+/// By what they are open on, which of the descriptors are. Each is asked once, when the first is
+/// wanted, and once more before it is taken: of thousands, each for each took minutes.
+struct Index<K>(OnceCell<BTreeMap<K, Vec<usize>>>);
+
+impl<K> Default for Index<K> {
+    fn default() -> Index<K> {
+        Index(OnceCell::new())
+    }
+}
+
+impl<K: Ord> Index<K> {
+    /// Takes the first descriptor that is open on `wanted`, as `ask` says of it, and that `may` be
+    /// taken.
+    fn take(
+        &self,
+        all: &Descriptors,
+        wanted: &K,
+        ask: impl Fn(&Inherited) -> Option<K>,
+        may: impl Fn(&Inherited) -> bool,
+    ) -> Option<OwnedFd> {
+        let mut all = all.borrow_mut();
+        let places = self.0.get_or_init(|| {
+            let mut places: BTreeMap<K, Vec<usize>> = BTreeMap::new();
+            for (at, one) in all.iter().enumerate() {
+                if let Some(key) = one.as_ref().and_then(&ask) {
+                    places.entry(key).or_default().push(at);
+                }
+            }
+            places
+        });
+        let is_it = |one: &Inherited| may(one) && ask(one).is_some_and(|is| is == *wanted);
+        let at = places.get(wanted)?.iter().find(|&&at| all[at].as_ref().is_some_and(is_it))?;
+        all[*at].take().map(OwnedFd::from)
+    }
 }
 
 /// A descriptor that an earlier process left.
@@ -80,7 +126,8 @@ impl Survey {
     /// devices may be, too.
     #[must_use]
     pub fn of(inherited: Vec<Inherited>, elsewhere: Vec<Netns>) -> Survey {
-        Survey { inherited: RefCell::new(inherited), elsewhere, ..Survey::default() }
+        let inherited = RefCell::new(inherited.into_iter().map(Some).collect());
+        Survey { inherited, elsewhere, ..Survey::default() }
     }
 
     /// A survey that knows namespaces which another process has passed ([`Netns::passed`]).
@@ -119,16 +166,41 @@ impl Survey {
         one.known_as.as_ref().is_none_or(|known_as| !asked.is_empty() && !asked.contains(known_as))
     }
 
-    /// The first descriptor of which `what` says something, with what it says.
-    pub(crate) fn take<T>(&self, what: impl Fn(&Inherited) -> Option<T>) -> Option<(OwnedFd, T)> {
-        let mut inherited = self.inherited.borrow_mut();
-        let (at, said) = inherited.iter().enumerate().find_map(|(at, one)| Some((at, what(one)?)))?;
-        Some((inherited.swap_remove(at).fd, said))
+    /// What was known as `wanted`, where `is_there` says that its device is.
+    pub(crate) fn known_as(&self, wanted: &str, is_there: impl Fn(&Inherited) -> bool) -> Option<OwnedFd> {
+        self.known_as.take(&self.inherited, &wanted.to_owned(), |one| one.known_as.clone(), is_there)
+    }
+
+    /// The packet socket on the interface with this index, in this namespace, which `may` be taken;
+    /// `on` asks the kernel where one is.
+    pub(crate) fn socket(
+        &self,
+        wanted: (i32, Identity),
+        on: impl Fn(BorrowedFd<'_>) -> Option<(i32, Identity)>,
+        may: impl Fn(&Inherited) -> bool,
+    ) -> Option<OwnedFd> {
+        self.sockets.take(&self.inherited, &wanted, |one| on(one.as_fd()), may)
+    }
+
+    /// The link with one of these ids; `id_of` asks the kernel for one.
+    pub(crate) fn link(&self, ids: &[u32], id_of: impl Fn(BorrowedFd<'_>) -> Option<u32>) -> Option<OwnedFd> {
+        let ask = |one: &Inherited| id_of(one.as_fd());
+        ids.iter().find_map(|id| self.links.take(&self.inherited, id, ask, |_| true))
+    }
+
+    /// What is attached to the TAP device with this name, in this namespace, where nobody asks for
+    /// it by what it was known as; `on` asks the kernel which one that is.
+    pub(crate) fn tap(
+        &self,
+        wanted: (String, Identity),
+        on: impl Fn(BorrowedFd<'_>) -> Option<(String, Identity)>,
+    ) -> Option<OwnedFd> {
+        self.taps.take(&self.inherited, &wanted, |one| on(one.as_fd()), |one| self.is_free(one))
     }
 
     /// What `what` says of the first descriptor of which it says something.
     pub(crate) fn find<T>(&self, what: impl Fn(&Inherited) -> Option<T>) -> Option<T> {
-        self.inherited.borrow().iter().find_map(what)
+        self.inherited.borrow().iter().flatten().find_map(what)
     }
 
     /// Whether a device that is held by somebody may yet be let go: for [`RELEASE`] from when that
@@ -146,20 +218,21 @@ impl Survey {
     /// Those of the directory at `path`, and of the socket that listens in it as `name`.
     pub(crate) fn directory(&self, path: &Path, name: &str) -> Option<(OwnedFd, OwnedFd)> {
         let wanted = rustix::fs::stat(path).ok()?;
-        let listens = |one: &Inherited| {
+        let bound_to = |one: &Inherited| {
             let fd = one.as_fd();
             rustix::net::sockopt::socket_acceptconn(fd).ok().filter(|listens| *listens)?;
             let address = rustix::net::getsockname(fd).ok()?;
             let address = rustix::net::SocketAddrUnix::try_from(address).ok()?;
-            (address.path()?.to_bytes() == path.join(name).as_os_str().as_encoded_bytes()).then_some(())
+            Some(address.path()?.to_bytes().to_vec())
         };
-        let is_it = |one: &Inherited| {
+        let folder = |one: &Inherited| {
             let status = rustix::fs::fstat(one).ok()?;
-            let same = (status.st_dev, status.st_ino) == (wanted.st_dev, wanted.st_ino);
-            (same && FileType::from_raw_mode(status.st_mode) == FileType::Directory).then_some(())
+            let is_one = FileType::from_raw_mode(status.st_mode) == FileType::Directory;
+            is_one.then_some((status.st_dev, status.st_ino))
         };
-        let (listener, ()) = self.take(listens)?;
-        let (handle, ()) = self.take(is_it)?;
+        let socket = path.join(name).into_os_string().into_encoded_bytes();
+        let listener = self.listeners.take(&self.inherited, &socket, bound_to, |_| true)?;
+        let handle = self.folders.take(&self.inherited, &(wanted.st_dev, wanted.st_ino), folder, |_| true)?;
         Some((handle, listener))
     }
 
@@ -179,4 +252,47 @@ impl Survey {
 /// The namespace that options name; without one our own.
 pub(crate) fn place(netns: Option<&Netns>) -> Option<Identity> {
     netns.map_or_else(Identity::own, Netns::identity).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::fs::File;
+
+    fn inherited(count: usize) -> Vec<Inherited> {
+        let null = File::open("/dev/null").unwrap();
+        let one = |n| Inherited { fd: null.try_clone().unwrap().into(), known_as: Some(format!("d{n}")) };
+        (0..count).map(one).collect()
+    }
+
+    #[test]
+    fn however_many_are_taken_each_descriptor_is_asked_twice() {
+        const COUNT: usize = 200;
+        for from_the_last in [false, true] {
+            let (all, index, asked) =
+                (RefCell::new(inherited(COUNT).into_iter().map(Some).collect()), Index::default(), Cell::new(0));
+            let ask = |one: &Inherited| {
+                asked.set(asked.get() + 1);
+                one.known_as.clone()
+            };
+            for n in 0..COUNT {
+                let n = if from_the_last { COUNT - 1 - n } else { n };
+                let wanted = format!("d{n}");
+                assert!(index.take(&all, &wanted, ask, |_| true).is_some());
+                assert!(index.take(&all, &wanted, ask, |_| true).is_none(), "it was taken");
+            }
+            assert!(asked.get() <= 2 * COUNT, "{} times", asked.get());
+        }
+    }
+
+    #[test]
+    fn what_is_open_on_something_else_by_now_is_not_taken() {
+        let (all, index) = (RefCell::new(inherited(3).into_iter().map(Some).collect()), Index::default());
+        let by_name = |one: &Inherited| one.known_as.clone();
+        assert!(index.take(&all, &"d0".to_owned(), by_name, |_| true).is_some());
+        assert!(index.take(&all, &"d1".to_owned(), |_| Some("d2".to_owned()), |_| true).is_none());
+        assert!(index.take(&all, &"d1".to_owned(), by_name, |_| false).is_none());
+        assert!(index.take(&all, &"d1".to_owned(), by_name, |_| true).is_some());
+    }
 }

@@ -123,11 +123,9 @@ pub fn open(options: &VethOptions, survey: &Survey) -> Result<Veth, OpenError> {
     let failed = |step| move |error| tap::kernel(&options.end, step, error);
     let ends = ends(survey).map_err(failed("making a namespace for the switch's ends"))?;
     let known_as = options.known_as();
-    let is_it = |one: &Inherited| (one.known_as.as_ref() == Some(&known_as)).then_some(());
     // A service manager may have a socket whose pair went with its container.
-    let is_there = |socket: &OwnedFd| packet::socket_on(socket.as_fd()).is_some();
-    let known = survey.take(is_it).filter(|(socket, ())| is_there(socket));
-    let known = known.map(|(socket, ())| (socket, options.own_name()));
+    let is_there = |one: &Inherited| packet::socket_on(one.as_fd()).is_some();
+    let known = survey.known_as(&known_as, is_there).map(|socket| (socket, options.own_name()));
     let found = known.or_else(|| spelled_otherwise(&end, &ends, survey));
     let is_new = found.is_none();
     let (inherited, name) = found.map_or((None, options.own_name()), |(socket, name)| (Some(socket), name));
@@ -164,11 +162,11 @@ fn ends(survey: &Survey) -> io::Result<Ends> {
 /// this one's is to be. The socket, and what its end in `ends` is called, until it is settled.
 fn spelled_otherwise(end: &TapOptions, ends: &Ends, survey: &Survey) -> Option<(OwnedFd, String)> {
     let home = ends.netns.identity().ok()?;
-    let index = |one: &Inherited| {
-        let is_free = survey.is_free(one) && one.known_as.as_ref()?.starts_with(KNOWN);
-        packet::socket_on(one.as_fd()).filter(|(_, netns)| is_free && *netns == home).map(|(index, _)| index)
+    let may = |one: &Inherited| {
+        let is_pair = one.known_as.as_ref().is_some_and(|known_as| known_as.starts_with(KNOWN));
+        is_pair && survey.is_free(one)
     };
-    survey.find(index)?;
+    survey.find(|one| may(one).then(|| packet::socket_on(one.as_fd()))?.filter(|(_, netns)| *netns == home))?;
     let there = end.netns.clone().map_or_else(Netns::own, Ok).ok()?;
     let file = there.open().ok()?;
     let at = there.run(|| Netlink::open()?.link(Which::Name(&end.name))).ok()?.ok()??.index;
@@ -178,7 +176,7 @@ fn spelled_otherwise(end: &TapOptions, ends: &Ends, survey: &Survey) -> Option<(
         Ok(netlink.links()?.into_iter().find(|link| link.kind == "veth" && link.elsewhere == Some((at, id))))
     };
     let own = ends.ask(own).ok()??;
-    let (socket, ()) = survey.take(|one| (index(one)? == own.index).then_some(()))?;
+    let socket = survey.socket((own.index, home), packet::socket_on, may)?;
     Some((socket, own.name))
 }
 

@@ -124,8 +124,7 @@ impl Links {
     /// missing.
     pub fn inherit(at: &AtHooks, survey: &Survey) -> Option<Links> {
         let [guard, leave, enter] = &at.0;
-        let take =
-            |ids: &[u32]| survey.take(|one| link_id(one.as_fd()).filter(|id| ids.contains(id))).map(|(fd, _)| fd);
+        let take = |ids: &[u32]| survey.link(ids, link_id);
         Some(Links([take(guard)?, take(leave)?, take(enter)?]))
     }
 

@@ -37,7 +37,7 @@ use rustix::io::Errno;
 use crate::ethtool;
 use crate::netns::{Identity, Netns, cure_of_want};
 use crate::rtnl::{Link, Netlink, Which};
-use crate::survey::{Inherited, Survey, place};
+use crate::survey::{Survey, place};
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Line, Port, PortError, Refused};
 use tunnel::Tunnels;
@@ -394,9 +394,7 @@ pub fn address(name: &str, netns: Option<&Netns>) -> Result<Mac, OpenError> {
 /// A packet socket of an earlier process on the interface with this index, in this namespace
 /// (`None`: ours).
 fn inherited_socket(survey: &Survey, index: i32, netns: Option<&Netns>) -> Option<OwnedFd> {
-    let wanted = place(netns)?;
-    let is_it = |one: &Inherited| (socket::socket_on(one.as_fd())? == (index, wanted)).then_some(());
-    survey.take(is_it).map(|(fd, ())| fd)
+    survey.socket((index, place(netns)?), socket_on, |_| true)
 }
 
 /// Memory for what waits to be read, in bytes.

@@ -29,7 +29,7 @@ use super::tag::{Tag, WITHOUT_IPV6};
 use super::whereabouts::visit;
 use crate::netns::{Identity, Netns, cure_of_want};
 use crate::rtnl::{Change, Link, Netlink, Which};
-use crate::survey::{Inherited, RELEASE, Survey, place};
+use crate::survey::{RELEASE, Survey, place};
 use crate::vnet::HEADER_BYTES;
 
 /// The name under which a device is made that is then moved; the kernel puts a number in.
@@ -217,19 +217,8 @@ struct Attached {
 /// What an earlier process had of a TAP device, wherever the device is by now. Of those of which
 /// nothing was said, that of the device which has the name and is where it should be.
 fn inherited(survey: &Survey, options: &TapOptions) -> Option<OwnedFd> {
-    let known_as = options.known_as();
-    let is_known =
-        |one: &Inherited| (one.known_as.as_ref() == Some(&known_as) && is_attached(one.as_fd())).then_some(());
-    let known = survey.take(is_known);
-    let at_its_place = || {
-        let wanted = place(options.netns.as_ref())?;
-        let is_there = |one: &Inherited| {
-            let (is, at) = attached_to(one.as_fd()).filter(|_| survey.is_free(one))?;
-            (is == options.name && at == wanted).then_some(())
-        };
-        survey.take(is_there)
-    };
-    known.or_else(at_its_place).map(|(fd, ())| fd)
+    let known = survey.known_as(&options.known_as(), |one| is_attached(one.as_fd()));
+    known.or_else(|| survey.tap((options.name.clone(), place(options.netns.as_ref())?), attached_to))
 }
 
 /// See [`super::Tap::open`].
