@@ -457,11 +457,17 @@ impl Bond {
         self.agree(now);
         let mut senders = Senders::default();
         let mut left_out = 0;
+        let may_send =
+            |index: usize, member: &Member| member.state() == MemberState::Distributing && self.is_known(index);
+        let spares_slow = (0..).zip(&self.members).any(|(index, one)| may_send(index, one) && !self.is_slow(one));
         for (index, member) in self.members.iter().enumerate() {
             if member.state() != MemberState::Distributing {
                 continue;
             }
             if self.is_known(index) {
+                if spares_slow && self.is_slow(member) {
+                    continue;
+                }
                 senders.members[usize::from(senders.count)] = index as u8;
                 senders.count += 1;
             } else if self.leaves_out(index) {

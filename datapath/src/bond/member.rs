@@ -10,7 +10,7 @@ use super::{MARKED_WAIT_NS, MOST_WAIT_NS};
 use crate::aqm;
 use crate::frame::{Fifo, FlowIndex, Frame, Owner, Pool};
 use crate::offload::{Gso, PortFeatures};
-use crate::segment::{one_wire_bytes, segments};
+use crate::segment::{MIN_FRAME, WIRE_OVERHEAD, one_wire_bytes, segments};
 use crate::stats::Traffic;
 use crate::units::{Both, Instant, Rate};
 use crate::wire::vlan::TAG;
@@ -86,7 +86,7 @@ pub(super) struct Member {
     since: Instant,
     /// What a byte takes, in nanoseconds with [`FRACTION`] bits of fraction.
     byte_time: u64,
-    /// Wire bytes that it carries in [`CUT_NS`].
+    /// Wire bytes that it carries in [`CUT_NS`], or a shortest frame.
     cut_bytes: u32,
     free_at: Instant,
     /// `Meta::queued` of what waits says when its turn on the wire comes.
@@ -228,7 +228,7 @@ impl Member {
         self.free_at
     }
 
-    /// Wire bytes that it carries in [`CUT_NS`].
+    /// Wire bytes that it carries in [`CUT_NS`], or a shortest frame.
     #[inline]
     pub fn cut_bytes(&self) -> u32 {
         self.cut_bytes
@@ -342,8 +342,9 @@ fn count(pool: &Pool, frame: &Frame, traffic: &mut Traffic) {
     traffic.add(segments(&meta.layout, &meta.offload), pool.len(frame), meta.wire_bytes);
 }
 
+/// At least a shortest frame: one that carries less has nothing out at once.
 fn cut_bytes(rate: Rate) -> u32 {
-    u32::try_from(rate.bytes_in(CUT_NS)).unwrap_or(u32::MAX)
+    u32::try_from(rate.bytes_in(CUT_NS)).unwrap_or(u32::MAX).max(MIN_FRAME + WIRE_OVERHEAD)
 }
 
 /// A byte's time on the wire: 8 s over the rate.

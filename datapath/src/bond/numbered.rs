@@ -220,6 +220,18 @@ impl Bond {
         self.left_out
     }
 
+    /// Whether a longest frame takes a member so long that others with later numbers would wait for
+    /// it for longer than a frame may wait at all: it sends only where no other can.
+    pub(super) fn is_slow(&self, member: &Member) -> bool {
+        if self.settings.mode != Mode::BalanceRr || !self.is_numbering() {
+            return false;
+        }
+        // In a tunnel frames are as long as the member takes them.
+        let longest = if self.longest > 0 { self.longest } else { member.features.max_frame };
+        let wire_bytes = longest.saturating_add(self.settings.shim_bytes() + segment::WIRE_OVERHEAD);
+        member.after(Instant::ZERO, wire_bytes) > Instant(MOST_WAIT_NS)
+    }
+
     /// When another frame is taken; `None`: when the other end has said what it has received. Until
     /// then, frames that are to be numbered wait where their owners' shares are.
     #[inline]

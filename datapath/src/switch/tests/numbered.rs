@@ -305,6 +305,24 @@ fn a_slow_member_is_free_when_the_fast_one_fails() {
     }
 }
 
+/// A frame takes a member of 64 kbit/s longer than others may wait for it, one of 10 Mbit/s not.
+#[test]
+fn a_member_that_is_much_too_slow_carries_nothing_beside_a_fast_one() {
+    for (slow, is_used) in [(64_000, false), (2 * MBIT, false), (10 * MBIT, true), (GBIT / 10, true)] {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT / 10, slow], 7).agreed();
+        pair.send(100, 5 * MS, 500 * MS);
+        let asked_one_by_one = pair.received.len();
+        assert!(asked_one_by_one >= 99, "{slow}: {asked_one_by_one}");
+        pair.send(1400, 110_000, 200 * MS);
+        assert!(pair.finish().is_sorted());
+        // It was more than both links carry: queues have dropped some, and no cable.
+        assert_eq!((pair.order().lost, pair.order().late), (0, 0), "{slow}: {:?}", pair.order());
+        let sent: Vec<u64> = pair.switches[0].members().map(|view| view.counts.traffic.egress.segments).collect();
+        assert_eq!(sent[1] > 0, is_used, "{slow}: {sent:?}");
+        pair.clear();
+    }
+}
+
 #[test]
 fn a_trace_names_the_number_and_its_member() {
     let mut pair = Pair::new(Mode::BalanceRr, &[GBIT, GBIT / 2, GBIT], 17).agreed();

@@ -54,6 +54,19 @@ fn order_is_kept_over_unequal_cables_and_nothing_is_lost_with_one_that_dies() {
     pair.clear();
 }
 
+/// A tunnel's frames are as long as the members take them.
+#[test]
+fn a_member_that_is_much_too_slow_carries_no_tunnel_beside_a_fast_one() {
+    for (slow, is_used) in [(2 * MBIT, false), (10 * MBIT, true)] {
+        let mut pair = pair(Mode::BalanceRr, true, &[GBIT / 10, slow], 3).agreed();
+        pair.send(1400, 110_000, 100 * MS);
+        assert!(pair.finish().is_sorted());
+        let sent: Vec<u64> = pair.switches[0].members().map(|view| view.counts.traffic.egress.segments).collect();
+        assert_eq!(sent[1] > 0, is_used, "{slow}: {sent:?}");
+        pair.clear();
+    }
+}
+
 /// What a service answers to a host in a tunnel is numbered as what it forwards.
 #[test]
 fn what_a_switch_answers_through_a_tunnel_is_in_order_too() {
