@@ -5,7 +5,7 @@
 mod court;
 mod sender;
 
-pub use court::{Court, PAUSE, READ_AGAIN, TRIES, TRY_AGAIN, cannot_arrive};
+pub use court::{Court, PAUSE, TRIES, TRY_AGAIN, cannot_arrive};
 
 pub use sender::{Key, Reporter, make_key, send};
 
@@ -14,13 +14,17 @@ use crate::log::{Level, Log};
 use crate::services::LoadRequest;
 use control::config::Config;
 use control::report::{SIZE, Verdict, keys};
-use std::io::ErrorKind;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the thread waits for a report before it looks whether the configuration is another.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// Reports that are taken before it looks.
+const AT_ONCE: usize = 256;
 
 /// Takes reports for as long as the daemon runs.
 pub fn receive(handler: &Handler, log: &Log) {
@@ -51,14 +55,19 @@ impl Receiver<'_> {
             self.renew(&config);
             self.config = Some(config);
         }
-        let Some((_, socket)) = &self.socket else { return };
-        // One byte more, so that longer datagrams are seen to be longer.
-        let mut datagram = [0; SIZE + 1];
-        match socket.recv(&mut datagram) {
-            Ok(length) => self.take(&datagram[..length]),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            // The address may have gone.
-            Err(_) => std::thread::sleep(PAUSE),
+        // Those that are there by then do not wait until it is known whether the configuration is
+        // another.
+        for at in 0..AT_ONCE {
+            let Some((_, socket)) = &self.socket else { return };
+            // One byte more, so that longer datagrams are seen to be longer.
+            let mut datagram = [0; SIZE + 1];
+            let flags = if at == 0 { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+            match rustix::net::recv(socket, &mut datagram[..], flags) {
+                Ok((length, _)) => self.take(&datagram[..length]),
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                // The address may have gone.
+                Err(_) => return std::thread::sleep(PAUSE),
+            }
         }
     }
 
@@ -80,7 +89,7 @@ impl Receiver<'_> {
             return;
         };
         self.court.read_keys(keys(config), self.log);
-        self.again = Some(Instant::now() + READ_AGAIN);
+        self.again = self.court.read_due();
         if self.socket.as_ref().is_none_or(|(bound, _)| *bound != address) {
             self.listen(address);
         }

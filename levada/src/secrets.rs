@@ -191,35 +191,102 @@ fn of_hexadecimal(digits: &str) -> Option<[u8; REPORT_SECRET]> {
     Some(out)
 }
 
-/// The keys in these files, with their backends' paths; and what is wrong with others, which are
-/// left out.
-pub fn report_keys(files: Vec<(String, String)>) -> (Vec<(String, hmac::Key)>, Vec<String>) {
-    let (mut keys, mut wrong) = (Vec::new(), Vec::new());
-    let mut owners: BTreeMap<[u8; REPORT_SECRET], String> = BTreeMap::new();
-    for (path, file) in files {
-        let again = format!("make another one: levada key {path} {file}");
-        match ReportKey::read(Path::new(&file)) {
-            Err(why) => wrong.push(format!("backend \"{path}\": {why}")),
-            Ok(key) if key.path != path => {
-                let another = format!("make another one, in another file: levada key {path} FILE");
-                wrong.push(format!("backend \"{path}\": {file} is the key of \"{}\"; {another}", key.path));
-            }
-            Ok(key) => match owners.get(&key.secret) {
-                Some(other) => wrong.push(format!("backend \"{path}\" has the key of \"{other}\"; {again}")),
-                None => {
-                    owners.insert(key.secret, path.clone());
-                    keys.push((path, key.mac()));
-                }
-            },
-        }
+/// Keys for load reports as their files had them: by backend's path and file.
+#[derive(Default)]
+pub struct ReportKeys {
+    read: BTreeMap<(String, String), Result<ReportKey, String>>,
+}
+
+impl ReportKeys {
+    /// Whether what was read is of these files, and no others.
+    pub fn are_of(&self, files: &[(String, String)]) -> bool {
+        files.len() == self.read.len() && files.iter().all(|one| self.read.contains_key(one))
     }
-    (keys, wrong)
+
+    /// Those of these files from now on. What is known stays as it was read, wrong or not.
+    pub fn read(&mut self, files: Vec<(String, String)>) {
+        let mut known = std::mem::take(&mut self.read);
+        let read = |one: (String, String)| {
+            let key = known.remove(&one).unwrap_or_else(|| ReportKey::read(Path::new(&one.1)));
+            (one, key)
+        };
+        self.read = files.into_iter().map(read).collect();
+    }
+
+    /// Nothing was read.
+    pub fn forget(&mut self) {
+        self.read.clear();
+    }
+
+    /// The good ones, with their backends' paths; and what is wrong with others, which are left
+    /// out.
+    #[must_use]
+    pub fn judge(&self) -> (Vec<(String, hmac::Key)>, Vec<String>) {
+        let (mut keys, mut wrong) = (Vec::new(), Vec::new());
+        let mut owners: BTreeMap<[u8; REPORT_SECRET], &str> = BTreeMap::new();
+        for ((path, file), key) in &self.read {
+            match key {
+                Err(why) => wrong.push(format!("backend \"{path}\": {why}")),
+                Ok(key) if key.path != *path => {
+                    let another = format!("make another one, in another file: levada key {path} FILE");
+                    wrong.push(format!("backend \"{path}\": {file} is the key of \"{}\"; {another}", key.path));
+                }
+                Ok(key) => match owners.get(&key.secret) {
+                    Some(other) => {
+                        let again = format!("make another one: levada key {path} {file}");
+                        wrong.push(format!("backend \"{path}\" has the key of \"{other}\"; {again}"));
+                    }
+                    None => {
+                        owners.insert(key.secret, path);
+                        keys.push((path.clone(), key.mac()));
+                    }
+                },
+            }
+        }
+        (keys, wrong)
+    }
+}
+
+/// What [`ReportKeys::judge`] says of these files, read once.
+pub fn report_keys(files: Vec<(String, String)>) -> (Vec<(String, hmac::Key)>, Vec<String>) {
+    let mut keys = ReportKeys::default();
+    keys.read(files);
+    keys.judge()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn files_that_were_read_are_not_read_again_until_they_are_forgotten() {
+        let directory = std::env::temp_dir().join(format!("levada-report-keys-again-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let write = |path: &str| {
+            let file = directory.join(path.replace('/', "-"));
+            std::fs::write(&file, ReportKey::new(path).unwrap().text()).unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+            (path.to_owned(), file.display().to_string())
+        };
+        let (one, other, missing) = (write("s/t/web/1"), write("s/t/web/2"), ("s/t/web/3".into(), "/none".into()));
+        let mut keys = ReportKeys::default();
+        let files = vec![one.clone(), missing];
+        assert!(!keys.are_of(&files));
+        keys.read(files.clone());
+        assert!(keys.are_of(&files));
+        std::fs::remove_file(&one.1).unwrap();
+        let more = [files, vec![other.clone()]].concat();
+        assert!(!keys.are_of(&more));
+        keys.read(more);
+        let (good, wrong) = keys.judge();
+        let paths: Vec<_> = good.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!((paths, wrong.len()), (vec!["s/t/web/1", "s/t/web/2"], 1), "the one is gone and was not looked at");
+        keys.forget();
+        keys.read(vec![one, other]);
+        assert_eq!(keys.judge().0.len(), 1);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn a_key_is_read_as_it_was_written_and_whatever_is_wrong_with_it_has_a_remedy() {

@@ -2,18 +2,18 @@
 
 use super::{House, report};
 use crate::log::Level;
-use crate::reports::{Court, PAUSE, READ_AGAIN, TRIES, TRY_AGAIN, cannot_arrive};
+use crate::reports::{Court, PAUSE, TRIES, TRY_AGAIN, cannot_arrive};
 use ::control::report::{SIZE, Verdict, keys_of_openflow};
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use tokio::net::UdpSocket;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Takes reports for as long as the controller runs.
 pub(super) async fn receive(house: Rc<House>) {
-    let mut receiver = Receiver { house, court: Court::new(), revision: None, read: None, socket: None, failures: 0 };
+    let mut receiver = Receiver { house, court: Court::new(), socket: None, failures: 0 };
     // Also how often it is looked whether the configuration is another.
     let mut ticks = interval(TRY_AGAIN);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -34,9 +34,6 @@ pub(super) async fn receive(house: Rc<House>) {
 struct Receiver {
     house: Rc<House>,
     court: Court,
-    /// Of which configuration the keys are, and when they were read.
-    revision: Option<u64>,
-    read: Option<Instant>,
     socket: Option<(SocketAddr, UdpSocket)>,
     failures: u32,
 }
@@ -51,8 +48,6 @@ impl Receiver {
 
     /// Listens where the configuration says, to whom it says.
     async fn renew(&mut self) {
-        let revision = *self.house.revision.borrow();
-        let is_other = self.revision.replace(revision) != Some(revision);
         let (address, files) = {
             let config = self.house.config.borrow();
             (config.reports, keys_of_openflow(&config))
@@ -61,10 +56,7 @@ impl Receiver {
             (self.socket, self.failures) = (None, 0);
             return self.court.read_keys(Vec::new(), &self.house.log);
         };
-        if is_other || self.read.is_none_or(|read| read.elapsed() >= READ_AGAIN) {
-            self.court.read_keys(files, &self.house.log);
-            self.read = Some(Instant::now());
-        }
+        self.court.read_keys(files, &self.house.log);
         if self.socket.as_ref().is_none_or(|(bound, _)| *bound != address) {
             // The old one first: they may be in each other's way.
             self.socket = None;

@@ -1,7 +1,7 @@
 //! Judging load reports by the keys of a configuration.
 
 use crate::log::{Level, Log};
-use crate::secrets::report_keys;
+use crate::secrets::ReportKeys;
 use control::report::{Judge, Now, Verdict};
 use ring::hmac;
 use std::io;
@@ -32,6 +32,9 @@ pub fn cannot_arrive(address: SocketAddr, error: &io::Error, table: &str) -> Str
 pub struct Court {
     started: Instant,
     judge: Judge<hmac::Key>,
+    keys: ReportKeys,
+    /// When all of them were read.
+    read: Option<Instant>,
     /// What was wrong with keys when they were read last.
     wrong: Vec<String>,
 }
@@ -39,7 +42,13 @@ pub struct Court {
 impl Court {
     /// Nobody may report yet.
     pub fn new() -> Court {
-        Court { started: Instant::now(), judge: Judge::default(), wrong: Vec::new() }
+        Court {
+            started: Instant::now(),
+            judge: Judge::default(),
+            keys: ReportKeys::default(),
+            read: None,
+            wrong: Vec::new(),
+        }
     }
 
     fn now(&self) -> Now {
@@ -47,9 +56,19 @@ impl Court {
         Now { wall_ns: wall_ns(), monotonic_ns }
     }
 
-    /// Reads the keys in these files, by backends' paths. What is wrong is said once.
+    /// Who has a key in these files, by backends' paths, may report. Files that are new are read,
+    /// and all of them when that is due; so a change of anything else reads none. What is wrong is
+    /// said once.
     pub fn read_keys(&mut self, files: Vec<(String, String)>, log: &Log) {
-        let (keys, mut wrong) = report_keys(files);
+        let now = Instant::now();
+        if self.read_due().is_none_or(|due| due <= now) {
+            self.keys.forget();
+            self.read = Some(now);
+        } else if self.keys.are_of(&files) {
+            return;
+        }
+        self.keys.read(files);
+        let (keys, mut wrong) = self.keys.judge();
         let alike = self.judge.set_keys(self.now(), keys);
         wrong.extend(alike.iter().map(|path| format!("backend \"{path}\" cannot report: give it another name")));
         for why in wrong.iter().filter(|why| !self.wrong.contains(why)) {
@@ -58,11 +77,40 @@ impl Court {
         self.wrong = wrong;
     }
 
+    /// When files are to be read that were read before; `None` where none were.
+    pub fn read_due(&self) -> Option<Instant> {
+        Some(self.read? + READ_AGAIN)
+    }
+
     /// The backend's path and its load in thousandths.
     ///
     /// # Errors
     /// Why the report is not believed.
     pub fn judge(&mut self, datagram: &[u8]) -> Result<(&str, u32), Verdict> {
         self.judge.judge(self.now(), datagram, |key, signed, mac| hmac::verify(key, signed, mac).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::Format;
+
+    #[test]
+    fn keys_are_read_once_until_that_is_due() {
+        let log = Log::new("test", Format::Text);
+        let mut court = Court::new();
+        let files = vec![("s/t/web/1".to_owned(), "/none".to_owned())];
+        court.read_keys(files.clone(), &log);
+        let due = court.read_due().unwrap();
+        assert_eq!(court.wrong.len(), 1);
+        court.wrong.clear();
+        court.read_keys(files.clone(), &log);
+        assert!(court.wrong.is_empty(), "nothing was read and found wrong");
+        court.read = court.read.map(|read| read - READ_AGAIN);
+        court.read_keys(files.clone(), &log);
+        assert!(court.wrong.len() == 1 && court.read_due().unwrap() >= due);
+        court.read_keys(Vec::new(), &log);
+        assert!(court.wrong.is_empty());
     }
 }
