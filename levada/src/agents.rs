@@ -6,7 +6,7 @@
 
 pub mod report;
 
-use crate::worker::Post;
+use crate::worker::{Edit, Post};
 use agent::{Cluster, Directory};
 use control::config;
 use control::plan::{Plan, SwitchPlan};
@@ -44,6 +44,16 @@ pub fn posts(
         Some((id, post))
     };
     hosts.iter().filter_map(post).collect()
+}
+
+/// What is to be told so that agents which were told `before` are as `posts` say: looking through
+/// all that they do takes them milliseconds.
+#[must_use]
+pub fn news(before: &BTreeMap<u32, Post>, posts: &BTreeMap<u32, Post>) -> Vec<Edit> {
+    let gone = before.keys().filter(|id| !posts.contains_key(id)).map(|&id| Edit::Agent(id as usize, None));
+    let is_new = |(id, post): &(&u32, &Post)| before.get(*id).is_none_or(|told| !told.says(post));
+    let new = posts.iter().filter(is_new);
+    gone.chain(new.map(|(&id, post)| Edit::Agent(id as usize, Some(Box::new(post.clone()))))).collect()
 }
 
 /// What the switches with an uplink are called as hosts.
@@ -96,23 +106,56 @@ mod tests {
     use super::*;
     use control::load;
 
+    /// The posts of a daemon with so many switches, each of which has an endpoint with this in it.
+    fn posts_of(endpoints: &[&str], shared: &mut Arc<Cluster>) -> BTreeMap<u32, Post> {
+        let mut text = "[daemon]\nname = \"d\"\n[cluster]\nhost = \"h1\"\n".to_owned();
+        for (n, endpoint) in endpoints.iter().enumerate() {
+            text += &format!(
+                "[[switch]]\nname = \"s{n}\"\n[switch.uplink]\nport = \"tap://up{n}\"\nrate = \"1 Gbit/s\"\n\
+                 [[switch.tenant]]\nname = \"red\"\nvlan = 10\n[[switch.tenant.endpoint]]\nname = \"red1\"\n\
+                 port = \"tap://red{n}\"\nmac = \"02:00:00:00:{n:02}:01\"\n{endpoint}"
+            );
+        }
+        let plan = load(&text).plan.expect("it is right");
+        let programs = plan.switches.iter().map(|(id, switch)| (id, switch.program.clone())).collect();
+        let posts = posts(&plan, &programs, 1, shared);
+        assert_eq!(posts.len(), endpoints.len());
+        posts
+    }
+
+    const MORE: &str =
+        "[[switch.tenant.endpoint]]\nname = \"red2\"\nport = \"tap://red9\"\nmac = \"02:00:00:00:00:02\"\n";
+
     #[test]
     fn agents_are_given_another_cluster_only_where_it_is_another() {
-        let of = |endpoint: &str, shared: &mut Arc<Cluster>| {
-            let text = format!(
-                "[daemon]\nname = \"d\"\n[cluster]\nhost = \"h1\"\n[[switch]]\nname = \"s1\"\n[switch.uplink]\n\
-                 port = \"tap://up\"\nrate = \"1 Gbit/s\"\n[[switch.tenant]]\nname = \"red\"\nvlan = 10\n\
-                 [[switch.tenant.endpoint]]\nname = \"red1\"\nport = \"tap://red1\"\nmac = \"02:00:00:00:00:01\"\n{endpoint}"
-            );
-            let plan = load(&text).plan.expect("it is right");
-            let programs = plan.switches.iter().map(|(id, switch)| (id, switch.program.clone())).collect();
-            assert_eq!(posts(&plan, &programs, 1, shared).len(), 1);
-            Arc::clone(shared)
-        };
         let mut shared = Arc::default();
-        let first = of("", &mut shared);
-        assert!(Arc::ptr_eq(&first, &of("weight = 2\n", &mut shared)));
-        let more = "[[switch.tenant.endpoint]]\nname = \"red2\"\nport = \"tap://red2\"\nmac = \"02:00:00:00:00:02\"\n";
-        assert!(!Arc::ptr_eq(&first, &of(more, &mut shared)));
+        let mut of = |endpoint: &str| {
+            posts_of(&[endpoint], &mut shared);
+            Arc::clone(&shared)
+        };
+        let first = of("");
+        assert!(Arc::ptr_eq(&first, &of("weight = 2\n")));
+        assert!(!Arc::ptr_eq(&first, &of(MORE)));
+    }
+
+    #[test]
+    fn agents_are_told_only_what_is_another_for_them() {
+        let mut shared = Arc::default();
+        let mut told = BTreeMap::new();
+        let mut says = |endpoints: &[&str]| {
+            let posts = posts_of(endpoints, &mut shared);
+            let edits = news(&told, &posts);
+            told = posts;
+            let switch =
+                |edit: Edit| if let Edit::Agent(switch, post) = edit { (switch, post.is_some()) } else { panic!() };
+            edits.into_iter().map(switch).collect::<Vec<_>>()
+        };
+        assert_eq!(says(&["", ""]), [(0, true), (1, true)]);
+        assert!(says(&["", ""]).is_empty());
+        assert_eq!(says(&["", "weight = 2\n"]), [(1, true)]);
+        assert!(says(&["", "weight = 2\nqueue = \"200 KiB\"\n"]).is_empty(), "what is nothing to agents");
+        assert_eq!(says(&["", MORE]), [(0, true), (1, true)], "another cluster");
+        // The one that is left is the whole host now, under another name.
+        assert_eq!(says(&[""]), [(1, false), (0, true)]);
     }
 }

@@ -21,7 +21,7 @@ use crate::report::Facts;
 use crate::shortcut::Shortcuts;
 use crate::vde_server::{Otherwise, PlugId, VdeServer};
 use crate::whereabouts::Sights;
-use crate::worker::{Edit, Edits, Request, Task, Waker};
+use crate::worker::{Edit, Edits, Post, Request, Task, Waker};
 use agent::Cluster;
 use control::plan::{Plan, SwitchPlan};
 use control::scale::scale;
@@ -67,6 +67,10 @@ pub struct Reconciler {
     keys: Keys,
     /// What agents know of the cluster.
     known: Arc<Cluster>,
+    /// By number of the switch: what agents were told, and what they are told by the change that is
+    /// being made.
+    told: BTreeMap<u32, Post>,
+    to_tell: BTreeMap<u32, Post>,
     earlier: Earlier,
     /// Holds descriptors of devices, too.
     manager: Notifier,
@@ -135,6 +139,8 @@ impl Reconciler {
             life,
             keys: Keys::new(),
             known: Arc::default(),
+            told: BTreeMap::new(),
+            to_tell: BTreeMap::new(),
             earlier,
             manager: Notifier::default(),
             waits: false,
@@ -200,6 +206,7 @@ impl Reconciler {
         let (done, _nobody_waits) = sync_channel(1);
         let task = Task::Devices { plan: Arc::new(plan.clone()), gone: Vec::new(), new, done };
         (self.plan, self.programs, self.devices) = (plan, programs, ready.devices);
+        self.told = std::mem::take(&mut self.to_tell);
         Ok(Beginning { edits, task, plugs, machines, facts, adopted, known_as, lost })
     }
 
@@ -240,6 +247,7 @@ impl Reconciler {
         self.keys = keys;
         self.programs = programs;
         self.devices = ready.devices;
+        self.told = std::mem::take(&mut self.to_tell);
         self.note_processes(&named);
         self.put_in_shortcuts(log);
         Ok((facts, but))

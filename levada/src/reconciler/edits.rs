@@ -93,15 +93,12 @@ impl Reconciler {
         Ok(edits)
     }
 
-    /// Tells the agents what is so now. Where there are none, and were none, nothing is to be said.
-    pub(super) fn agents(&mut self, plan: &Plan, programs: &BTreeMap<u32, Program>) -> Vec<Edit> {
-        if plan.cluster.is_none() && self.plan.cluster.is_none() {
-            return Vec::new();
-        }
-        let mut posts = agents::posts(plan, programs, self.life, &mut self.known);
-        let gone = self.plan.switches.iter().filter(|(id, _)| plan.switches.get(*id).is_none());
-        let switches = gone.chain(plan.switches.iter()).map(|(id, _)| id);
-        switches.map(|id| Edit::Agent(id as usize, posts.remove(&id).map(Box::new))).collect()
+    /// Tells the agents what is another now.
+    fn agents(&mut self, plan: &Plan, programs: &BTreeMap<u32, Program>) -> Vec<Edit> {
+        let posts = agents::posts(plan, programs, self.life, &mut self.known);
+        let news = agents::news(&self.told, &posts);
+        self.to_tell = posts;
+        news
     }
 
     /// Gives each bond its policy: the switch has its members by then, and the worker their

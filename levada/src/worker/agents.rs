@@ -31,6 +31,7 @@ const PART_PAIRS: u32 = 256;
 const PART_RECEIVERS: u32 = 2048;
 
 /// What an agent is to be.
+#[derive(Clone)]
 pub struct Post {
     /// Its switch's name as a host of the cluster.
     pub host: Arc<str>,
@@ -40,6 +41,14 @@ pub struct Post {
     pub directory: Directory,
     /// Larger than that of any before it; that of who stays is its own.
     pub life: u64,
+}
+
+impl Post {
+    /// Whether an agent that was told this needs not be told `other`.
+    #[must_use]
+    pub fn says(&self, other: &Post) -> bool {
+        (&self.host, self.settings, &self.directory) == (&other.host, other.settings, &other.directory)
+    }
 }
 
 /// What an agent is doing: to the receivers from one on.
