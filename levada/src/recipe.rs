@@ -197,8 +197,8 @@ impl Recipe {
         }
     }
 
-    /// The recipe of a device that is open, of which `fd` is the descriptor, with what the device is
-    /// now in place of what it leaves open: that takes a change back.
+    /// The recipe of a device that is open, of which `fd` is the descriptor, with what the device
+    /// is now in place of what it leaves open: that takes a change back.
     ///
     /// # Errors
     /// What is wrong and what helps, as a sentence for people.

@@ -209,8 +209,9 @@ impl Segment {
         self.has(flags::RST)
     }
 
-    /// Whether it refuses a connection: a reset that answers a SYN acknowledges it (RFC 9293, section
-    /// 3.10.7.1). One without that answers something else, behind a SYN that was thrown away.
+    /// Whether it refuses a connection: a reset that answers a SYN acknowledges it (RFC 9293,
+    /// section 3.10.7.1). One without that answers something else, behind a SYN that was thrown
+    /// away.
     #[must_use]
     pub const fn refuses(&self) -> bool {
         self.has(flags::RST) && self.has(flags::ACK)

@@ -61,8 +61,8 @@ impl Outcome {
     }
 
     /// This process is to end. What is being given away has its outcome first. If that does not
-    /// come within `patience`, the next process is kept from taking it; but it may have done so just
-    /// before, which only who gives finds out. True: it is given away.
+    /// come within `patience`, the next process is kept from taking it; but it may have done so
+    /// just before, which only who gives finds out. True: it is given away.
     pub fn end(&self, patience: Duration) -> bool {
         let has_changed = &self.0.1;
         let waited = has_changed.wait_timeout_while(self.stage(), patience, Stage::is_open);

@@ -220,8 +220,8 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Closes the plugs that were opened and sets up devices as they were. Other devices are closed,
-    /// and end where they were made, when they are dropped.
+    /// Closes the plugs that were opened and sets up devices as they were. Other devices are
+    /// closed, and end where they were made, when they are dropped.
     pub(super) fn undo(&self, ready: &Ready) {
         for fresh in &ready.fresh {
             match ready.devices.get(fresh.number) {

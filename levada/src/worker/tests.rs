@@ -621,7 +621,8 @@ fn numbers_take_a_twentieth_beside_busy(switches: usize) {
     }
     let (own, all) = (worker.seats.own_spent().used_ns, worker.seats.all_ns());
     turns.retain(|&took_ns| took_ns > 0);
-    // Where the machine took time in one of them, the next ones make up for it; the last may owe it.
+    // Where the machine took time in one of them, the next ones make up for it; the last may owe
+    // it.
     let longest_ns = turns.iter().max().copied().unwrap_or_default();
     assert!(own.abs_diff(all / 20) <= MOST_OWN_NS + longest_ns, "{own} of {all} beside {switches}");
     let long = turns.iter().filter(|&&took_ns| took_ns > MOST_OWN_NS).count();
@@ -1184,7 +1185,8 @@ fn who_gets_the_number_of_a_switch_gets_nothing_of_its_bond() {
     bonds.link(1, false);
     assert_eq!(bonds.told(), [""; 0], "it waits");
     let switch = |program| Edit::Switch(0, Box::new(Switch::new(program, 1).unwrap()));
-    bonds.worker.begin(vec![switch(&Program::default())]).unwrap();
+    let empty = Program::default();
+    bonds.worker.begin(vec![switch(&empty)]).unwrap();
     assert_eq!(bonds.told(), [""; 0]);
     assert_eq!(bonds.worker.members_state(0), datapath::bond::MembersState::default());
     let backing = |n: u32| Edit::Backing(0, PortId(n), Some(Backing::Device(n as usize)));

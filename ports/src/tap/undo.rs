@@ -26,8 +26,8 @@ pub fn as_it_is(options: &TapOptions, tap: BorrowedFd<'_>) -> Result<TapOptions,
     visit(tap, |netlink, link, _| look(options, netlink, link)).map_err(lost(options))?
 }
 
-/// Makes an open device what it was `before` ([`as_it_is`]) somebody began to set it up as `options`
-/// say. An address that it has got otherwise meanwhile stays.
+/// Makes an open device what it was `before` ([`as_it_is`]) somebody began to set it up as
+/// `options` say. An address that it has got otherwise meanwhile stays.
 ///
 /// # Errors
 /// See [`OpenError`]: the device is not there, or the kernel refused.
