@@ -359,7 +359,7 @@ impl SwitchRun {
                 _ => endpoint = self.random.below(self.endpoints),
             }
             if let Way::Burst(flows) = way {
-                self.plain[34..36].copy_from_slice(&(1000 + at as u16 % flows.max(1) as u16).to_be_bytes());
+                self.plain[34..36].copy_from_slice(&(1000 + (at % flows.max(1)) as u16).to_be_bytes());
             }
             let (port, frame) = self.read(way, endpoint);
             match way {

@@ -16,7 +16,7 @@ use crate::offload::Offload;
 use crate::table::Id;
 use crate::units::Instant;
 use crate::wire::vlan::{TAG, TAG_AT};
-use crate::wire::{Layout, Tcp};
+use crate::wire::{Layout, Tcp, tcp_flags};
 
 /// Bytes of a SYN at most, without a tag: Ethernet, IPv4 with all options, TCP with all options.
 const SYN_BYTES: usize = 14 + 60 + 60;
@@ -213,6 +213,8 @@ impl Services {
     pub(super) fn decide_refused(&self, now: Instant, (known, entry): (&Known, &Entry), reset: Tcp<'_>) -> bool {
         entry.state == State::Asked
             && entry.asked() < MOST_TRIES
+            // Without this flag it answers no SYN, whatever its number is.
+            && reset.flags() & tcp_flags::ACK != 0
             && self.kept(known).is_some_and(|kept| kept.next == reset.acknowledgement())
             && self.has_other(now, known, self.is_turned(known))
     }

@@ -3,7 +3,8 @@
 //! Of a burst many frames follow each other to the same neighbour. Each is looked at by itself, but
 //! one that has the headers of the one before needs no second look; and where all of such a run
 //! would pass the queues without waiting, they pass in one go. What is counted and charged is what
-//! it would be if each had come by itself, and where that cannot be said before, each does.
+//! it would be if each had come by itself, and where that cannot be said before, each does. (A
+//! limit is charged the sum, rounded once.)
 
 use super::source::Look;
 use super::{OUT, Role, Switch};

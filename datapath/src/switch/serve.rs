@@ -71,9 +71,9 @@ impl Switch {
         self.services.pass_recent(now, network, is_outside, bytes, &meta.layout, &meta.offload)
     }
 
-    /// A port has read these frames, and each will come by [`Switch::rx`]: what the services' stage
-    /// will look up for them is read now, all at once, where that is long to wait for. Changes
-    /// nothing.
+    /// A port has read these frames, and they will come by [`Switch::rx_burst`]: what the services'
+    /// stage will look up for them is read now, all at once, where that is long to wait for.
+    /// Changes nothing.
     pub fn read_ahead(&self, pool: &Pool, port: PortId, frames: &[Frame]) {
         if frames.len() < 2 || !self.services.reads_ahead() {
             return;

@@ -5,6 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// What who gives may need to find out that nothing more can come.
+const FINDING_OUT: Duration = Duration::from_secs(5);
+
 /// Whose the work is.
 #[derive(Default, Debug)]
 enum Stage {
@@ -62,14 +65,16 @@ impl Outcome {
 
     /// This process is to end. What is being given away has its outcome first. If that does not
     /// come within `patience`, the next process is kept from taking it; but it may have done so
-    /// just before, which only who gives finds out. True: it is given away.
+    /// just before, which only who gives finds out. That takes a moment; if who gives hangs, this
+    /// process ends with its work. True: it is given away.
     pub fn end(&self, patience: Duration) -> bool {
         let has_changed = &self.0.1;
         let waited = has_changed.wait_timeout_while(self.stage(), patience, Stage::is_open);
         let (mut stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if let Stage::Giving(stream) = &*stage {
             let _ = stream.shutdown(Shutdown::Both);
-            stage = has_changed.wait_while(stage, Stage::is_open).unwrap_or_else(PoisonError::into_inner);
+            let waited = has_changed.wait_timeout_while(stage, FINDING_OUT, Stage::is_open);
+            (stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
         let is_given = matches!(*stage, Stage::Given);
         if !is_given {

@@ -305,7 +305,8 @@ thread_local! {
 
 /// What this thread has had of a processor: others' time is not in it. Of what is between two
 /// readings no more counts than a turn of the worker's own should take: what the machine itself
-/// takes, as for interrupts or another machine on it, is in that time, too.
+/// takes, as for interrupts or another machine on it, is in that time, too. So what is seen is a
+/// turn of many steps; one step that is long by itself counts as one that is not.
 fn processor_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;

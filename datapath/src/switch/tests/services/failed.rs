@@ -46,10 +46,12 @@ fn a_refused_connection_goes_to_another_backend_and_five_eject_the_first() {
 #[test]
 fn resets_of_what_is_no_syn_eject_nobody() {
     let mut rig = rig(Policy::RoundRobin);
-    for port in 1..=40 {
-        // The SYN has a wrong checksum; the acknowledgement behind it has a right one.
-        let to = rig.one(1, &ask(port, SYN, (99, 0))).0;
-        assert_eq!(rig.one(1, &ask(port, ACK, (100, 7))).0, to);
+    for port in 1..=80 {
+        // The SYN has a wrong checksum; the acknowledgement behind it has a right one. A reset
+        // that acknowledges nothing has a zero there, which may be the SYN's next number.
+        let first = if port % 2 == 0 { 99 } else { u32::MAX };
+        let to = rig.one(1, &ask(port, SYN, (first, 0))).0;
+        assert_eq!(rig.one(1, &ask(port, ACK, (first.wrapping_add(1), 7))).0, to);
         let (client, bytes) = rig.one(to, &answer(to as u8, port, RST, (7, 0)));
         assert_eq!((client, bytes), (1, seen(port, RST, (7, 0))), "its client is told");
     }
