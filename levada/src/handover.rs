@@ -548,7 +548,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let state = Message::State { state: State::default(), plugs: Papers::default(), machines: Vec::new() };
-                match TakeoverServer::pass(&ours, state, &[vec![0; BYTES]], &[]) {
+                match TakeoverServer::pass(&ours, &state, &[vec![0; BYTES]], &[]) {
                     Ok(_) => giver.succeed(),
                     Err(_) => giver.fail(),
                 }
