@@ -234,7 +234,7 @@ fn however_much_was_seen_outside_a_state_crosses() {
     let seen = |n: u32| SeenOutside {
         tenant: Some(TenantId(n / (MOST / 2))),
         mac: Mac([2, 0, 0, (n >> 16) as u8, (n >> 8) as u8, n as u8]),
-        address: (n % 2 == 0).then(|| (IpAddr::from([10, (n >> 16) as u8, (n >> 8) as u8, n as u8]), false)),
+        address: n.is_multiple_of(2).then(|| (IpAddr::from([10, (n >> 16) as u8, (n >> 8) as u8, n as u8]), false)),
         left_ns: 300_000_000_000 - u64::from(n),
     };
     let empty = switches(&plan)[0].export(Instant(0));
