@@ -63,9 +63,11 @@ SILENT = {MATE: ("silent0", "10.1.0.99"), RIVAL: ("silent1", "10.2.0.99")}
 _SERVICES = (WEB, HALF, NARROW, *DECOYS.values(), SHUT)
 MACS = {address: f"02:00:00:00:f0:{n:02x}" for n, address in enumerate(_SERVICES)}
 #: Connections that the switch keeps; clients that it remembers (datapath/src/service/affinity.rs),
-#: and packets in fragments (fragments.rs), of each of two tenants; and who waits of one endpoint
-#: (held.rs).
-CONNECTIONS, REMEMBERED, FRAGMENTED, WAITING = 4096, 16_384 // 2, 4096 // 2, 1024 // 4
+#: and packets in fragments (fragments.rs), of each of two tenants.
+CONNECTIONS, REMEMBERED, FRAGMENTED = 4096, 16_384 // 2, 4096 // 2
+#: Who waits of one endpoint alone: a quarter of its tenant's places, a third of the switch's
+#: (room.rs).
+WAITING = 1024 // 4 + 4096 // 3
 #: By how much what is sent is more than what has room.
 TIMES = 1.2
 #: Connections that stay open during a flood, visits of those that one server of two refuses.

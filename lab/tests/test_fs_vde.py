@@ -124,7 +124,7 @@ def test_an_invalid_cell_is_no_result() -> None:
     )
     assert not report.holds()
     assert "machine idle 1.0%" in report.text()
-    assert "no valid cell" in report.text()
+    assert "too few valid cells" in report.text()
 
 
 def test_the_worst_repetition_counts_not_the_mean() -> None:
