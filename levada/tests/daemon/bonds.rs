@@ -520,11 +520,14 @@ fn a_process_that_stalls_is_no_silent_cable() {
     let begin = Instant::now();
     while counted < STALLS && (counted < LEAST_STALLS || begin.elapsed() < PATIENCE) {
         assert!(begin.elapsed() < 5 * PATIENCE, "{counted} of {rounds} rounds count: the other has no processor");
+        // What was given up between rounds is none of this one's.
+        soon("no member is silent", || silent() == 0);
         let before = two.worker_waited();
         one.freeze();
         std::thread::sleep(Duration::from_millis(60));
-        let waited = two.worker_waited() - before;
+        // Asked first: a wait is counted when it is over, and by its answer the worker has run.
         let seen = silent();
+        let waited = two.worker_waited() - before;
         one.signal(Signal::CONT);
         std::thread::sleep(Duration::from_millis(20));
         rounds += 1;
