@@ -254,6 +254,12 @@ impl Services {
         self.all.set(id.0, (!is_removed).then_some(running));
         if was != is {
             self.recount_tenants(was, is);
+            // Whoever gets affinity by this number next knows none of these clients.
+            if let Some((tenant, true)) = was
+                && !is.is_some_and(|(_, has_affinity)| has_affinity)
+            {
+                self.affinity.forget(tenant, id);
+            }
         }
         if has_lost {
             self.fronts.leave(&gone, sweeps.wanted);
@@ -262,7 +268,6 @@ impl Services {
         }
         if is_removed {
             self.fronts.forget(id);
-            was.into_iter().for_each(|(tenant, _)| self.affinity.forget(tenant, id));
         }
         if let Some(running) = self.all.get_mut(id.0) {
             self.fronts.publish(id, running);

@@ -71,8 +71,7 @@ impl Affinity {
         }
     }
 
-    /// A tenant's service is no more: whoever gets its number is another, and knows none of its
-    /// clients.
+    /// A tenant's service is no more, or has no affinity any more.
     pub(super) fn forget(&mut self, owner: u32, service: ServiceId) {
         let all = self.clients.of(owner).filter(|(_, (of, _), _)| *of == service);
         let all: Vec<Id> = all.map(|(id, ..)| id).collect();
