@@ -440,10 +440,13 @@ impl Switch {
     }
 
     /// Keeps an event for the shell, where there is room: one that does nothing else leaves room
-    /// for what others do, and so do all endpoints of a tenant.
+    /// for what others do, and so do all endpoints of a tenant, and tenants that have several.
     fn note_event(&mut self, event: Event) {
         let Event::Flapping { to, .. } = event;
         let tenant = self.concerned(&event).0 as usize;
+        if self.events.len() >= Self::MAX_EVENTS && self.waiting.get(tenant) == Some(&0) {
+            self.drop_event();
+        }
         let Some(waiting) = self.waiting.get_mut(tenant) else { return };
         let tally = &mut self.tallies[to.0 as usize];
         let has_room = usize::from(*waiting) < Self::MAX_TENANT_EVENTS && self.events.len() < Self::MAX_EVENTS;
@@ -451,6 +454,17 @@ impl Switch {
             tally.is_told = true;
             *waiting += 1;
             self.events.push_back(event);
+        }
+    }
+
+    /// Takes out the last event of a tenant that has most, where that is not its only one.
+    #[cold]
+    fn drop_event(&mut self) {
+        let waiting = |event: &Event| self.waiting.get(self.concerned(event).0 as usize).copied().unwrap_or(0);
+        let most = self.events.iter().enumerate().max_by_key(|(_, event)| waiting(event));
+        let Some((at, _)) = most.filter(|(_, event)| waiting(event) > 1) else { return };
+        if let Some(event) = self.events.remove(at) {
+            self.forget_event(&event);
         }
     }
 

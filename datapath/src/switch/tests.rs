@@ -235,6 +235,23 @@ fn a_tenant_that_flaps_at_all_its_endpoints_keeps_nobody_elses_event_waiting() {
 }
 
 #[test]
+fn tenants_that_flap_together_leave_room_for_another() {
+    let most = Switch::MAX_TENANT_EVENTS as u32;
+    let tenants = Switch::MAX_EVENTS as u32 / most;
+    let endpoints = (0..tenants).flat_map(|tenant| (0..most + 4).map(move |_| (tenant, 0)));
+    let endpoints: Vec<(u32, u8)> = endpoints.chain([(tenants, 0); 3]).collect();
+    let mut rig = Rig::new(&vec![Attachment::Isolated; tenants as usize + 1], &endpoints, |_| {});
+    // Each port of a tenant claims the address of its first one: of the second it is then.
+    for (at, &(tenant, _)) in endpoints.iter().enumerate() {
+        rig.send(at as u32 + 1, &udp(1 + tenant as u8, 99));
+    }
+    let events: Vec<EndpointId> =
+        std::iter::from_fn(|| rig.switch.poll_event()).map(|Event::Flapping { to, .. }| to).collect();
+    assert_eq!(events.len(), Switch::MAX_EVENTS);
+    assert!(events.contains(&EndpointId(endpoints.len() as u32 - 1)), "the last one's, too");
+}
+
+#[test]
 fn a_declared_address_wins_over_a_learned_one() {
     let mut rig = Rig::new(&[Attachment::Isolated], &[(0, 1), (0, 0), (0, 0)], |_| {});
     assert_eq!(rig.send(2, &udp(1, 9)), (dropped(Reason::SpoofedMac), vec![]));
