@@ -2,10 +2,11 @@
 //! seen outside, which strangers choose, and learned ones. They are seen and learned again; what
 //! else there is cannot be had again, and is bounded by itself.
 //!
-//! Learned addresses and those outside may have half of the room each, and what the other half does
-//! not need. Of it each network has as much as any other, and each endpoint: who has less leaves
-//! the rest to the others. What was seen last stays. What is outside and left out is not to be had
-//! by an endpoint either: its network is crowded for as long as it would have been known.
+//! Learned addresses come first, which endpoints' `max_learned` bounds: one that is left out could
+//! not be learned again while its network is crowded. Those outside have the rest. Of it each
+//! network has as much as any other, and each endpoint: who has less leaves the rest to the others.
+//! What was seen last stays. What is outside and left out is not to be had by an endpoint either:
+//! its network is crowded for as long as it would have been known.
 
 use super::{MESSAGE_BYTES, RECORDS};
 use control::plan::{Plan, SwitchPlan};
@@ -56,8 +57,7 @@ fn shed_to(plan: &Plan, known: &mut [Known], room: u64) -> usize {
             *lanes.entry(lane_of(number, seen)).or_default() += outside_bytes(switch, seen);
         }
     }
-    let outside: u64 = lanes.values().sum();
-    let (taken, left_out) = shed_learned(known, room - outside.min(room / 2));
+    let (taken, left_out) = shed_learned(known, room);
     left_out + shed_outside(plan, known, lanes, room - taken)
 }
 
@@ -215,7 +215,7 @@ mod tests {
         // All but the many have what they need.
         let few = 10 * LEARNED + 3 * 109 + 3 * 89;
         assert_eq!(left(few + 20 * 89), ((10, [20, 3, 3], 80), vec![(0, 80, 0)]));
-        assert_eq!(left(8 * LEARNED), ((4, [0, 0, 0], 112), vec![(0, 100, 3), (1, 3, 0)]));
+        assert_eq!(left(8 * LEARNED), ((8, [0, 0, 0], 108), vec![(0, 100, 3), (1, 3, 0)]));
         assert_eq!(left(0), ((0, [0, 0, 0], 116), vec![(0, 100, 3), (1, 3, 0)]));
     }
 
