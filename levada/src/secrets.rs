@@ -198,16 +198,17 @@ pub struct ReportKeys {
 }
 
 impl ReportKeys {
-    /// Whether what was read is of these files, and no others.
+    /// Whether a key was read of each of these files, and of no others.
     pub fn are_of(&self, files: &[(String, String)]) -> bool {
-        files.len() == self.read.len() && files.iter().all(|one| self.read.contains_key(one))
+        files.len() == self.read.len() && files.iter().all(|one| self.read.get(one).is_some_and(Result::is_ok))
     }
 
-    /// Those of these files from now on. What is known stays as it was read, wrong or not.
+    /// Those of these files from now on. A key that is known stays as it was read; a file that had
+    /// none is looked at again.
     pub fn read(&mut self, files: Vec<(String, String)>) {
         let mut known = std::mem::take(&mut self.read);
         let read = |one: (String, String)| {
-            let key = known.remove(&one).unwrap_or_else(|| ReportKey::read(Path::new(&one.1)));
+            let key = known.remove(&one).filter(Result::is_ok).unwrap_or_else(|| ReportKey::read(Path::new(&one.1)));
             (one, key)
         };
         self.read = files.into_iter().map(read).collect();
@@ -273,8 +274,10 @@ mod tests {
         let mut keys = ReportKeys::default();
         let files = vec![one.clone(), missing];
         assert!(!keys.are_of(&files));
+        keys.read(vec![one.clone()]);
+        assert!(keys.are_of(std::slice::from_ref(&one)));
         keys.read(files.clone());
-        assert!(keys.are_of(&files));
+        assert!(!keys.are_of(&files), "one has no key yet");
         std::fs::remove_file(&one.1).unwrap();
         let more = [files, vec![other.clone()]].concat();
         assert!(!keys.are_of(&more));

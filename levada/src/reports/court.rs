@@ -56,9 +56,9 @@ impl Court {
         Now { wall_ns: wall_ns(), monotonic_ns }
     }
 
-    /// Who has a key in these files, by backends' paths, may report. Files that are new are read,
-    /// and all of them when that is due; so a change of anything else reads none. What is wrong is
-    /// said once.
+    /// Who has a key in these files, by backends' paths, may report. Files that are new or had
+    /// no key are read, and all of them when that is due; so a change of anything else reads no
+    /// key. What is wrong is said once.
     pub fn read_keys(&mut self, files: Vec<(String, String)>, log: &Log) {
         let now = Instant::now();
         if self.read_due().is_none_or(|due| due <= now) {
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(court.wrong.len(), 1);
         court.wrong.clear();
         court.read_keys(files.clone(), &log);
-        assert!(court.wrong.is_empty(), "nothing was read and found wrong");
+        assert_eq!((court.wrong.len(), court.read_due().unwrap()), (1, due), "only what had no key is looked at again");
         court.read = court.read.map(|read| read - READ_AGAIN);
         court.read_keys(files.clone(), &log);
         assert!(court.wrong.len() == 1 && court.read_due().unwrap() >= due);
