@@ -7,17 +7,17 @@
 //! client gets a reset, or no answer to eight segments. Frames go through the real switch.
 
 use datapath::frame::{Pool, PoolLimits};
-use datapath::guard::Identity;
-use datapath::program::{Change, Endpoint, EndpointId, PortFeatures, PortId, Program, Tenant, TenantId};
+use datapath::program::{Change, PortId, Program};
+use datapath::service::ServiceStats;
 use datapath::service::choose::Policy;
-use datapath::service::{Address, Backend, Service, ServiceId, ServiceStats, WhenDown};
 use datapath::switch::Switch;
 use datapath::units::Instant;
 use datapath::wire::build::{Build, eth};
-use datapath::wire::{Ipv4, Mac, Tcp, parse, protocol, tcp_flags as flags};
+use datapath::wire::{Ipv4, Tcp, parse, tcp_flags as flags};
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
 
+use super::served::{CLIENT, SERVICE, WEB, program, server_ends, service};
 use super::{Cell, Claim, Options, Scenario, Table, Target};
 use crate::random::Random;
 use crate::world::Violation;
@@ -44,9 +44,6 @@ const STEP_NS: u64 = 100_000;
 const TIMEOUT_NS: u64 = 200_000_000;
 const SENDS: u32 = 8;
 const SERVERS: u8 = 6;
-const SERVICE: (Mac, Ipv4Addr) = (Mac([2, 0, 0, 0, 0, 100]), Ipv4Addr::new(10, 0, 0, 100));
-const CLIENT: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const WEB: ServiceId = ServiceId(0);
 const REQUEST: u32 = 50;
 const REPLY: u32 = 70;
 const SEED: u64 = 7;
@@ -151,59 +148,9 @@ struct Play {
     sent_again: u64,
 }
 
-fn server_ends(n: u8) -> (Mac, Ipv4Addr) {
-    (Mac([2, 0, 0, 0, 0, 10 + n]), Ipv4Addr::new(10, 0, 0, 10 + n))
-}
-
-fn backend(n: u8) -> Backend {
-    let (mac, ip) = server_ends(n);
-    let endpoint = Some(EndpointId(u32::from(n) + 1));
-    Backend {
-        ipv4: Some(ip),
-        ipv6: None,
-        mac,
-        port: Some(8080),
-        weight: 1,
-        drain_ns: 0,
-        cores: 1,
-        max_connections: None,
-        endpoint,
-    }
-}
-
-fn service(policy: Policy) -> Service {
-    Service {
-        tenant: TenantId(0),
-        mac: SERVICE.0,
-        addresses: vec![Address { ip: SERVICE.1.into(), protocol: protocol::TCP, port: 80 }],
-        policy,
-        backends: (0..SERVERS).map(backend).collect(),
-        when_down: WhenDown::Reset,
-        ping: true,
-        report_period_ns: 5_000_000_000,
-        ..Service::default()
-    }
-}
-
-fn program(policy: Policy) -> Program {
-    let mut program = Program {
-        tenants: vec![Tenant::default()].into(),
-        ports: vec![PortFeatures::default(); usize::from(SERVERS) + 1].into(),
-        fdb_age_ns: 300_000_000_000,
-        ..Program::default()
-    };
-    let macs = std::iter::once(CLIENT).chain((0..SERVERS).map(|n| server_ends(n).0));
-    for (mac, port) in macs.zip(0..) {
-        let identity = Identity { macs: vec![mac], ..Identity::default() };
-        program.endpoints.push(Endpoint { identity, ..Endpoint::new(TenantId(0), PortId(port)) });
-    }
-    program.services.push(service(policy));
-    program
-}
-
 impl Play {
     fn new(seed: u64, policy: Policy) -> Play {
-        let program = program(policy);
+        let program = program(service(policy, SERVERS), SERVERS);
         let mut switch = Switch::new(&program, SEED).expect("a sound program");
         switch.set_service_key(SEED);
         Play {

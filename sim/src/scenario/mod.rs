@@ -23,6 +23,7 @@ pub mod queue_size;
 pub mod rates;
 pub mod refused;
 pub mod scale;
+mod served;
 pub mod sizes;
 pub mod speed;
 pub mod throughput;

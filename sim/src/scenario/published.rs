@@ -8,21 +8,19 @@
 //! its client gets.
 
 use datapath::frame::{Pool, PoolLimits};
-use datapath::guard::Identity;
-use datapath::program::{Endpoint, EndpointId, PortFeatures, PortId, Program, Tenant, TenantId};
+use datapath::program::{PortId, Program};
 use datapath::service::choose::Policy;
-use datapath::service::{Address, Backend, Service, ServiceId, WhenDown};
+use datapath::service::{Backend, Service};
 use datapath::switch::Switch;
 use datapath::units::Instant;
 use datapath::wire::build::{Build, eth};
-use datapath::wire::{Ipv4, Mac, Tcp, parse, protocol, tcp_flags as flags};
+use datapath::wire::{Ipv4, Tcp, parse, tcp_flags as flags};
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
 
+use super::served::{CLIENT, SERVICE, WEB, backend, program, server_ends, service};
+
 const SERVERS: u8 = 2;
-const SERVICE: (Mac, Ipv4Addr) = (Mac([2, 0, 0, 0, 0, 100]), Ipv4Addr::new(10, 0, 0, 100));
-const CLIENT: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const WEB: ServiceId = ServiceId(0);
 const REQUEST: u32 = 50;
 const ANSWER: u32 = 1000;
 const NANOS: f64 = 1e9;
@@ -104,7 +102,7 @@ struct Play {
 
 /// Plays transfers that are asked for at these times, in seconds.
 pub(super) fn play(setup: Setup, times: impl Iterator<Item = f64>) -> Seen {
-    let mut switch = Switch::new(&program(&setup), setup.seed).expect("a sound program");
+    let mut switch = Switch::new(&program_of(&setup), setup.seed).expect("a sound program");
     switch.set_service_key(setup.seed);
     let mut play = Play {
         setup,
@@ -122,46 +120,10 @@ pub(super) fn play(setup: Setup, times: impl Iterator<Item = f64>) -> Seen {
     play.seen
 }
 
-fn server_ends(n: u8) -> (Mac, Ipv4Addr) {
-    (Mac([2, 0, 0, 0, 0, 10 + n]), Ipv4Addr::new(10, 0, 0, 10 + n))
-}
-
-fn program(setup: &Setup) -> Program {
-    let mut program = Program {
-        tenants: vec![Tenant::default()].into(),
-        ports: vec![PortFeatures::default(); usize::from(SERVERS) + 1].into(),
-        fdb_age_ns: 300_000_000_000,
-        ..Program::default()
-    };
-    let macs = std::iter::once(CLIENT).chain((0..SERVERS).map(|n| server_ends(n).0));
-    for (mac, port) in macs.zip(0..) {
-        let identity = Identity { macs: vec![mac], ..Identity::default() };
-        program.endpoints.push(Endpoint { identity, ..Endpoint::new(TenantId(0), PortId(port)) });
-    }
-    let backend = |n: u8| Backend {
-        ipv4: Some(server_ends(n).1),
-        ipv6: None,
-        mac: server_ends(n).0,
-        port: Some(8080),
-        weight: 1,
-        drain_ns: 0,
-        cores: 1,
-        max_connections: setup.most,
-        endpoint: Some(EndpointId(u32::from(n) + 1)),
-    };
-    program.services.push(Service {
-        tenant: TenantId(0),
-        mac: SERVICE.0,
-        addresses: vec![Address { ip: SERVICE.1.into(), protocol: protocol::TCP, port: 80 }],
-        policy: setup.policy,
-        backends: (0..SERVERS).map(backend).collect(),
-        when_down: WhenDown::Reset,
-        hold_ns: HOLD_NS,
-        ping: true,
-        report_period_ns: 5_000_000_000,
-        ..Service::default()
-    });
-    program
+fn program_of(setup: &Setup) -> Program {
+    let limited = |n: u8| Backend { max_connections: setup.most, ..backend(n) };
+    let backends = (0..SERVERS).map(limited).collect();
+    program(Service { backends, hold_ns: HOLD_NS, ..service(setup.policy, SERVERS) }, SERVERS)
 }
 
 impl Play {

@@ -48,10 +48,13 @@ fn run(options: &Options) -> Result<Table, Violation> {
         ..Table::default()
     };
     let mut all = Seen::default();
+    let mut seeds = Random::new(options.seed);
     for (name, link) in WORKLOADS {
         for load in LOADS {
+            // Policies have the same arrivals, and nothing else has.
+            let arrivals = seeds.split();
             for (called, policy) in POLICIES {
-                let mut gaps = Random::new(options.seed);
+                let mut gaps = arrivals.clone();
                 let times = (0..connections).scan(0.0, |now, _| {
                     *now += exponential(&mut gaps) / (load * link);
                     Some(*now)
