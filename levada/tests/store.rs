@@ -549,6 +549,17 @@ fn a_cluster_goes_on_while_its_etcd_loses_leader_and_all() {
     lab.until(2, "nobody is away", |c| !is_away(c, "h1") && has(c, "h1") == Some(1));
 }
 
+/// Two hosts with one endpoint: the second waits for it.
+fn contested(lab: &Lab) -> [Process; 2] {
+    let first = lab.host(1, &[("red9", 9)]);
+    lab.until(1, "it has red9", |c| {
+        c["etcd"]["connected"] == true && lab.keys().iter().any(|key| key.ends_with(":09"))
+    });
+    let second = lab.host(2, &[("red9", 9)]);
+    lab.until(2, "it is contested", |c| c["etcd"]["contests"][0]["holder"] == "h1");
+    [first, second]
+}
+
 #[test]
 fn a_host_that_gets_another_url_of_its_etcd_keeps_what_it_has() {
     if !can_run("a_host_that_gets_another_url_of_its_etcd_keeps_what_it_has") {
@@ -557,13 +568,7 @@ fn a_host_that_gets_another_url_of_its_etcd_keeps_what_it_has() {
     let lab = Lab::new(1);
     let _etcd = lab.etcd(0);
     lab.healthy();
-    let _h1 = lab.host(1, &[("red9", 9)]);
-    lab.until(1, "it has red9", |c| {
-        c["etcd"]["connected"] == true && lab.keys().iter().any(|key| key.ends_with(":09"))
-    });
-    // The second waits for it.
-    let _h2 = lab.host(2, &[("red9", 9)]);
-    lab.until(2, "it is contested", |c| c["etcd"]["contests"][0]["holder"] == "h1");
+    let _hosts = contested(&lab);
     lab.until(1, "it knows h2", |c| has(c, "h2") == Some(0));
     // Who was there is known all along: the store has not answered yet.
     let own = format!("[\"{}\"", lab.at(0, 2379));
@@ -605,12 +610,7 @@ fn what_a_store_has_said_holds_no_more_where_another_is_to_say_it() {
     let lab = Lab::new(1);
     let etcd = lab.etcd(0);
     lab.healthy();
-    let _h1 = lab.host(1, &[("red9", 9)]);
-    lab.until(1, "it has red9", |c| {
-        c["etcd"]["connected"] == true && lab.keys().iter().any(|key| key.ends_with(":09"))
-    });
-    let _h2 = lab.host(2, &[("red9", 9)]);
-    lab.until(2, "it is contested", |c| c["etcd"]["contests"][0]["holder"] == "h1");
+    let _hosts = contested(&lab);
     let (from, to) = (["--from", "s1/red/red9", "--source", "02:00:00:00:00:09"], ["--to", "02:00:00:00:00:77"]);
     let sent = [&["trace", "-n", "h2"][..], &from, &to, &["udp", "10.0.0.9:1", "10.0.0.7:2"]].concat();
     until("what it sends is refused", || {
