@@ -14,6 +14,8 @@ what the link's arithmetic makes inevitable. What a policy can do is lose, by re
 leaving a server idle. A failed connection counts as httperf's time-out in the honest mean; httperf
 itself leaves it out of its own.
 
+`--only switch` plays what is over Levada's own switch, `--only openflow` what is over Open vSwitch.
+
 A full run keeps its cells in `cells.jsonl` beside the report: one that was interrupted goes on
 where it was, and plays cells that do not count again, three times in all. What is compared may then
 be of several starts, which the report says. A quick run, one after a run that ended, and one after
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -84,9 +86,12 @@ OPENFLOW = {
     "openflow hash": ("hash", "maglev"),
     "os-ken": ("os-ken", "round-robin"),
 }
-#: Before Levada's own services, and all, in the order of the table.
+#: Over Levada's own switch.
 BESIDE = (*POLICIES, *PROXIES, NUMGEN)
-WAYS = (*BESIDE, *OPENFLOW)
+#: The parts of a figure, by the switch that carries them, and the ways of each.
+PARTS: dict[str, tuple[str, ...]] = {"switch": BESIDE, "openflow": tuple(OPENFLOW)}
+#: All, in the order of the table.
+WAYS = tuple(way for ways in PARTS.values() for way in ways)
 #: Those that a plot has room for.
 PLOTTED = (*POLICIES, HAPROXY, "os-ken")
 #: What the mean of ours may be at most, of round-robin's: the upper end of its interval over the
@@ -226,8 +231,8 @@ class Balanced(Levada):
         run_command(*line, "--name", self._name, env=self._environment)
 
 
-def run(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
-    """All rates, and at each all policies and peers one after the other."""
+def run(figure: Figure, lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
+    """All rates, and at each all policies and peers one after the other; or those of one part."""
     missing = missing_tools(TOOLS)
     if missing:
         raise Missing(f"{figure.name} needs {', '.join(missing)}: tools/setup balance")
@@ -248,12 +253,14 @@ def run(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
     write_files(_files(lab), figure.bytes)
     services = {BESIDE: partial(_over_levada, lab, figure, plan)}
     services |= {(way,): partial(_over_ovs, lab, figure, plan, way) for way in OPENFLOW}
+    played = WAYS if only is None else PARTS[only]
+    services = {ways: running for ways, running in services.items() if ways[0] in played}
     cells = measure(figure, plan, services, kept)
     report.parameters |= kept.resumed()
     report.cells = [cell.as_row() for cell in cells]
-    report.tables = [shown(figure, plan, cells)]
-    report.claims = claims(figure, quick, cells)
-    draw(figure, plan, cells, out)
+    report.tables = [shown(figure, plan, cells, played)]
+    report.claims = claims(figure, quick, cells, played)
+    draw(figure, plan, cells, out, played)
     report.on_disk.append(kept.end)
     return report
 
@@ -407,19 +414,23 @@ def most_times(cells: list[Cell], way: str, base: str, rate: int) -> Claim:
     return at_most(f"{name}, upper end of 95 %", upper, f"x {base}", MOST_TIMES)
 
 
-def claims(figure: Figure, quick: bool, cells: list[Cell]) -> list[Claim]:
+def claims(figure: Figure, quick: bool, cells: list[Cell], played: Sequence[str]) -> list[Claim]:
     """Nothing is refused below what the link carries; ours is never worse than round-robin, of
-    which only undisturbed runs say anything; the published policies do what they are."""
+    which only undisturbed runs say anything; the published policies do what they are. Of the ways
+    that were to be played."""
     made: list[Claim] = []
     rates, carried = figure.plan(quick).rates, figure.carried(quick)
-    for way in (*OURS, "round-robin", "openflow reactive", "openflow hash") if carried else ():
+    nothing_fails = (*OURS, "round-robin", "openflow reactive", "openflow hash")
+    for way in [way for way in nothing_fails if way in played] if carried else ():
         below = [c for rate in carried for c in of(cells, way, rate)]
         failed = sum(c.calls.failed for c in below) if below else None
         name = f"{way}: failed below {100 * CARRIED:.0f} % of the link"
         made.append(at_most(name, failed, "connections", 0))
     pairs = [(way, "round-robin") for way in OURS] + [("openflow reactive", "os-ken")]
-    for way, base in pairs:
+    for way, base in [pair for pair in pairs if pair[0] in played]:
         made += [most_times(cells, way, base, rate) for rate in rates]
+    if "round-robin" not in played:
+        return made
     turns = [c for rate in rates for c in of(cells, "round-robin", rate)]
     uneven = max((abs(c.shares[0] - c.shares[1]) for c in turns), default=None)
     made.append(at_most("round-robin: servers differ by", uneven, "connections", 1))
@@ -434,7 +445,7 @@ def _pooled(cells: list[Cell]) -> list[tuple[int, int]]:
     return sorted(pair for cell in cells for pair in cell.calls.honest_times)
 
 
-def shown(figure: Figure, plan: Plan, cells: list[Cell]) -> str:
+def shown(figure: Figure, plan: Plan, cells: list[Cell], played: Sequence[str]) -> str:
     """The figure as a table: httperf's own mean, the honest one, and what is inevitable."""
     rows = []
     for rate in plan.rates:
@@ -445,7 +456,7 @@ def shown(figure: Figure, plan: Plan, cells: list[Cell]) -> str:
         at = [f"{100 * load:.0f} %", f"{load * figure.capacity:.3g} ({rate})"]
         best = f"{mean(least).value:.0f}"
         rows.append(["inevitable", *at, best, best, *quantiles, f"{max(least):.0f}", "", ""])
-        for way in WAYS:
+        for way in played:
             group = of(cells, way, rate)
             kinds: dict[str, int] = {}
             for cell in group:
@@ -474,14 +485,15 @@ def shown(figure: Figure, plan: Plan, cells: list[Cell]) -> str:
     return f"{title}\n{table([*head, 'failed', 'servers'], rows)}"
 
 
-def draw(figure: Figure, plan: Plan, cells: list[Cell], out: Path) -> None:
+def draw(figure: Figure, plan: Plan, cells: list[Cell], out: Path, played: Sequence[str]) -> None:
     """As published: mean against rate; of one rate, the distribution of times."""
     title, series = f"{figure.name}, link {figure.link_factor:g} x", {}
+    plotted = [way for way in PLOTTED if way in played]
     if len(plan.rates) > 1:
         rates = [float(rate) for rate in plan.rates]
         least = [mean(figure.inevitable_ms(plan, rate)).value for rate in plan.rates]
         series["inevitable"] = (rates, least)
-        for way in PLOTTED:
+        for way in plotted:
             means = [
                 _mean(of(cells, way, rate), lambda calls: calls.honest_mean_ms).value
                 for rate in plan.rates
@@ -491,7 +503,7 @@ def draw(figure: Figure, plan: Plan, cells: list[Cell], out: Path) -> None:
         return
     (rate,) = plan.rates
     series["inevitable"] = cumulative([(round(t), 1) for t in figure.inevitable_ms(plan, rate)])
-    for way in PLOTTED:
+    for way in plotted:
         series[way] = cumulative(_pooled(of(cells, way, rate)))
     plot.lines(out / "times", title, "time of a connection, ms", "% of connections", series)
 

@@ -22,5 +22,8 @@ FIGURE = Figure(
     quick=Plan(runs=1, connections=50, rates=(100, 500, 750, 1000)),
 )
 
+#: By the switch: Levada's own, or Open vSwitch.
+PARTS = tuple(web_figure.PARTS)
+
 #: All rates, and at each all policies and peers one after the other.
 run = partial(web_figure.run, FIGURE)

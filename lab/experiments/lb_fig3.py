@@ -21,5 +21,8 @@ FIGURE = Figure(
     quick=Plan(runs=1, connections=30, rates=_RATES),
 )
 
+#: By the switch: Levada's own, or Open vSwitch.
+PARTS = tuple(web_figure.PARTS)
+
 #: All rates, and at each all policies and peers one after the other.
 run = partial(web_figure.run, FIGURE)

@@ -23,5 +23,8 @@ FIGURE = Figure(
     size_factor=0.03,
 )
 
+#: By the switch: Levada's own, or Open vSwitch.
+PARTS = tuple(web_figure.PARTS)
+
 #: All rates, and at each all policies and peers one after the other.
 run = partial(web_figure.run, FIGURE)

@@ -130,7 +130,7 @@ def all_cells(figure: Figure) -> list[Cell]:
 
 
 def test_a_refusal_below_the_knee_does_not_hold() -> None:
-    made = {c.id: c for c in claims(lb_fig3.FIGURE, True, all_cells(lb_fig3.FIGURE))}
+    made = {c.id: c for c in claims(lb_fig3.FIGURE, True, all_cells(lb_fig3.FIGURE), WAYS)}
     assert not made["p2c: failed below 95 % of the link"].holds
     # Five at each of the two rates that the link carries.
     assert made["p2c: failed below 95 % of the link"].value == 10
@@ -144,7 +144,7 @@ def test_only_undisturbed_cells_say_anything_of_times() -> None:
     for one in cells:
         if one.labels["way"] == "p2c":
             one.disturbed = "strangers"
-    made = {c.id: c for c in claims(lb_fig4.FIGURE, True, cells)}
+    made = {c.id: c for c in claims(lb_fig4.FIGURE, True, cells, WAYS)}
     assert made["p2c: mean at 500/s"].value is None
     assert not made["p2c: mean at 500/s"].holds
     assert made["least-inflight: mean at 500/s"].holds
@@ -181,11 +181,11 @@ def test_a_distribution_ends_at_its_last_value() -> None:
 def test_the_table_and_the_plot_have_each_way_and_what_is_inevitable(tmp_path: Path) -> None:
     for figure, name in ((lb_fig3.FIGURE, "mean"), (lb_fig4.FIGURE, "times")):
         cells = all_cells(figure)
-        lines = shown(figure, figure.quick, cells).splitlines()
+        lines = shown(figure, figure.quick, cells, WAYS).splitlines()
         assert len(lines) == 3 + len(figure.quick.rates) * (1 + len(WAYS))
         # Failures: those that were counted, and the kinds that httperf names.
         assert "5 (client-timo 1, connrefused 2, connreset 1)" in lines[-1]
-        draw(figure, figure.quick, cells, tmp_path)
+        draw(figure, figure.quick, cells, tmp_path, WAYS)
         drawn = (tmp_path / name).with_suffix(".svg").read_text()
         assert all(f">{way}<" in drawn for way in ("inevitable", *PLOTTED))
     assert len(PLOTTED) < len(plot.COLOURS)

@@ -71,17 +71,17 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(web_figure, "missing_tools", lambda tools: [])
     monkeypatch.setattr(web_figure, "write_files", lambda root, size: None)
     # Drawing takes seconds, and has a test of its own.
-    monkeypatch.setattr(web_figure, "draw", lambda figure, plan, cells, out: None)
+    monkeypatch.setattr(web_figure, "draw", lambda *_: None)
     monkeypatch.setattr("lab.machine.describe", lambda tools: {"cores": 2})
     return tmp_path / "out"
 
 
-def play(out: Path, machine: Machine, quick: bool = False) -> Report:
-    """The whole figure on that machine."""
+def play(out: Path, machine: Machine, quick: bool = False, only: str | None = None) -> Report:
+    """The whole figure on that machine, or a part of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(web_figure, "_over_levada", machine.over_levada)
         patch.setattr(web_figure, "_over_ovs", machine.over_ovs)
-        report = web_figure.run(FIGURE, Lab(), quick, out)
+        report = web_figure.run(FIGURE, Lab(), quick, out, only)
         report.write(out)
         return report
 
@@ -105,6 +105,18 @@ def test_what_is_missing_is_played_and_nothing_else(out: Path, stops: int) -> No
     assert report == play(out / "at once", Machine())
     # 36 cells are played over Levada, four over each of the others.
     assert rest.started == ["levada", *OPENFLOW][0 if stops < 36 else (stops - 36) // 4 + 1 :]
+
+
+@pytest.mark.parametrize("part", web_figure.PARTS)
+def test_a_part_plays_and_judges_its_own_ways_alone(out: Path, part: str) -> None:
+    machine, ways = Machine(), web_figure.PARTS[part]
+    report = play(out, machine, only=part)
+    assert machine.keys == [key for key in KEYS if key[0] in ways]
+    assert {claim.id.partition(":")[0] for claim in report.claims} <= set(ways)
+    whole = play(out / "whole", Machine())
+    assert [c for c in whole.claims if c.id.partition(":")[0] in ways] == report.claims
+    first = [line.split("  ")[0] for line in report.tables[0].splitlines()]
+    assert set(ways) <= set(first) and not set(first) & ({*BESIDE, *OPENFLOW} - {*ways})
 
 
 def test_another_program_plays_all(out: Path) -> None:
