@@ -97,6 +97,9 @@ PLOTTED = (*POLICIES, HAPROXY, "os-ken")
 #: What the mean of ours may be at most, of round-robin's: the upper end of its interval over the
 #: runs; and of one quick run of each, which has none.
 MOST_TIMES, MOST_TIMES_ONCE = 1.02, 1.25
+#: How far round-robin's mean may be from that of the model of a shared link, in percent: other
+#: cells are simulated by that model.
+MODEL_WITHIN = 5.0
 #: A load up to this, as part of what the link carries, is one that it carries.
 CARRIED = 0.95
 #: What a cell takes beside httperf: counters and settings.
@@ -414,6 +417,16 @@ def most_times(cells: list[Cell], way: str, base: str, rate: int) -> Claim:
     return at_most(f"{name}, upper end of 95 %", upper, f"x {base}", MOST_TIMES)
 
 
+def of_the_model(figure: Figure, quick: bool, cells: list[Cell], rate: int) -> Claim:
+    """That round-robin's mean over the undisturbed runs is what the model of a shared link says."""
+    runs = of(cells, "round-robin", rate)
+    counted = [cell.calls.honest_mean_ms for cell in runs if cell.valid]
+    model = mean(figure.inevitable_ms(figure.plan(quick), rate)).value
+    found = None if middle(counted, len(runs)) is None else mean(counted).value
+    off = None if found is None else 100 * abs(found / model - 1)
+    return at_most(f"round-robin: mean at {rate}/s, off the model", off, "%", MODEL_WITHIN)
+
+
 def claims(figure: Figure, quick: bool, cells: list[Cell], played: Sequence[str]) -> list[Claim]:
     """Nothing is refused below what the link carries; ours is never worse than round-robin, of
     which only undisturbed runs say anything; the published policies do what they are. Of the ways
@@ -431,6 +444,7 @@ def claims(figure: Figure, quick: bool, cells: list[Cell], played: Sequence[str]
         made += [most_times(cells, way, base, rate) for rate in rates]
     if "round-robin" not in played:
         return made
+    made += [of_the_model(figure, quick, cells, rate) for rate in rates]
     turns = [c for rate in rates for c in of(cells, "round-robin", rate)]
     uneven = max((abs(c.shares[0] - c.shares[1]) for c in turns), default=None)
     made.append(at_most("round-robin: servers differ by", uneven, "connections", 1))

@@ -139,6 +139,19 @@ def test_a_refusal_below_the_knee_does_not_hold() -> None:
     assert made["round-robin: servers differ by"].holds
 
 
+def test_a_mean_that_the_model_of_the_link_does_not_give_does_not_hold() -> None:
+    cells, figure = all_cells(lb_fig3.FIGURE), lb_fig3.FIGURE
+    model = mean(figure.inevitable_ms(figure.quick, 500)).value
+    for one in cells:
+        one.calls = replace(one.calls, answered=one.calls.connections, mean_ms=model * 1.06)
+    made = {c.id: c for c in claims(figure, True, cells, WAYS)}
+    claim = made["round-robin: mean at 500/s, off the model"]
+    assert claim.value is not None
+    assert 5 < claim.value < 7
+    assert not claim.holds
+    assert made["p2c: mean at 500/s"].holds
+
+
 def test_only_undisturbed_cells_say_anything_of_times() -> None:
     cells = all_cells(lb_fig4.FIGURE)
     for one in cells:
