@@ -58,7 +58,8 @@ mod tests;
 use super::Counters;
 use super::directory::{Directory, Link};
 use super::events::Arrival;
-use super::meter::{Meter, Scale, toward};
+pub use super::meter::SAMPLE_NS;
+use super::meter::{FAST_NS, Meter, SLOW_NS, Scale, toward};
 use super::post::Post;
 use super::report::{Contention, Limited};
 use cycle::Cycle;
@@ -69,15 +70,6 @@ use news::{News, Turns};
 use pair::Pair;
 use std::ops::Range;
 
-/// Time between two samples, in nanoseconds: some times the round trip of a data centre, and with
-/// it half of what a victim waits.
-pub const SAMPLE_NS: u64 = 1_000_000;
-/// Over what a flood is recognised: two samples.
-pub(super) const FAST_NS: u64 = 2_000_000;
-/// Over what steady traffic is measured: at 10 Mbit/s 13 frames, enough for shares of a hundred
-/// endpoints, and short enough to hand over what an endpoint leaves within some tens of
-/// milliseconds.
-pub(super) const SLOW_NS: u64 = 16_000_000;
 /// Over what the link counts as staying full: longer than one offloaded frame of a bursty sender
 /// makes it so.
 const FULL_NS: u64 = 4_000_000;
