@@ -2,7 +2,7 @@
 //! others heed what its agent says, guarantees return, and nothing stays limited.
 
 use crate::fabric::{BLUE, Flood, Host, RED, THREE, has_its_guarantee, hosts, is_held, narrow, nobody_is_limited};
-use crate::testbed::{Daemon, skipped, soon, turn};
+use crate::testbed::{Calm, Daemon, skipped, soon, turn};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,7 +83,7 @@ fn a_host_whose_clocks_are_set_back_and_ahead_is_heeded_again() {
         assert!(!daemons[0].end(Signal::KILL).success());
         soon("nobody is limited for somebody dead", || nobody_is_limited(&hosts[1]) && nobody_is_limited(&hosts[2]));
         daemons[0] = start(&hosts[0], shift);
-        let begin = Instant::now();
+        let begin = Calm::now();
         soon("the flood is held for the new process", || is_held(&hosts[0], &hosts[2]));
         println!("{shift} s: heeded {:?} after the kill, {:?} after the start", killed.elapsed(), begin.elapsed());
         assert!(begin.elapsed() < heard_after + BUSY, "{shift} s: {:?}", begin.elapsed());

@@ -4,12 +4,12 @@
 
 use crate::interfaces::{B, NIC, REMOTE, TAKEN, assert_given_back, bed, hooks_of, ping, plug_in};
 use crate::management::Stream;
-use crate::testbed::{Bed, Daemon, bpf_turn, skipped, soon, turn};
+use crate::testbed::{Bed, Calm, Daemon, bpf_turn, skipped, soon, turn};
 use ports::packet::Hooks;
 use serde_json::Value;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TAKEN_BY_SWITCH: Hooks = Hooks { ingress: 1, egress: 1 };
 const LEFT_TO_HOST: Hooks = Hooks { ingress: 0, egress: 0 };
@@ -147,7 +147,7 @@ fn an_interface_that_was_away_for_long_is_taken_as_soon_as_it_is_back() {
     // The next try by the clock is 15 s away then.
     std::thread::sleep(Duration::from_secs(16));
     plug_in(&bed);
-    let start = Instant::now();
+    let start = Calm::now();
     soon("both are back", || uplink(&daemon)["state"] == "up" && daemon.endpoint("host")["state"] == "up");
     println!("taken after {:?}", start.elapsed());
     assert!(start.elapsed() < Duration::from_secs(7), "after {:?}", start.elapsed());

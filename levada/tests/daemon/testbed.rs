@@ -42,6 +42,22 @@ pub fn waited() -> Duration {
     Duration::from_micros(total.and_then(|total| total.trim().parse().ok()).unwrap_or(0))
 }
 
+/// Measures time in which nobody on this machine waits for a processor.
+pub struct Calm {
+    start: Instant,
+    before: Duration,
+}
+
+impl Calm {
+    pub fn now() -> Calm {
+        Calm { start: Instant::now(), before: waited() }
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed().saturating_sub(waited().saturating_sub(self.before))
+    }
+}
+
 /// Held by a test that runs.
 pub struct Turn(());
 
