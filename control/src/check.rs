@@ -172,7 +172,7 @@ fn check_director(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint,
         ("max_learned", endpoint.max_learned.is_some()),
     ];
     for (key, _) in pointless.iter().chain(&vcc::given(endpoint)).filter(|(_, given)| *given) {
-        let message = format!("nobody is at a director's port: `{key}` says nothing");
+        let message = format!("nobody is at a director's port: `{key}` has no effect");
         findings.error(place.key(*key), message, format!("remove `{key}`, or use a tap:// port"));
     }
     if tenant.services.iter().all(|service| service.director.as_ref() != Some(&endpoint.name)) {

@@ -79,9 +79,9 @@ fn check_failures(findings: &mut Findings, config: &OpenFlow, service: &Service,
     let is_asked = service.addresses.iter().any(|address| address.0.protocol == protocol::TCP);
     let (message, remedy) = match (config.probe_ns > 0, is_asked) {
         (true, true) => return,
-        (true, false) => ("backends of UDP are not asked, so `on_failure` says nothing", "leave `on_failure` out"),
+        (true, false) => ("backends of UDP are not asked, so `on_failure` has no effect", "leave `on_failure` out"),
         (false, _) => (
-            "without `probe` no backend is found down, so `on_failure` says nothing",
+            "without `probe` no backend is found down, so `on_failure` has no effect",
             "write `probe = \"1 s\"` in [openflow] too",
         ),
     };

@@ -167,7 +167,7 @@ fn check_service(findings: &mut Findings, whose: &Whose, service: &Service, plac
         );
     }
     if service.on_failure == OnFailure::Reset && service.check.is_none() {
-        let message = "without `check` no backend is found down, so `on_failure` says nothing";
+        let message = "without `check` no backend is found down, so `on_failure` has no effect";
         findings.warning(place.key("on_failure"), message, "write `check = \"tcp\"` too");
     }
     check_director(findings, whose, service, place);
@@ -203,7 +203,7 @@ fn check_director(findings: &mut Findings, whose: &Whose, service: &Service, pla
             findings.assumes(way(&place));
         }
         Some(_) if !service.backends.is_empty() && all_are_here() => {
-            let message = "all backends are endpoints here, so `director` says nothing";
+            let message = "all backends are endpoints here, so `director` has no effect";
             findings.warning(place, message, "add a backend with `ip` and `mac`, or remove `director`");
         }
         Some(_) => {}
