@@ -359,6 +359,16 @@ impl Connections {
         Ok(id)
     }
 
+    /// Whether [`Connections::insert`] would find room for one more, where the entry `replaced`
+    /// goes before. What would be forgotten for its age is among what may go.
+    pub(super) fn has_place(&self, now: Instant, opener: Opener, replaced: Option<Id>) -> bool {
+        let of_bucket = self.in_bucket(opener) - u32::from(replaced.is_some_and(|id| self.bucket(id) == opener.bucket));
+        let oldest_here = |all: &Self, class| all.table.oldest(list_of(opener, class));
+        let oldest = |all: &Self, class| all.oldest_of(now, opener.owner, class);
+        (of_bucket < self.most_of_one() / BUCKET_PART || self.least_worth(now, oldest_here).is_some())
+            && (replaced.is_some() || self.has_room(opener.owner) || self.least_worth(now, oldest).is_some())
+    }
+
     /// Removes an entry of an owner.
     pub fn remove(&mut self, owner: u32, id: Id) -> Option<Removed> {
         let (key, entry) = self.table.remove(id)?;

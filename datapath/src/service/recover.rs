@@ -13,7 +13,7 @@
 use super::connections::{NoRoom, Opener};
 use super::decide::segment;
 use super::entry::{Entry, Key, OPEN_NS, Segment, State};
-use super::{Decision, Front, Known, Role, Services, octets};
+use super::{Again, Decision, Front, Known, Role, Services, octets};
 use crate::ids::EndpointId;
 use crate::random::Keyed;
 use crate::units::Instant;
@@ -259,6 +259,14 @@ impl Services {
         let server = running.servers.get(usize::from(backend))?;
         let ip = server.backend.as_ref()?.ip(front.address.ip)?;
         Some(entry(server.generation, octets(ip) == key.client))
+    }
+
+    /// Whether the table has a place for a new connection; `from` is the endpoint that asks.
+    #[must_use]
+    pub fn would_fit(&self, now: Instant, key: &Key, from: Option<EndpointId>, again: Option<Again>) -> bool {
+        let replaced = self.connections.find(key);
+        let opener = self.opener_again(key, from, again);
+        opener.is_some_and(|opener| self.connections.has_place(now, opener, replaced))
     }
 
     /// Makes an entry, instead of one that may be there.

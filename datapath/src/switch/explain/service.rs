@@ -5,6 +5,7 @@ use crate::frame_trace::{self, Step};
 use crate::network::Network;
 use crate::offload::Offload;
 use crate::program::EndpointId;
+use crate::segment;
 use crate::service::answer::{self, Answer};
 use crate::service::translate::{End, set_mac};
 use crate::service::{Again, Decision, Known, ServiceId};
@@ -35,8 +36,8 @@ impl Served {
     /// The frame behind this stage.
     pub fn seen<'a>(self, seen: &Traveller<'a>, bytes: &'a [u8]) -> Traveller<'a> {
         let bytes = if self.is_translated { bytes } else { seen.bytes };
-        let (layout, offload) = self.becomes.unwrap_or((seen.layout, seen.offload));
-        Traveller { bytes, layout, offload, ..*seen }
+        let Some((layout, offload)) = self.becomes else { return Traveller { bytes, ..*seen } };
+        Traveller { bytes, layout, offload, wire_bytes: segment::wire_bytes(bytes.len(), &layout, &offload), ..*seen }
     }
 }
 
@@ -111,6 +112,9 @@ impl Switch {
                         _ => refuse(steps, Reason::ServiceDown).map(|()| served),
                     };
                 };
+                if !self.services.would_fit(now, &key, from, again) {
+                    return refuse(steps, Reason::ServiceFull).map(|()| served);
+                }
                 // It has no entry yet.
                 let known = Known::new(key, backend);
                 if let Some((ip, port)) = reached(&known) {
@@ -131,6 +135,9 @@ impl Switch {
                 let Some(backend) = self.services.would_seek(&key) else {
                     return refuse(steps, Reason::ServiceUnknown).map(|()| served);
                 };
+                if !self.services.would_fit(now, &key, from, None) {
+                    return refuse(steps, Reason::ServiceFull).map(|()| served);
+                }
                 let known = Known::new(key, backend);
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Sought(ip, port));
@@ -143,6 +150,9 @@ impl Switch {
                 served.director = self.explain_ask(&known, turned, served.may_return, bytes, (layout, offload));
             }
             Decision::Hear(known, _) => {
+                if !self.services.would_fit(now, &known.key, None, None) {
+                    return refuse(steps, Reason::ServiceFull).map(|()| served);
+                }
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Heard(ip, port));
                 }
@@ -173,6 +183,9 @@ impl Switch {
                     self.put_own_back(now, from, seen, bytes);
                     return Ok(served);
                 };
+                if !self.services.would_fit(now, &known.key, asker, Some(again)) {
+                    return refuse(steps, Reason::ServiceFull).map(|()| served);
+                }
                 let known = Known::new(known.key, backend);
                 if let Some((ip, port)) = reached(&known) {
                     say(frame_trace::Served::Retry(ip, port));

@@ -12,6 +12,7 @@ mod checked;
 mod chosen;
 mod drained;
 mod failed;
+mod full;
 mod held;
 mod lost;
 mod recent;
