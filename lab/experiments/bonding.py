@@ -10,12 +10,13 @@ under a TCP connection and a thousand datagrams a second. The links run at a sta
 Nothing is claimed of message sizes beside each other here. That is the part `two`, which a quick
 run plays where `--only` names no other; the parts `links`, `unequal` and `loss` are in
 `lab.experiments.bonding_links`, `faults` (silent and flapping links too, and other modes) in
-`lab.experiments.bonding_faults`, `netpipe` (containers and virtual machines, and message sizes
+`lab.experiments.bonding_faults`, `modes` (NetPIPE in each mode) in
+`lab.experiments.bonding_modes`, `netpipe` (containers and virtual machines, and message sizes
 beside each other) in `lab.experiments.bonding_netpipe`, `peers` (Multipath TCP) in
 `lab.experiments.bonding_peers`, and `kernel` (Linux's bonding driver in virtual machines) in
 `lab.experiments.bonding_kernel`.
 
-A full run takes 110 minutes (`MINUTES`). It keeps what it has measured in `cells.jsonl` beside the
+A full run takes 115 minutes (`MINUTES`). It keeps what it has measured in `cells.jsonl` beside the
 report: one that was interrupted goes on where it was. What is compared, such as two setups here or
 two curves of `netpipe`, may then be of several starts, which the report says; ratios within a round
 are of one. What others disturbed (`lab.watched`) is shown, not judged, and played again where the
@@ -38,6 +39,7 @@ from lab.experiments import (
     bonding_faults,
     bonding_kernel,
     bonding_links,
+    bonding_modes,
     bonding_netpipe,
     bonding_peers,
 )
@@ -65,7 +67,8 @@ REPEATED = {
     "loss": (bonding_links.LOSS.rounds[1], 0.35),
     "tunnel": (bonding_links.TUNNEL.rounds[1], 0.2),
     "switched": (bonding_links.SWITCHED.rounds[1], 0.2),
-    "faults": (bonding_faults.ROUNDS[1], 0.7),
+    "faults": (bonding_faults.ROUNDS[1], 1.3),
+    "modes": (bonding_modes.ROUNDS[1], 2.5),
     "netpipe": (bonding_netpipe.TIMES[False], 9.4),
     "peers": (bonding_peers.ROUNDS[False], 2.0),
     "kernel": (bonding_kernel.ROUNDS[False], 5.7),
@@ -232,6 +235,8 @@ def _play(part: str, lab: Lab, quick: bool, out: Path, report: Report, kept: Kep
         _play_two(lab, quick, out, report, kept)
     elif part == "faults":
         bonding_faults.play(lab, quick, report, kept)
+    elif part == "modes":
+        bonding_modes.play(lab, quick, out, report, kept)
     elif part == "netpipe":
         bonding_netpipe.play(lab, quick, out, report, kept)
     elif part == "peers":

@@ -1,9 +1,10 @@
 """What a fault of a link costs: a pulled cable, one direction silent, and a cable that flaps.
 
 The part `faults` of `lab/run bonding`. Two hosts with two links between them; one sends the other a
-thousand datagrams a second. Then the link that carries most of them fails. What is counted: those
-that never came, those that came twice, and the longest time until one or a later one had come. In
-modes without numbers what is on the failed link is lost, as with any bond; with numbers nothing is.
+thousand datagrams a second, and has a TCP connection to it. Then the link that carries most fails.
+What is counted: datagrams that never came, those that came twice, the longest time until one or a
+later one had come, and connections that did not live. In modes without numbers what is on the
+failed link is lost, as with any bond; with numbers nothing is, and no mode loses a connection.
 A link that is silent takes no carrier away: only hosts that number their frames notice, so it is
 played in these modes. (LACP notices too, after seconds: `lab/run lacp-vm`.)
 """
@@ -26,7 +27,7 @@ from lab.report import Claim, Report, at_most, middle
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
 from lab.watched import Watched
-from lab.workload import FIRST_PORT, Pulse
+from lab.workload import FIRST_PORT, Pulse, Stream
 
 LINKS = 2
 PULLED, SILENT, FLAPPING = "pulled", "silent", "flapping"
@@ -35,10 +36,15 @@ INTERVAL_S = 0.001
 LEAD_S, WATCHED_S, FLAP_S = 1.0, 1.0, 0.15
 #: What was on its way when the fault came, and for how long its cost is looked at.
 LEAD_NS, WATCHED_NS = 50_000_000, 2_000_000_000
+#: The connection's rate: little, so that it costs the datagrams nothing.
+STREAM_BPS = 2_000_000
 FLAPS = 3
 READY_S = 10.0
+#: A connection lives that carries something in so long, once the bond is whole again: longer than
+#: the pauses of a retransmission timer that met each flap.
+LIVES_S = 1.5
 #: Rounds of a quick run, and of a full one.
-ROUNDS = (3, 10)
+ROUNDS = (2, 5)
 #: The longest time until a datagram, or a later one, had come. The machine may let it be longer, so
 #: the median over the rounds is judged.
 MOST_WAIT_MS = {
@@ -51,9 +57,9 @@ NUMBERED = ("balance-rr", "broadcast")
 PLAYED = (
     ("balance-rr", (PULLED, SILENT, FLAPPING)),
     ("broadcast", (PULLED, SILENT, FLAPPING)),
-    ("active-backup", (PULLED,)),
-    ("balance-xor", (PULLED,)),
-    ("802.3ad", (PULLED,)),
+    ("active-backup", (PULLED, FLAPPING)),
+    ("balance-xor", (PULLED, FLAPPING)),
+    ("802.3ad", (PULLED, FLAPPING)),
 )
 
 
@@ -68,6 +74,8 @@ class Fault:
     lost: int
     twice: int
     wait_ms: float
+    #: TCP connections that ended, or that carried nothing any more.
+    broken: int
 
 
 def play(lab: Lab, quick: bool, report: Report, kept: Kept) -> None:
@@ -99,22 +107,31 @@ def _faults(switch: LevadaBond, keys: Sequence[Key], kept: Kept) -> list[Watched
 
 def _fault(switch: LevadaBond, kind: str, turn: int) -> Fault:
     _wait_until_whole(switch)
+    src, dst = switch.guests["a0"], switch.guests["a1"]
     pulse = Pulse(f"{kind}-{turn}", "a0", "a1", INTERVAL_S)
+    stream = Stream(f"tcp-{kind}-{turn}", "a0", "a1", STREAM_BPS)
     seconds = LEAD_S + WATCHED_S + 2 * FLAPS * FLAP_S
     before = _sent(switch)
-    pulse.begin(switch.guests["a0"], switch.guests["a1"], FIRST_PORT, round(seconds))
+    stream.begin(src, dst, FIRST_PORT + 1, round(seconds) + 5)
+    pulse.begin(src, dst, FIRST_PORT, round(seconds))
     time.sleep(LEAD_S)
     link = max(range(LINKS), key=lambda n: _sent(switch)[n] - before[n])
     begin = time.time_ns()
     _begin(switch, kind, link)
     detail = pulse.end().detail
     _end(switch, kind, link)
+    _wait_until_whole(switch)
+    whole = time.monotonic()
+    time.sleep(LIVES_S)
+    told = stream.end().detail
+    lives = stream.goodput_bps(whole, whole + LIVES_S) > 0
+    broken = len(told["broken"]) + told["ended_early"] or int(not lives)
     wait = longest_wait_ns(pulse.sent, pulse.came, begin - LEAD_NS, begin + WATCHED_NS)
     counts = detail["sent"], detail["lost"], detail["twice"]
-    found = Fault(switch.mode, kind, turn, *counts, wait / 1e6)
+    found = Fault(switch.mode, kind, turn, *counts, wait / 1e6, broken)
     print(
         f"  {found.mode}, {kind}: {found.lost} of {found.sent} datagrams lost, {found.twice} twice,"
-        f" longest wait {found.wait_ms:.1f} ms",
+        f" longest wait {found.wait_ms:.1f} ms, {found.broken} connections lost",
         file=sys.stderr,
     )
     return found
@@ -168,8 +185,8 @@ def _is_whole(bond: dict[str, Any], mode: str) -> bool:
 
 
 def claims(faults: Sequence[Fault], rounds: int) -> list[Claim]:
-    """Nothing lost with numbers, nothing twice, and nobody silent for long, of so many rounds of
-    each."""
+    """Nothing lost with numbers, nothing twice, no connection lost, and nobody silent for long, of
+    so many rounds of each."""
     found: list[Claim] = []
     for mode, kinds in PLAYED:
         for kind in kinds:
@@ -178,6 +195,8 @@ def claims(faults: Sequence[Fault], rounds: int) -> list[Claim]:
             if mode in NUMBERED:
                 found.append(at_most(f"{name}: lost", _sum(f.lost for f in these), "", 0))
             found.append(at_most(f"{name}: came twice", _sum(f.twice for f in these), "", 0))
+            broken = _sum(f.broken for f in these)
+            found.append(at_most(f"{name}: connections lost", broken, "", 0))
             bound = MOST_WAIT_MS.get((mode, kind), OTHERS_WAIT_MS if kind == PULLED else None)
             if bound is not None:
                 wait = middle([f.wait_ms for f in these], rounds)
@@ -209,6 +228,8 @@ def faults_table(faults: Sequence[Fault]) -> str:
                     str(sum(f.twice for f in these)),
                     f"{statistics.median(waits):.1f}",
                     f"{waits[-1]:.1f}",
+                    str(sum(f.broken for f in these)),
                 ]
             )
-    return table(["mode", "a link", "lost", "twice", "wait ms, median", "most"], rows)
+    head = ["mode", "a link", "lost", "twice", "wait ms, median", "most"]
+    return table([*head, "connections lost"], rows)

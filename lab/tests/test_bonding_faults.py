@@ -13,9 +13,9 @@ from lab.experiments.bonding_faults import PLAYED, Fault, claims, faults_table
 from lab.pulse import longest_wait_ns
 
 
-def faults(lost: int, twice: int, wait_ms: float) -> list[Fault]:
+def faults(lost: int, twice: int, wait_ms: float, broken: int = 0) -> list[Fault]:
     return [
-        Fault(mode, kind, turn, 1000, lost, twice, wait_ms)
+        Fault(mode, kind, turn, 1000, lost, twice, wait_ms, broken)
         for mode, kinds in PLAYED
         for kind in kinds
         for turn in range(3)
@@ -24,17 +24,22 @@ def faults(lost: int, twice: int, wait_ms: float) -> list[Fault]:
 
 def test_with_numbers_nothing_is_lost_and_nowhere_anything_twice() -> None:
     good = claims(faults(0, 0, 4.0), 3)
-    assert len(good) == 21 and all(claim.holds for claim in good)
+    assert len(good) == 36 and all(claim.holds for claim in good)
     assert [claim.holds for claim in claims(faults(1, 0, 4.0), 3)].count(False) == 6
-    assert [claim.holds for claim in claims(faults(0, 1, 4.0), 3)].count(False) == 9
+    assert [claim.holds for claim in claims(faults(0, 1, 4.0), 3)].count(False) == 12
+    assert [claim.holds for claim in claims(faults(0, 0, 4.0, 1), 3)].count(False) == 12
     # Over 20 ms all bounds are broken; that of a silent link is the longest.
     assert [claim.holds for claim in claims(faults(0, 0, 19.0), 3)].count(False) == 5
     assert [claim.holds for claim in claims(faults(0, 0, 21.0), 3)].count(False) == 6
     assert "balance-xor" in faults_table(faults(0, 0, 4.0))
 
 
+def test_a_cable_flaps_and_is_pulled_in_each_mode() -> None:
+    assert all({"pulled", "flapping"} <= set(kinds) for _, kinds in PLAYED)
+
+
 def test_without_a_fault_that_counts_nothing_holds() -> None:
-    assert len(claims([], 3)) == 21
+    assert len(claims([], 3)) == 36
     assert not any(claim.holds for claim in claims([], 3))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from lab.experiments import (
     bonding_faults,
     bonding_kernel,
     bonding_links,
+    bonding_modes,
     bonding_netpipe,
     bonding_peers,
 )
@@ -25,7 +26,7 @@ from lab.experiments.bonding_kernel import Disorder
 from lab.experiments.bonding_links import Part, Tcp, Udp
 from lab.experiments.bonding_peers import Found, Way
 from lab.guest import Image
-from lab.kept import Kept
+from lab.kept import Kept, Key
 from lab.machine import CpuUse
 from lab.net import Failed, Lab
 from lab.netpipe import Point
@@ -34,8 +35,9 @@ from lab.report import Report
 from lab.switches import Switch
 from lab.switches.levada_bond import LevadaBond
 
-#: What is measured at a time, of a full run: setups, rounds of five parts, faults, curves, rounds.
-COUNTS = [3, 9, 9, 15, 9, 9, 90, 45, 3, 3]
+#: What is measured at a time, of a full run: setups, rounds of five parts, faults, curves of two
+#: parts, rounds.
+COUNTS = [3, 9, 9, 15, 9, 9, 60, 12, 45, 3, 3]
 ALL = sum(COUNTS)
 POINTS = [Point(size, 9.5e7, 8 * size / 9.5e7) for size in (1, 1 << 20, 4 << 20)]
 
@@ -81,12 +83,17 @@ class Machine:
     def fault(self, switch: LevadaBond, kind: str, turn: int) -> Fault:
         """Of `bonding_faults`."""
         self._measures("faults", switch.mode, kind, turn)
-        return Fault(switch.mode, kind, turn, 1000, 0, 0, 1.5)
+        return Fault(switch.mode, kind, turn, 1000, 0, 0, 1.5, 0)
 
     def points(self, switch: LevadaBond, kind: str, _out: Path, _sizes: object) -> list[Point]:
         """Of `bonding_netpipe`."""
         self._measures("netpipe", switch.links, switch.options["order"], kind)
         return POINTS
+
+    def mode(self, _switch: LevadaBond, _out: Path, _: None, key: Key) -> list[tuple[Any, ...]]:
+        """Of `bonding_modes`."""
+        self._measures("modes", *key)
+        return [astuple(point) for point in POINTS]
 
     def found(self, _lab: Lab, way: Way, turn: int, _out: Path) -> Found:
         """Of `bonding_peers`."""
@@ -121,7 +128,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayAll:
     monkeypatch.setattr("lab.machine.describe", lambda tools: {"cores": 2})
     monkeypatch.setattr("lab.watched.cpu_use", lambda *_: CpuUse(0.5, {}, strangers=0.0))
     # Drawing takes seconds.
-    monkeypatch.setattr(bonding_netpipe, "_draw", lambda curves, out: None)
+    for drawn in (bonding_modes, bonding_netpipe):
+        monkeypatch.setattr(drawn, "_draw", lambda curves, out: None)
 
     def all_of_it(machine: Machine, out: str = "out", only: str | None = None) -> Report:
         with pytest.MonkeyPatch.context() as patch:
@@ -130,6 +138,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayAll:
             patch.setattr(bonding_links, "_round", machine.round)
             patch.setattr(bonding_faults, "_fault", machine.fault)
             patch.setattr(bonding_netpipe, "_points", machine.points)
+            patch.setattr(bonding_modes, "_points", machine.mode)
             patch.setattr(bonding_peers, "_found", machine.found)
             patch.setattr(bonding_kernel, "_seen", machine.seen)
             report = bonding.run(Lab(), False, tmp_path / out, only)
@@ -161,7 +170,8 @@ def test_each_part_goes_on_where_it_was(play: PlayAll) -> None:
     assert measured + rest.measured == whole.measured
     assert len(rest.measured) == ALL - stops[-1]
     # Only rounds of machines are left, which start their own.
-    assert (whole.switches, rest.switches) == (len(bonding_faults.PLAYED) + 3, 0)
+    own = len(bonding_faults.PLAYED) + len(bonding_modes.MODES) + 1 + 3
+    assert (whole.switches, rest.switches) == (own, 0)
 
 
 def test_what_others_disturb_is_shown_and_not_judged_and_played_again(
@@ -270,9 +280,12 @@ def test_a_full_run_takes_two_hours_at_most() -> None:
         # Of a second is each set of links made and taken away.
         per_round = len(part.links) * (len(part.connections) * part.seconds + 1.2)
         assert per_round / 60 <= bonding.REPEATED[part.name][1]
-    one_s = bonding_faults.LEAD_S + bonding_faults.WATCHED_S + 2.5
-    count = sum(len(kinds) for _, kinds in bonding_faults.PLAYED)
+    faults = bonding_faults
+    one_s = faults.LEAD_S + faults.WATCHED_S + faults.LIVES_S + 3.0
+    count = sum(len(kinds) for _, kinds in faults.PLAYED)
     assert count * one_s / 60 <= bonding.REPEATED["faults"][1]
+    # A quick run of it, with its five starts.
+    assert faults.ROUNDS[0] * count * one_s + 5 * 3 <= 180
 
 
 def test_the_time_of_a_full_run_grows_with_each_parts_repetitions(play: PlayAll) -> None:
