@@ -1,21 +1,20 @@
-//! Alarms of bonds: what an operator is to look at, said once, and once more when it is over. What
-//! members do comes in, lines for the log go out; who calls has the clock.
+//! Alarms of bonds, and of [services]: what an operator is to look at, said once, and once more
+//! when it is over. What members do comes in, lines for the log go out; who calls has the clock.
+
+mod flaps;
+pub mod services;
 
 use crate::log::Level;
 use control::names::show_mac;
 use control::plan::{Plan, SwitchPlan};
 use datapath::bond::{MemberId, MemberState, Mode};
 use datapath::wire::Mac;
-use std::collections::{BTreeMap, VecDeque};
+use flaps::{Flaps, Turn, WINDOW};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A member flaps that has failed so often within [`WINDOW`], until it has not for as long.
-const FLAPS: usize = 3;
-const WINDOW: Duration = Duration::from_secs(60);
 /// Members have so long to come up before it is said that none has: LACP takes up to 3.5 s.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Times that are remembered of a member.
-const MOST_TIMES: usize = 64;
 
 /// A line for the log.
 pub type Line = (Level, String);
@@ -36,9 +35,7 @@ struct Bond {
 #[derive(Default)]
 struct Member {
     carries: bool,
-    /// When it failed lately.
-    failed: VecDeque<Instant>,
-    flaps: bool,
+    flaps: Flaps,
 }
 
 impl Bond {
@@ -63,21 +60,11 @@ impl Alarms {
         let is_by_hand = plan.policy.down.get(usize::from(member.0)) == Some(&true);
         let carries = state == MemberState::Distributing;
         if std::mem::replace(&mut one.carries, carries) && !carries && !is_by_hand {
-            one.failed.push_back(now);
+            one.flaps.fail(now);
         }
-        one.forget(now);
-        let may_say = !one.flaps;
+        let may_say = !one.flaps.is_on();
         let mut lines = Vec::new();
-        if !one.flaps && one.failed.len() >= FLAPS {
-            one.flaps = true;
-            let text = format!(
-                "{}/uplink/{name} flaps: it has failed {} times in a minute; look at its cable and at the other end's port, or take it out: levada set bond-member {}/{name} admin=down",
-                switch.name,
-                one.failed.len(),
-                switch.name
-            );
-            lines.push((Level::Warning, text));
-        }
+        lines.extend(one.turn(now, switch, name));
         lines.extend(bond.look(now, switch));
         (may_say, lines)
     }
@@ -115,13 +102,7 @@ impl Alarms {
             let bond = self.0.entry(id).or_insert_with(|| Bond::new(now));
             bond.members.retain(|name, _| of.names.contains(name));
             for (name, member) in &mut bond.members {
-                member.forget(now);
-                if member.flaps && member.failed.is_empty() {
-                    member.flaps = false;
-                    let state = if member.carries { "carries frames" } else { "carries no frames" };
-                    let text = format!("{}/uplink/{name} flaps no more: it {state}", switch.name);
-                    lines.push((Level::Info, text));
-                }
+                lines.extend(member.turn(now, switch, name));
             }
             lines.extend(bond.look(now, switch));
         }
@@ -130,10 +111,21 @@ impl Alarms {
 }
 
 impl Member {
-    fn forget(&mut self, now: Instant) {
-        while self.failed.front().is_some_and(|&at| now - at >= WINDOW) || self.failed.len() > MOST_TIMES {
-            self.failed.pop_front();
-        }
+    /// Whether it begins to flap, or ends.
+    fn turn(&mut self, now: Instant, switch: &SwitchPlan, name: &str) -> Option<Line> {
+        let of = &switch.name;
+        Some(match self.flaps.turn(now)? {
+            Turn::Begins(count) => (
+                Level::Warning,
+                format!(
+                    "{of}/uplink/{name} flaps: it has failed {count} times in a minute; look at its cable and at the other end's port, or take it out: levada set bond-member {of}/{name} admin=down"
+                ),
+            ),
+            Turn::Ends => {
+                let state = if self.carries { "carries frames" } else { "carries no frames" };
+                (Level::Info, format!("{of}/uplink/{name} flaps no more: it {state}"))
+            }
+        })
     }
 }
 
@@ -252,7 +244,7 @@ mod tests {
             assert_eq!(watch.tick(second), [""; 0]);
         }
         let one = &watch.alarms.0[&0].members["up0"];
-        assert!(one.failed.len() <= MOST_TIMES, "{} times are remembered", one.failed.len());
+        assert!(one.flaps.times() <= 64, "{} times are remembered", one.flaps.times());
         assert_eq!(watch.tick(1058), [""; 0]);
         assert_eq!(watch.tick(1059), ["s1/uplink/up0 flaps no more: it carries no frames"]);
         assert_eq!(watch.state(1060, 0, Distributing), [""; 0], "and its states are said again");

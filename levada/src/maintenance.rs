@@ -4,10 +4,12 @@
 //! devices, which is taken for as long as namespaces are deleted.
 
 mod listen;
+mod services;
 #[cfg(test)]
 mod tests;
 
 use crate::alarms::Alarms;
+use crate::alarms::services::ServiceAlarms;
 use crate::carriers::Watchers;
 use crate::log::{Level, Log};
 use crate::next_hops::NextHops;
@@ -185,6 +187,9 @@ pub struct Maintenance {
     /// Of bonds, and when it is looked whether there are some that time brings.
     alarms: Alarms,
     alarms_next: Instant,
+    /// Of services, and the switch and service that the next look begins at.
+    service_alarms: ServiceAlarms,
+    services_from: (u32, u32),
     /// Holds descriptors of devices, too.
     manager: Notifier,
     /// Of the run directory, as long as that is there.
@@ -228,6 +233,8 @@ impl Maintenance {
             device_lines: (now, 0),
             alarms: Alarms::default(),
             alarms_next: now,
+            service_alarms: ServiceAlarms::default(),
+            services_from: (0, 0),
             manager: Notifier::default(),
             home: None,
         }
@@ -307,12 +314,15 @@ impl Maintenance {
         }
     }
 
-    /// Says of bonds what is due by the clock.
+    /// Says of bonds what is due by the clock, and what has become of services.
     fn look_for_alarms(&mut self) {
         let now = Instant::now();
         if now >= self.alarms_next {
             self.alarms_next = now + ASK;
             self.alarms.tick(now, &self.plan).iter().for_each(|(level, text)| self.log.line(*level, text));
+            if self.is_placed {
+                self.look_at_services();
+            }
         }
     }
 

@@ -238,8 +238,8 @@ pub fn of_switch(plan: &SwitchPlan, counts: &[ServiceCount]) -> Vec<ServiceRepor
     counts.iter().filter_map(|count| of_service(plan, count)).collect()
 }
 
-/// `None` where a change has taken it away since.
-fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> {
+/// What one service is, and has counted; `None` where a change has taken it away since.
+pub fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> {
     let (id, stats) = (count.service, &count.stats);
     let (compiled, called) = (plan.program.services.get(id.0)?, plan.services.get(id.0)?);
     let backends = count.backends.iter().filter_map(|(_, backend, stats)| {

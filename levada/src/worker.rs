@@ -59,7 +59,7 @@ use prices::{Run, Target, Written, measured_price, price};
 pub use request::Request;
 pub use seats::{Claim, Payer};
 use seats::{Duty, Seats, ends_of};
-pub use services::ServiceCount;
+pub use services::{ServiceCount, ServicesPart};
 use shortage::Look;
 pub use shortage::Shortage;
 use snapshot::Count;

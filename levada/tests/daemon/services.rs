@@ -127,6 +127,9 @@ fn clients_do_not_notice_a_backend_whose_port_is_closed() {
     let shown = daemon.show_part("services");
     let state = |backend: usize| shown["services"][0]["backends"][backend]["state"].clone();
     assert_eq!((state(0), state(1)), ("ejected".into(), "up".into()));
+    let ejected = "warning: backend s1/home/web/a is ejected for some time";
+    soon("the log says so", || daemon.log().contains(ejected));
+    assert!(daemon.log().contains("so far it refused 5 and did not answer 0"), "{}", daemon.log());
     assert!(daemon.end(Signal::TERM).success());
 }
 
@@ -326,6 +329,8 @@ fn checks_find_a_closed_port_before_a_client_does() {
     let mut daemon = bed.start(&text);
     serve(&bed);
     soon("a is down and c is up", || (state(&daemon, 0), state(&daemon, 1)) == ("down".into(), "up".into()));
+    let down = "warning: backend s1/home/web/a is down: its health checks fail";
+    soon("the log says so", || daemon.log().contains(down));
     let one = || bed.space("b").run(|| TcpStream::connect((SERVICE, PORT))).unwrap().expect("it is not refused");
     for byte in 0..20 {
         assert_eq!(ask(&mut one(), byte), b'c');
@@ -339,9 +344,12 @@ fn checks_find_a_closed_port_before_a_client_does() {
     };
     assert_eq!(ask(&mut one(), 1), b'c');
     assert_eq!((state(&daemon, 0), count(&daemon, "redirected")), ("down".into(), 0));
+    soon("the next process says so too", || daemon.log().contains(down));
     // Its server comes.
     let _listener = bed.space("a").run(|| TcpListener::bind((A, PORT)).unwrap()).unwrap();
     soon("a is up", || state(&daemon, 0) == "up");
+    soon("the log says so", || daemon.log().contains("backend s1/home/web/a is up again, after"));
+    assert_eq!(daemon.log().matches("backend s1/home/web/").count(), 2, "once each: {}", daemon.log());
     assert!(daemon.end(Signal::TERM).success());
 }
 
