@@ -1,6 +1,6 @@
 //! Metrics of bonds.
 
-use super::{Families, labels};
+use super::{Families, Seconds, labels};
 use crate::report::bond::BondReport;
 
 pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondReport) {
@@ -30,6 +30,8 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
             let to = labels(&[of_switch, ("what", what)]);
             all.counter("levada_bond_order_frames", "Numbered frames, by what became of them.", &to, count);
         }
+        let help = "Longest time that a frame waited for an earlier one.";
+        all.gauge("levada_bond_order_hold_max_seconds", help, &to, Seconds(order.hold_max_us.saturating_mul(1000)));
     }
     for member in &bond.members {
         let of = [of_switch, ("member", member.name.as_str())];
@@ -38,6 +40,10 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
             let is_so = u8::from(member.state == state);
             let to = labels(&[&of[..], &[("state", state)]].concat());
             all.gauge("levada_bond_member_state", "What it is used for.", &to, is_so);
+        }
+        if bond.mode == "active-backup" {
+            let is_active = u8::from(bond.active.as_deref() == Some(member.name.as_str()));
+            all.gauge("levada_bond_member_active", "Whether it is the active one.", &to, is_active);
         }
         for (name, help, is_so) in [
             ("levada_bond_member_admin_up", "0 while somebody has taken it out by hand.", member.admin == "up"),
@@ -73,6 +79,9 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
             all.counter("levada_bond_member_segments", "Frames on the wire.", &to, carried.segments);
             all.counter("levada_bond_member_wire_bytes", "Bytes on the wire.", &to, carried.wire_bytes);
         }
+        let again = "Frames that it sent again, which had gone over a member that failed.";
+        all.counter("levada_bond_member_replayed", again, &to, member.replayed);
+        all.gauge("levada_bond_member_waiting_bytes", "Wire bytes that wait for it.", &to, member.waiting_bytes);
         all.counter("levada_bond_member_full", "Frames that it had no room for.", &to, member.full);
         all.counter("levada_bond_member_marks", "Segments that it marked (ECN).", &to, member.marks);
         let Some(port) = &member.lacp else { continue };

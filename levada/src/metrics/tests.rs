@@ -280,6 +280,28 @@ fn a_bond_is_up_where_a_member_may_send() {
     }
 }
 
+#[test]
+fn a_bond_s_active_member_is_told_and_what_order_and_failures_cost() {
+    let mut report = bonded([MemberState::Distributing; 2]);
+    let bond = report.switches[0].uplink.as_mut().unwrap().bond.as_mut().unwrap();
+    bond.active = Some("up1".to_owned());
+    (bond.members[0].replayed, bond.members[0].waiting_bytes) = (7, 1538);
+    let order = serde_json::json!({"numbered": true, "hold_us": 15_000, "received": 9, "held": 3, "waiting": 0,
+        "hold_max_us": 1500, "late": 0, "lost": 0, "duplicate": 0, "pieces": 0});
+    bond.order = Some(serde_json::from_value(order).unwrap());
+    let samples = read(&text(&report, &cluster(), &vcc(), &services()));
+    let get = |name: &str| *samples.get(name).unwrap_or_else(|| panic!("no {name} in {samples:#?}"));
+    let of = |name: &str, member: u8| get(&format!("levada_bond_member_{name}{{switch=\"s1\",member=\"up{member}\"}}"));
+    assert_eq!([0, 1].map(|member| of("active", member) as u64), [0, 1]);
+    assert_eq!([0, 1].map(|member| of("replayed_total", member) as u64), [7, 0]);
+    assert_eq!(of("waiting_bytes", 0) as u64, 1538);
+    assert_eq!(get("levada_bond_order_hold_max_seconds{switch=\"s1\"}").to_string(), "0.0015");
+    // Where none is the active one of all that send.
+    report.switches[0].uplink.as_mut().unwrap().bond.as_mut().unwrap().mode = "balance-rr".to_owned();
+    let samples = read(&text(&report, &cluster(), &vcc(), &services()));
+    assert!(!samples.keys().any(|key| key.contains("_member_active")));
+}
+
 /// A queue that drops as a signal is not full.
 #[test]
 fn what_a_links_queue_lost_is_counted_whether_it_was_full_or_not() {

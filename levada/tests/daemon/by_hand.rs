@@ -1,7 +1,7 @@
 //! Bonds that are operated by hand, under datagrams that are counted: another member becomes the
 //! active one, and one is taken out before its cable is pulled. Nothing is lost.
 
-use crate::management::described;
+use crate::management::{described, say};
 use crate::testbed::{Bed, Daemon, soon, turn, waited};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -176,6 +176,12 @@ fn the_active_member_is_changed_by_hand_and_nothing_is_lost() {
     let age = |member: usize| bond(&one)["members"][member]["state_ms"].as_u64().unwrap();
     assert!(age(1) > age(0), "one has changed after the other: {} ms, {} ms", age(0), age(1));
     assert!(shown.contains(address), "{shown}");
+
+    let metrics = say(&bed, "GET /v1/metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+    for (member, is_active) in [("up0", 0), ("up1", 1)] {
+        let sample = format!("levada_bond_member_active{{switch=\"s1\",member=\"{member}\"}} {is_active}\n");
+        assert!(metrics.contains(&sample), "{sample}: {metrics}");
+    }
 
     // Alarms: nobody is up, which is over; and one does not stay so.
     bed.ip("wire", "link set dev b down").unwrap();
