@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 mod bonds;
-mod services;
+pub mod services;
 mod vcc;
 
 /// The media type.
@@ -31,7 +31,7 @@ const UNMET: &str = "For how long it wanted more than it got, and got less than 
 
 /// The families, in the order in which they were begun.
 #[derive(Default)]
-struct Families(Vec<Family>);
+pub struct Families(Vec<Family>);
 
 struct Family {
     name: &'static str,
@@ -67,11 +67,13 @@ impl Families {
         &mut self.0[last].samples
     }
 
-    fn counter(&mut self, name: &'static str, help: &str, labels: &str, value: impl Display) {
+    /// A sample of a counter, whose family it begins if there is none.
+    pub fn counter(&mut self, name: &'static str, help: &str, labels: &str, value: impl Display) {
         let _ = writeln!(self.family(name, Kind::Counter, help), "{name}_total{labels} {value}");
     }
 
-    fn gauge(&mut self, name: &'static str, help: &str, labels: &str, value: impl Display) {
+    /// The same of a gauge.
+    pub fn gauge(&mut self, name: &'static str, help: &str, labels: &str, value: impl Display) {
         let _ = writeln!(self.family(name, Kind::Gauge, help), "{name}{labels} {value}");
     }
 
@@ -85,6 +87,16 @@ impl Families {
         }
         let all: u64 = counts.iter().map(|&(_, count)| count).sum();
         let _ = writeln!(samples, "{name}_bucket{{le=\"+Inf\"}} {all}");
+    }
+
+    /// All of them.
+    pub fn text(self) -> String {
+        let mut out = String::new();
+        for family in self.0 {
+            out += &family.head;
+            out += &family.samples;
+        }
+        out + "# EOF\n"
     }
 }
 
@@ -121,7 +133,7 @@ impl Display for Seconds {
 }
 
 /// Labels in braces; values escaped.
-fn labels(pairs: &[(&str, &str)]) -> String {
+pub fn labels(pairs: &[(&str, &str)]) -> String {
     let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let all: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
     format!("{{{}}}", all.join(","))
@@ -233,12 +245,7 @@ pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply, services: &
     if let Some(report) = &cluster.cluster {
         self::cluster(&mut all, report);
     }
-    let mut out = String::new();
-    for family in all.0 {
-        out += &family.head;
-        out += &family.samples;
-    }
-    out + "# EOF\n"
+    all.text()
 }
 
 fn cluster(all: &mut Families, report: &ClusterReport) {
@@ -363,4 +370,4 @@ fn drops(all: &mut Families, name: &'static str, help: &str, of: &[(&str, &str)]
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -7,6 +7,7 @@
 
 mod control;
 mod listen;
+mod metrics;
 mod report;
 mod reports;
 
@@ -27,7 +28,7 @@ use openflow::session::{Session, Status};
 use ring::rand::SecureRandom as _;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -61,6 +62,8 @@ struct House {
     balancer: RefCell<Balancer>,
     /// What each connected switch is.
     switches: RefCell<BTreeMap<u64, Status>>,
+    /// Numbers of switches that are or were connected, as many as may be at a time.
+    seen: RefCell<BTreeSet<u64>>,
     /// What became of load reports.
     verdicts: Verdicts,
     start: std::time::Instant,
@@ -72,6 +75,15 @@ impl House {
     fn now(&self) -> Instant {
         // From 1 on: 0 is no time.
         Instant(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(1))
+    }
+
+    /// What a switch is by now.
+    fn note(&self, connection: u64, status: &Status) {
+        let mut seen = self.seen.borrow_mut();
+        if status.datapath != 0 && seen.len() < SWITCHES {
+            seen.insert(status.datapath);
+        }
+        self.switches.borrow_mut().insert(connection, status.clone());
     }
 
     /// Another configuration, of which each connection learns before it reads on.
@@ -115,6 +127,7 @@ pub fn run(file: &Path, format: Format) -> Result<(), Failure> {
         rules: RefCell::new(rules),
         revision: RefCell::new(0),
         switches: RefCell::default(),
+        seen: RefCell::default(),
         verdicts: Verdicts::default(),
         start: std::time::Instant::now(),
         seed,
@@ -279,7 +292,7 @@ async fn talk(house: &House, number: u64, from: &str, mut stream: listen::Bytes)
             let level = if note.is_warning { Level::Warning } else { Level::Info };
             house.log.line(level, &format!("switch at {from}: {}", note.text));
         }
-        house.switches.borrow_mut().insert(number, session.status().clone());
+        house.note(number, session.status());
         if let Err(why) = result {
             session.leave(house.now(), &mut house.balancer.borrow_mut());
             // What it should know of that, it may still read.

@@ -4,19 +4,19 @@ use super::{Families, labels};
 use crate::services::{BackendReport, ServiceReport, ServicesReply};
 
 /// What is known of all services.
-pub(super) fn families(all: &mut Families, reply: &ServicesReply) {
+pub fn families(all: &mut Families, reply: &ServicesReply) {
     for (verdict, count) in reply.reports.iter().flat_map(|reports| reports.named()) {
         let help = "Load reports of servers, by what became of them.";
         all.counter("levada_service_reports", help, &labels(&[("verdict", verdict)]), count);
     }
     let mut last = "";
     for report in &reply.services {
-        let mut names = report.path.splitn(3, '/');
-        let mut name = || names.next().unwrap_or_default();
-        let of = [("switch", name()), ("tenant", name()), ("service", name())];
+        let of = names(&report.path);
         // The table is the whole switch's; services of a switch come together.
-        if of[0].1 != last {
-            last = of[0].1;
+        if let Some(&("switch", switch)) = of.first()
+            && switch != last
+        {
+            last = switch;
             let to = labels(&of[..1]);
             let held = "Connections to services in the table.";
             all.gauge("levada_switch_service_connections", held, &to, report.table);
@@ -25,9 +25,15 @@ pub(super) fn families(all: &mut Families, reply: &ServicesReply) {
         }
         service(all, &labels(&of), report);
         for report in &report.backends {
-            backend(all, &[of[0], of[1], of[2], ("backend", report.name.as_str())], report);
+            backend(all, &[&of[..], &[("backend", report.name.as_str())]].concat(), report);
         }
     }
+}
+
+/// The labels of a service, by its path; that of a controller has no switch and no tenant.
+fn names(path: &str) -> Vec<(&'static str, &str)> {
+    let names: Vec<&str> = path.splitn(3, '/').collect();
+    ["switch", "tenant", "service"].into_iter().skip(3 - names.len()).zip(names).collect()
 }
 
 fn service(all: &mut Families, to: &str, report: &ServiceReport) {
@@ -62,13 +68,13 @@ fn service(all: &mut Families, to: &str, report: &ServiceReport) {
     all.gauge("levada_service_holding", waiting, to, report.holding);
 }
 
-fn backend(all: &mut Families, of: &[(&str, &str); 4], report: &BackendReport) {
+fn backend(all: &mut Families, of: &[(&str, &str)], report: &BackendReport) {
     let to = labels(of);
     let up = "Whether it takes new connections: neither drained, nor ejected, nor down.";
     all.gauge("levada_service_backend_up", up, &to, u8::from(matches!(&*report.state, "up" | "slow")));
     all.gauge("levada_service_backend_weight", "Its weight; 0: it is drained.", &to, report.weight);
     for (state, count) in [("busy", report.busy), ("idle", report.idle), ("unconfirmed", report.unconfirmed)] {
-        let to = labels(&[of[0], of[1], of[2], of[3], ("state", state)]);
+        let to = labels(&[of, &[("state", state)]].concat());
         let help = "Open connections: those whose client waits or whose server is sending, others, and those \
                     of which it has said nothing since it was down.";
         all.gauge("levada_service_backend_connections", help, &to, count);

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 /// Reads OpenMetrics text: every sample's name with its labels, and its value. Panics where the
 /// text is not what the standard wants.
-fn read(text: &str) -> BTreeMap<String, f64> {
+pub fn read(text: &str) -> BTreeMap<String, f64> {
     let body = text.strip_suffix("# EOF\n").expect("an end");
     let (mut family, mut kind, mut families) = (String::new(), String::new(), HashSet::new());
     let mut samples = BTreeMap::new();

@@ -1,8 +1,9 @@
 //! The control socket of a controller: what `levada show services`, `levada show openflow` and
-//! `levada load` ask for, under the paths that a daemon has.
+//! `levada load` ask for, and metrics, under the paths that a daemon has.
 
-use super::{House, report};
+use super::{House, metrics, report};
 use crate::api::{ErrorReply, VERSION};
+use crate::metrics::CONTENT_TYPE as OPEN_METRICS;
 use crate::services::{LoadReply, LoadRequest};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -51,6 +52,7 @@ async fn route(house: &House, request: Request<Incoming>) -> Answer {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/v1/openflow") => json(StatusCode::OK, &report::switches(house)),
         (&Method::GET, "/v1/services") => json(StatusCode::OK, &report::services(house)),
+        (&Method::GET, "/v1/metrics") => written(StatusCode::OK, OPEN_METRICS, metrics::text(house).into()),
         (&Method::POST, "/v1/load") => {
             let body = Limited::new(request.into_body(), BODY_BYTES).collect().await;
             let body = match body {
@@ -68,7 +70,7 @@ async fn route(house: &House, request: Request<Incoming>) -> Answer {
         (_, path) => {
             let why = format!(
                 "a controller of OpenFlow switches has no {path:?}; ask it with levada show openflow, levada show \
-                 services or levada load"
+                 services or levada load, or for /v1/metrics"
             );
             refuse(StatusCode::NOT_FOUND, why)
         }
@@ -80,8 +82,12 @@ fn refuse(status: StatusCode, why: String) -> Answer {
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(serde_json::to_vec(value).unwrap_or_default())));
+    written(status, "application/json", serde_json::to_vec(value).unwrap_or_default().into())
+}
+
+fn written(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
 }
