@@ -98,6 +98,15 @@ pub struct LinkState {
     pub negotiated: Negotiated,
 }
 
+/// What a policy shows of a member's link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LinkView {
+    /// Whether it has a carrier; `None` where nobody has said so.
+    pub has_carrier: Option<bool>,
+    /// When a delay ends: the member is given up then where the carrier is lost, else used.
+    pub turns: Option<Instant>,
+}
+
 /// What the switch is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
@@ -248,6 +257,14 @@ impl Policy {
     #[must_use]
     pub fn since(&self, member: MemberId) -> Option<Instant> {
         self.members.get(usize::from(member.0)).map(|member| member.since)
+    }
+
+    /// By member: what is known of its link, and what is waited for.
+    pub fn links(&self) -> impl Iterator<Item = LinkView> + '_ {
+        self.members.iter().map(|member| LinkView {
+            has_carrier: (!member.is_supposed).then_some(member.link.is_up),
+            turns: member.turns,
+        })
     }
 
     /// The operator changed it. A member that he has taken down is given up at once, and one that

@@ -82,6 +82,26 @@ fn delays_count_anew_at_each_change_and_none_waits_to_be_the_only_one() {
 }
 
 #[test]
+fn links_are_shown_and_when_a_delay_ends() {
+    let settings = Settings { updelay_ns: 100 * MS, downdelay_ns: 50 * MS, ..Settings::default() };
+    let mut policy = new(settings, 2);
+    let shown = |policy: &Policy, member: usize| policy.links().nth(member).map(|link| (link.has_carrier, link.turns));
+    policy.suppose_link(at(0), MemberId(0), UP);
+    assert_eq!(shown(&policy, 0), Some((None, None)), "nobody has said so");
+    link(&mut policy, 1, 0, UP);
+    assert_eq!(shown(&policy, 0), Some((Some(true), None)));
+    link(&mut policy, 10, 1, UP);
+    assert_eq!(shown(&policy, 1), Some((Some(true), Some(at(110)))), "it will be used");
+    link(&mut policy, 20, 1, DOWN);
+    assert_eq!(shown(&policy, 1), Some((Some(false), None)));
+    link(&mut policy, 30, 0, DOWN);
+    assert_eq!(shown(&policy, 0), Some((Some(false), Some(at(80)))), "it will be given up");
+    told(&mut policy, at(80));
+    assert_eq!(shown(&policy, 0), Some((Some(false), None)));
+    assert_eq!(shown(&policy, 2), None);
+}
+
+#[test]
 fn updelay_ends_when_the_only_other_member_is_given_up() {
     let settings = Settings { updelay_ns: 100 * MS, downdelay_ns: 5 * MS, ..Settings::default() };
     let mut policy = new(settings, 3);

@@ -130,6 +130,14 @@ pub struct MemberReport {
     /// For how long, in milliseconds.
     #[serde(default)]
     pub state_ms: u64,
+    /// Whether its link has a carrier: `up`, `down` (also where its device is gone), or `unknown`
+    /// where nobody says so.
+    #[serde(default = "unknown")]
+    pub carrier: String,
+    /// How long until a delay ends, in milliseconds: until it is given up where its carrier is
+    /// `down` (`downdelay`), else until it is used (`updelay`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns_ms: Option<u64>,
     /// `down` where the operator has taken it down, else `up`.
     #[serde(default)]
     pub admin: String,
@@ -218,11 +226,14 @@ pub(super) fn report(
     let has_active = settings.mode == Mode::ActiveBackup;
     let active = numbers.members.iter().position(|member| member.is_active);
     let members = numbers.members.iter().enumerate().map(|(n, member)| (n, member, port_of(member.port)));
+    let link = |n: usize| numbers.member_links.get(n).copied().unwrap_or_default();
     let all = members.map(|(n, member, is)| MemberReport {
         name: name(n),
         port: plan.ports.get(member.port.0).map(|port| port.locator.to_string()).unwrap_or_default(),
         state: member.state.name().to_owned(),
         state_ms: now.since(member.since) / NS_PER_MS,
+        carrier: link(n).has_carrier.map_or_else(unknown, |is_up| if is_up { "up" } else { "down" }.to_owned()),
+        turns_ms: link(n).turns.map(|at| at.since(now) / NS_PER_MS),
         admin: if bond.policy.down.get(n) == Some(&true) { "down" } else { "up" }.to_owned(),
         mac: mac_of(member.port).map(show_mac),
         device: is.state,
@@ -261,6 +272,10 @@ pub(super) fn report(
         lacp: (settings.mode == Mode::Lacp).then(|| lacp::whole(&settings.lacp, &numbers.lacp)),
         members: all.collect(),
     })
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
 }
 
 fn order(peer: &PeerView, settings: &BondSettings) -> OrderReport {

@@ -75,14 +75,21 @@ pub fn text(reply: &BondsReply) -> String {
     if out.is_empty() { "no uplink has several ports\n".to_owned() } else { out }
 }
 
-/// What a member is used for, and why it is not where that is known.
+/// What a member is used for, why it is not where that is known, and when that changes.
 fn state(member: &MemberReport) -> String {
-    let why = match (member.admin.as_str(), member.device.as_str()) {
-        ("down", _) => " (by hand)",
-        (_, "up") => "",
-        _ => " (no device)",
+    let has_lost = member.carrier == "down";
+    let why = match (member.admin.as_str(), member.device.as_str(), member.turns_ms) {
+        ("down", ..) => Some("by hand"),
+        (_, device, _) if device != "up" => Some("no device"),
+        (.., None) => has_lost.then_some("no carrier"),
+        (.., Some(_)) => has_lost.then_some("carrier lost"),
     };
-    format!("{}{why}", member.state)
+    let wait = member.turns_ms.map(|ms| {
+        let what = if has_lost { "given up" } else { "used" };
+        format!("{what} in {}", duration(ms.next_multiple_of(1000)))
+    });
+    let all: Vec<&str> = why.into_iter().chain(wait.as_deref()).collect();
+    if all.is_empty() { member.state.clone() } else { format!("{} ({})", member.state, all.join(", ")) }
 }
 
 /// A duration in its two largest units.
@@ -173,4 +180,33 @@ fn order_text(order: &OrderReport) -> String {
         );
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_has_its_reason_and_its_end() {
+        let carried = serde_json::json!({"segments": 0, "wire_bytes": 0});
+        let member = serde_json::json!({"name": "eth0", "port": "packet://eth0", "state": "down", "device": "up",
+            "rate_bps": 0, "failures": 0, "sent": carried, "received": carried, "full": 0, "replayed": 0,
+            "waiting_bytes": 0});
+        let member: MemberReport = serde_json::from_value(member).unwrap();
+        assert_eq!(state(&member), "down", "of a daemon that says no more");
+        for (is, admin, device, carrier, turns_ms, wanted) in [
+            ("distributing", "up", "up", "up", None, "distributing"),
+            ("distributing", "up", "up", "down", Some(28_001), "distributing (carrier lost, given up in 29 s)"),
+            ("down", "up", "up", "down", None, "down (no carrier)"),
+            ("down", "up", "up", "up", Some(58_000), "down (used in 58 s)"),
+            ("down", "up", "up", "unknown", Some(60_000), "down (used in 1 min 0 s)"),
+            ("down", "up", "down", "down", None, "down (no device)"),
+            ("distributing", "up", "down", "down", Some(1), "distributing (no device, given up in 1 s)"),
+            ("standby", "down", "up", "up", None, "standby (by hand)"),
+        ] {
+            let [is, admin, device, carrier] = [is, admin, device, carrier].map(str::to_owned);
+            let member = MemberReport { state: is, admin, device, carrier, turns_ms, ..member.clone() };
+            assert_eq!(state(&member), wanted);
+        }
+    }
 }

@@ -7,7 +7,7 @@
 
 use super::{Backing, SwitchSlot, Task, Worker};
 use crate::announce;
-use control::bond::{Command, LinkState, Notices, Policy, Settings};
+use control::bond::{Command, LinkState, LinkView, Notices, Policy, Settings};
 use datapath::bond::hello::HelloKey;
 use datapath::bond::{Duplex, MOST_MEMBERS, MemberId, MemberState, MembersState, Mode, Negotiated, Plain};
 use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program};
@@ -146,6 +146,11 @@ impl Bonded {
         let passes = [self.announcing, self.asking].into_iter().flatten().map(|pass| pass.next);
         let untold = self.untold_at.map(|at| at.plus_ns(STEADY_NS));
         policy.into_iter().chain(passes).chain(untold).min()
+    }
+
+    /// By member: what is known of its link.
+    pub(super) fn links(&self) -> impl Iterator<Item = LinkView> + '_ {
+        self.policy.links()
     }
 
     /// The port of the member that is preferred.

@@ -7,6 +7,7 @@
 
 use super::device::Use;
 use super::{Backing, Effort, LinkSlot, Reply, SwitchSlot, Task, Worker};
+use control::bond::LinkView;
 use control::plan::Plan;
 use datapath::aqm::QueueState;
 use datapath::bond::PeerView;
@@ -78,6 +79,8 @@ pub struct SwitchNumbers {
     pub uplink_rate: Option<Both<Rate>>,
     /// Its members, where it has several.
     pub members: Vec<MemberView>,
+    /// What their links are like.
+    pub member_links: Vec<LinkView>,
     /// What is known of the bond at their other ends.
     pub bond_peer: Option<PeerView>,
     /// What LACP knows of each.
@@ -133,8 +136,10 @@ impl Snapshot {
             numbers.time.reserve(switch.program.tenants.len());
             numbers.memory.reserve(switch.program.tenants.len());
             numbers.endpoints.reserve(switch.program.endpoints.len());
-            numbers.members.reserve(switch.program.uplink.as_ref().map_or(0, |uplink| uplink.members.len()));
-            numbers.lacp.reserve(switch.program.uplink.as_ref().map_or(0, |uplink| uplink.members.len()));
+            let members = switch.program.uplink.as_ref().map_or(0, |uplink| uplink.members.len());
+            numbers.members.reserve(members);
+            numbers.member_links.reserve(members);
+            numbers.lacp.reserve(members);
             numbers.queues.reserve(switch.program.endpoints.values().filter(|e| e.aqm.is_some()).count());
         }
         self.devices.clear();
@@ -153,6 +158,7 @@ impl SwitchNumbers {
         self.memory.clear();
         self.narrow_paths.clear();
         self.members.clear();
+        self.member_links.clear();
         self.bond_peer = None;
         self.lacp.clear();
         self.queues.clear();
@@ -327,7 +333,7 @@ impl Worker {
         into.frames_in_use = self.pool.in_use();
         into.available = Some(self.pool.available());
         into.switches.resize_with(self.switch_slots.len(), SwitchNumbers::default);
-        for (index, (numbers, SwitchSlot { switch, .. })) in
+        for (index, (numbers, SwitchSlot { switch, bond, .. })) in
             into.switches.iter_mut().zip(&self.switch_slots).enumerate()
         {
             numbers.clear();
@@ -335,6 +341,7 @@ impl Worker {
             numbers.uplink_drops.clone_from(switch.uplink_drops());
             numbers.uplink_rate = switch.carried_rate();
             numbers.members.extend(switch.members());
+            numbers.member_links.extend(bond.iter().flat_map(|bond| bond.links()));
             numbers.bond_peer = switch.bond_peer();
             numbers.lacp.extend(switch.lacp());
             numbers.learned = switch.learned();

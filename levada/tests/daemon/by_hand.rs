@@ -213,6 +213,27 @@ fn the_active_member_is_changed_by_hand_and_nothing_is_lost() {
         (bond(&next)["active"].clone(), state(&next, 0), state(&next, 1)),
         ("up1".into(), "distributing".into(), "distributing".into())
     );
+
+    // Why a member is as it is, and what it waits for.
+    let shown = || String::from_utf8(bed.run(&["show", "bonds"]).stdout).unwrap();
+    let waits = |is: &str, carrier: &str, text: &str| {
+        soon(text, || {
+            let member = bond(&next)["members"][0].clone();
+            let left = member["turns_ms"].as_u64().unwrap_or(0);
+            (member["state"] == is && member["carrier"] == carrier) && (3_500_000..=3_600_000).contains(&left)
+        });
+        assert!(shown().contains(text), "{text}: {}", shown());
+    };
+    bed.ip("wire", "link set dev a down").unwrap();
+    soon("it is down", || state(&next, 0) == "down");
+    assert!(shown().contains("down (no carrier)"), "{}", shown());
+    bed.ip("wire", "link set dev a up").unwrap();
+    waits("down", "up", "down (used in ");
+    order(&bed, &["set", "bond", "s1", "updelay=0 ms", "downdelay=3600 s"]);
+    soon("it is used", || state(&next, 0) == "distributing");
+    bed.ip("wire", "link set dev a down").unwrap();
+    waits("distributing", "down", "distributing (carrier lost, given up in ");
+    assert_eq!(described(&bed, "/v1/bonds")["bonds"][0]["members"][0]["carrier"], "down");
 }
 
 /// A host with the cables up0 and up1 to a bridge, at whose ports a and b they end.
