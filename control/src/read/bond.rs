@@ -62,7 +62,7 @@ pub(super) fn without_members(r: &mut Reader, mut t: Table<'_>) -> Bond {
 
 fn options(r: &mut Reader, t: &mut Table<'_>) -> Bond {
     let default = Bond::default();
-    not_yet(r, t, &NOT_YET);
+    r.refuse(t, &NOT_YET, |_| Err(values::not_yet("bonding.md")));
     let secret_file = r.get(t, "secret_file", values::file);
     let mode = r.need(t, "mode", "\"balance-rr\"", values::bond_mode).unwrap_or_default();
     let (order, encoding) =
@@ -132,14 +132,4 @@ pub(super) fn member(r: &mut Reader, mut t: Table<'_>) -> BondMember {
     }
     r.close(t);
     member
-}
-
-/// Refuses keys that have no effect yet.
-fn not_yet(r: &mut Reader, t: &mut Table<'_>, keys: &[&'static str]) {
-    for key in keys {
-        if !t.has(key) {
-            continue;
-        }
-        r.get(t, key, |_| Err::<(), _>(values::not_yet()));
-    }
 }

@@ -72,6 +72,15 @@ impl Reader {
         self.parse(value, &table.place.key(key), parse)
     }
 
+    /// Refuses those of `keys` that are there, for the reason that `why` gives.
+    pub fn refuse(&mut self, table: &mut Table<'_>, keys: &[&'static str], why: Parse<()>) {
+        for key in keys {
+            if table.has(key) {
+                self.get(table, key, why);
+            }
+        }
+    }
+
     fn parse<T>(&mut self, value: &Spanned<DeValue<'_>>, place: &Place, parse: Parse<T>) -> Option<T> {
         self.locations.record(place, value.span());
         match parse(value.get_ref()) {

@@ -93,6 +93,22 @@ pub(super) fn choice<T: Copy>(value: &DeValue<'_>, table: &[(&'static str, T)], 
     })
 }
 
+/// The same where some words have a meaning that there is no code for yet.
+fn choice_beside<T: Copy>(
+    value: &DeValue<'_>,
+    table: &[(&'static str, T)],
+    later: &[&str],
+    what: &str,
+) -> Result<T, Wrong> {
+    let names: Vec<String> = table.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+    let word = text(value, &names[0])?;
+    if later.contains(&word) {
+        let remedy = format!("it may be {} so far", names.join(", "));
+        return Err(Wrong::new(format!("{what} \"{word}\" is not there yet"), remedy));
+    }
+    choice(value, table, what)
+}
+
 pub(super) fn flag(value: &DeValue<'_>) -> Result<bool, Wrong> {
     value.as_bool().ok_or_else(|| {
         Wrong::new(format!("this is {}, not true or false", kind(value)), "write true or false, without quotes")
@@ -275,7 +291,7 @@ pub(super) fn service_address(value: &DeValue<'_>) -> Result<ServiceAddress, Wro
 }
 
 pub(super) fn policy(value: &DeValue<'_>) -> Result<Policy, Wrong> {
-    choice(value, &names::POLICIES, "policy")
+    choice_beside(value, &names::POLICIES, &["hot-cold", "pack"], "policy")
 }
 
 pub(super) fn on_failure(value: &DeValue<'_>) -> Result<OnFailure, Wrong> {
@@ -593,15 +609,7 @@ fn socket_address(word: &str) -> Result<SocketAddr, Wrong> {
 
 /// A mode of a bond.
 pub(super) fn bond_mode(value: &DeValue<'_>) -> Result<bond::Mode, Wrong> {
-    let word = text(value, "\"balance-rr\"")?;
-    if ["balance-tlb", "balance-alb"].contains(&word) {
-        let modes: Vec<_> = bond::Mode::ALL.iter().map(|(name, _)| format!("\"{name}\"")).collect();
-        return Err(Wrong::new(
-            format!("mode \"{word}\" is not there yet"),
-            format!("it may be {} so far", modes.join(", ")),
-        ));
-    }
-    choice(value, &bond::Mode::ALL, "mode of a bond")
+    choice_beside(value, &bond::Mode::ALL, &["balance-tlb", "balance-alb"], "mode of a bond")
 }
 
 /// What a bond's hash is made of.
@@ -664,7 +672,7 @@ pub(super) fn fail_over_mac(value: &DeValue<'_>) -> Result<(), Wrong> {
 
 /// Whether frames are put in order: where the other end can, at cables or over bridges, or never.
 pub(super) fn bond_order(value: &DeValue<'_>) -> Result<(bool, Encoding), Wrong> {
-    choice(value, &BOND_ORDERS, "order of a bond")
+    choice_beside(value, &BOND_ORDERS, &["flows"], "order of a bond")
 }
 
 /// How long a frame may wait for an earlier one.
@@ -722,9 +730,9 @@ pub(super) fn priority(value: &DeValue<'_>) -> Result<i32, Wrong> {
         .map_err(|_| Wrong::new(format!("{number} is out of range"), range))
 }
 
-/// What is said of a key without effect.
-pub(super) fn not_yet() -> Wrong {
-    Wrong::new("this key has no effect yet", "remove it: what Levada does without it is in docs/howto/bonding.md")
+/// What is said of a key without effect; a page of the how-tos says what there is instead.
+pub(super) fn not_yet(page: &str) -> Wrong {
+    Wrong::new("this key has no effect yet", format!("remove it: what Levada does without it is in docs/howto/{page}"))
 }
 
 #[cfg(test)]
