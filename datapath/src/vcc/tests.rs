@@ -15,6 +15,7 @@ mod early;
 mod fast_open;
 mod floods;
 mod kinds;
+mod many;
 mod natives;
 mod options;
 mod policed;
