@@ -3,6 +3,9 @@
 `datapath/examples/bond_cost` passes frames through one bond, or through none. The difference of two
 runs of unlike length is what the frames between them take; that of two kinds is what one of them
 does besides. Counts depend on the compiler and not on the machine's calm.
+
+Where the uplink is one port, instructions on the lines of bonds' source are counted, of frames that
+`levada-sim work vcc-off` passes through a switch.
 """
 
 from __future__ import annotations
@@ -10,9 +13,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab import machine
-from lab.callgrind import counted
+from lab.callgrind import a_frame_on, counted
 from lab.net import Lab
-from lab.programs import example
+from lab.programs import example, simulator
 from lab.report import Report, at_most
 from lab.stats import table
 
@@ -33,6 +36,7 @@ KINDS = {
 #: Instructions a frame, at most: chosen and numbered, till it leaves; the same, and kept to be sent
 #: again until it is let go; and received in order.
 MOST = {"select": 200, "send": 200, "receive": 150}
+SOURCE = "datapath/src/bond"
 
 
 def run(lab: Lab, quick: bool, out: Path) -> Report:
@@ -49,6 +53,10 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
         at_most(f"{kind}: of the bond", own[kind], "instructions a frame", most)
         for kind, most in MOST.items()
     ]
+    own_lines = a_frame_on(SOURCE, lengths, simulator(), "work", "vcc-off")
+    report.claims.append(
+        at_most("one port: on lines of bonds", own_lines, "instructions a frame", 0)
+    )
     return report
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from lab import callgrind
+from lab.callgrind import by_file
 from lab.experiments import vcc_cost
 from lab.experiments.vcc_cost import BULK, KINDS, MOST
-from lab.net import Lab
+from lab.net import Failed, Lab
 
 WORK = Path(__file__).resolve().parents[2] / "sim/src/work.rs"
 
@@ -21,11 +24,59 @@ def test_each_kind_is_judged_and_bulk_data_are_one(
         return 3000.0 + (0 if off else 1387 if kind in BULK else MOST)
 
     monkeypatch.setattr(vcc_cost, "instructions", counted)
+    monkeypatch.setattr(vcc_cost, "a_frame_on", lambda *_: 11.0)
+    monkeypatch.setattr(vcc_cost, "simulator", lambda: "levada-sim")
     monkeypatch.setattr("lab.machine.describe", lambda tools: {})
     claims = {c.id: c.holds for c in vcc_cost.run(Lab(), True, tmp_path).claims}
-    assert claims == {f"{kind}: more than off": kind in KINDS for kind in (*KINDS[1:], *BULK[1:])}
+    more = {f"{kind}: more than off": kind in KINDS for kind in (*KINDS[1:], *BULK[1:])}
+    assert claims == {"vcc-off: on lines of vcc": False, **more}
+
+
+def test_a_program_without_line_tables_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callgrind, "counted_by_file", lambda *_: Counter({"core/src/slice.rs": 9}))
+    with pytest.raises(Failed, match="no lines of the data path"):
+        callgrind.a_frame_on("datapath/src/vcc", (1, 2), "levada-sim", "work", "vcc-off")
 
 
 def test_the_simulator_knows_each_kind() -> None:
     text = WORK.read_text()
     assert all(f'("{kind}", ' in text for kind in (*KINDS, *BULK))
+
+
+#: A loop in `a.rs` that has code of `b.rs` in it, and calls a function of `c.rs`.
+PROFILE = """\
+# callgrind format
+version: 1
+cmd: ./program a=1
+positions: line
+events: Ir
+summary: 128
+
+ob=(1) /bin/program
+fl=(1) src/a.rs
+fn=(1) main
+16 10
++2 20
+fi=(2) src/b.rs
+7 5
+fe=(1)
+* 3
+cfi=(3) src/c.rs
+cfn=(2) called
+calls=4 30
+-1 90
+
+fl=(3)
+fn=(2)
+30 80
+31 10
+totals: 128
+"""
+
+
+def test_instructions_are_of_the_file_where_they_are_written() -> None:
+    assert by_file(PROFILE.splitlines(keepends=True)) == {
+        "src/a.rs": 33,
+        "src/b.rs": 5,
+        "src/c.rs": 90,
+    }
