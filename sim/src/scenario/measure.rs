@@ -127,7 +127,7 @@ pub fn quantile_ms(values_ns: &[u64], part: f64) -> f64 {
 pub struct Interval {
     /// The mean.
     pub mean: f64,
-    /// Half of the interval; nothing where there is one value only.
+    /// Half of the interval; infinite where there is one value only, which tells no interval.
     pub half: f64,
 }
 
@@ -141,7 +141,7 @@ impl Interval {
     pub fn of(values: &[f64]) -> Interval {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
-        let Some(freedom) = values.len().checked_sub(2) else { return Interval { mean, half: 0.0 } };
+        let Some(freedom) = values.len().checked_sub(2) else { return Interval { mean, half: f64::INFINITY } };
         let variance = values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / (n - 1.0);
         let t = Self::T[freedom.min(Self::T.len() - 1)];
         Interval { mean, half: t * (variance / n).sqrt() }

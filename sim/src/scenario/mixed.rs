@@ -128,9 +128,10 @@ fn row(options: &Options, table: &mut Table, sizes: Sizes, servers: usize, load:
     let at = format!("{} servers, {:.0} %", servers, 100.0 * load);
     let mut claim =
         |id: String, value: f64, target| table.claims.push(Claim { id, value: Some(value), unit: "%", target });
-    if let Some(theory) = in_turn.filter(|_| load <= JUDGED) {
-        claim(format!("random, {at}: off theory"), off(random, split), Target::AtMost(NEAR));
-        claim(format!("round-robin, {at}: off theory"), off(turns, theory), Target::AtMost(NEAR));
+    let name = sizes.name();
+    claim(format!("random, {name}, {at}: off theory"), off(random, split), Target::AtMost(NEAR));
+    if let Some(theory) = in_turn {
+        claim(format!("round-robin, {name}, {at}: off theory"), off(turns, theory), Target::AtMost(NEAR));
     }
     let won = WON.iter().find(|(n, ..)| *n == servers);
     if let (Some(&(_, by_least, by_p2c)), Sizes::Mixed, true) = (won, sizes, load == JUDGED) {

@@ -19,7 +19,7 @@ use crate::world::Violation;
 pub const SCENARIO: Scenario = Scenario {
     name: "vcc-incast",
     about: "16 to 256 senders to one: retransmissions and use of the link, with windows below two segments",
-    seconds: 1,
+    seconds: 5,
     warms_up: false,
     repeats: true,
     run,

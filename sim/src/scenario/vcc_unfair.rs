@@ -31,7 +31,8 @@ const WARM_UP_NS: u64 = 2 * SECOND;
 /// How many of the senders have no ECN.
 const LEGACY: [usize; 3] = [1, 5, 9];
 const SEEDS: u64 = 5;
-/// Each translated guest has its share but for so much.
+/// The translated guests have their share in the mean, and each of the ten has its own, but for so
+/// much.
 const SHARE_WITHIN: f64 = 0.05;
 /// Jain's index of all ten.
 const JAIN_LEAST: f64 = 0.99;
@@ -60,12 +61,14 @@ fn run(options: &Options) -> Result<Table, Violation> {
             "their share",
             "+-",
             "natives' share",
+            "least",
+            "most",
             "Jain",
             "natives' rate",
             "+-",
         ],
         notes: vec![
-            "Shares are of a tenth. The natives' rate is that of what they have where all ten are natives.".into(),
+            "Shares are of a tenth; least and most are those of any of the ten flows. The natives' rate is that of what they have where all ten are natives.".into(),
         ],
         ..Table::default()
     };
@@ -111,6 +114,9 @@ fn star(seed: u64, queue: (Discipline, u32), algorithm: Algorithm, (legacy, gues
 struct Shares {
     legacy: Option<f64>,
     natives: Option<f64>,
+    /// Of the flow that has least, and of the one that has most.
+    least: f64,
+    most: f64,
     jain: f64,
     /// Bits a second of a native.
     native_bps: f64,
@@ -125,6 +131,8 @@ impl Shares {
         Shares {
             legacy: mean(theirs).map(|rate| rate / fair),
             natives: mean(natives).map(|rate| rate / fair),
+            least: rates.iter().copied().fold(f64::INFINITY, f64::min) / fair,
+            most: rates.iter().copied().fold(0.0, f64::max) / fair,
             jain: jain(&rates),
             native_bps: mean(natives).unwrap_or(0.0),
         }
@@ -160,6 +168,8 @@ fn push(
         number(theirs.map(|share| share.mean), 3),
         number(theirs.map(|share| share.half), 3),
         number(over(shares, |one| one.natives).map(|share| share.mean), 3),
+        number(over(shares, |one| Some(one.least)).map(|share| share.mean), 3),
+        number(over(shares, |one| Some(one.most)).map(|share| share.mean), 3),
         number(over(shares, |one| Some(one.jain)).map(|jain| jain.mean), 4),
         Cell::Number(rate.mean, 3),
         Cell::Number(rate.half, 3),
@@ -172,8 +182,11 @@ fn claim(table: &mut Table, id: &str, shares: &[Shares], alone: &[Shares]) {
     };
     let theirs = over(shares, |one| one.legacy);
     let all = over(shares, |one| Some(one.jain));
+    let (least, most) = (over(shares, |one| Some(one.least)), over(shares, |one| Some(one.most)));
     add("share, low end", theirs.map(|share| share.low()), Target::AtLeast(1.0 - SHARE_WITHIN));
     add("share, high end", theirs.map(|share| share.high()), Target::AtMost(1.0 + SHARE_WITHIN));
+    add("least of the ten, low end", least.map(|share| share.low()), Target::AtLeast(1.0 - SHARE_WITHIN));
+    add("most of the ten, high end", most.map(|share| share.high()), Target::AtMost(1.0 + SHARE_WITHIN));
     add("Jain, low end", all.map(|jain| jain.low()), Target::AtLeast(JAIN_LEAST));
     add("natives against natives alone, low end", Some(others(shares, alone).low()), Target::AtLeast(OTHERS_LEAST));
 }
