@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "lb-herd": "lab.experiments.lb_herd",
     "lb-hold": "lab.experiments.lb_hold",
     "lb-mixed": "lab.experiments.lb_mixed",
+    "lb-published": "lab.experiments.lb_published",
     "lb-rate": "lab.experiments.lb_rate",
     "lb-refused": "lab.experiments.lb_refused",
     "openflow-rate": "lab.experiments.openflow_rate",

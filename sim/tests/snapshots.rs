@@ -90,6 +90,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "lb-herd",
         "lb-hold",
         "lb-refused",
+        "lb-published",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
@@ -219,4 +220,9 @@ fn lb_hold() {
 #[test]
 fn lb_refused() {
     check("lb-refused");
+}
+
+#[test]
+fn lb_published() {
+    check("lb-published");
 }

@@ -25,24 +25,29 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 /// Connections that each of the two backends may have.
-const MOST: u32 = 4;
-/// Those that a server would take.
-const PLACES: usize = 4000;
+pub(super) const MOST: u32 = 4;
 /// What is won at least, in percent.
 const WON: f64 = 40.0;
 
 /// A published workload.
-struct Workload {
-    name: &'static str,
+pub(super) struct Workload {
+    pub name: &'static str,
     /// Transfers that 1 Gbit/s carries a second, 941 Mbit/s of them payload.
-    link: f64,
+    pub link: f64,
     /// Transfers that are asked for a second.
-    rate: f64,
-    transfers: u32,
+    pub rate: f64,
+    pub transfers: u32,
 }
 
-const fn workload(name: &'static str, link: f64, rate: f64, transfers: u32) -> Workload {
+pub(super) const fn workload(name: &'static str, link: f64, rate: f64, transfers: u32) -> Workload {
     Workload { name, link, rate, transfers }
+}
+
+impl Workload {
+    /// When transfers are asked for, in seconds: evenly spaced, as httperf does.
+    pub fn times(&self) -> impl Iterator<Item = f64> {
+        (0..self.transfers).map(move |number| f64::from(number) / self.rate)
+    }
 }
 
 const WORKLOADS: [Workload; 6] = [
@@ -81,7 +86,7 @@ fn run(options: &Options) -> Result<Table, Violation> {
             table.claims.push(Claim { id: format!("{id}: {what}"), value: Some(value), unit, target });
         };
         claim("mean, less than together", less, "%", Target::AtLeast(WON));
-        claim("refused or not answered", failed(&held), "connections", Target::AtMost(0.0));
+        claim("refused or not answered", f64::from(held.failed()), "connections", Target::AtMost(0.0));
         let late = f64::from(held.waited_long);
         claim("waits longer than httperf's time-out", late, "connections", Target::AtMost(0.0));
     }
@@ -94,15 +99,11 @@ fn run(options: &Options) -> Result<Table, Violation> {
     Ok(table)
 }
 
-fn failed(seen: &Seen) -> f64 {
-    f64::from(seen.refused + seen.unanswered)
-}
-
 /// What was seen where connections were held, and by how much the mean is less, in percent.
 fn row(options: &Options, table: &mut Table, workload: &Workload) -> (Seen, f64) {
     let played = |most| {
-        let setup = Setup { seed: options.seed, policy: Policy::P2c, link: workload.link, most, places: PLACES };
-        play(setup, (0..workload.transfers).map(|number| f64::from(number) / workload.rate))
+        let setup = Setup { most, ..Setup::new(options.seed, Policy::P2c, workload.link) };
+        play(setup, workload.times())
     };
     let (together, held) = (played(None), played(Some(MOST)));
     let less = 100.0 * (1.0 - held.mean_s() / together.mean_s());
@@ -116,7 +117,7 @@ fn row(options: &Options, table: &mut Table, workload: &Workload) -> (Seen, f64)
         Cell::Number(less, 0),
         Cell::Number(held.longest_wait_s, 2),
         Cell::Number(f64::from(held.most_waiting), 0),
-        Cell::Number(failed(&held), 0),
+        Cell::Number(f64::from(held.failed()), 0),
         Cell::Number(f64::from(held.waited_long), 0),
     ]);
     (held, less)

@@ -22,6 +22,7 @@ mod published;
 pub mod queue_size;
 pub mod rates;
 pub mod refused;
+pub mod reproduced;
 pub mod scale;
 mod served;
 pub mod sizes;
@@ -91,6 +92,7 @@ pub const ALL: &[Scenario] = &[
     herd::SCENARIO,
     hold::SCENARIO,
     refused::SCENARIO,
+    reproduced::SCENARIO,
     speed::SCENARIO,
 ];
 

@@ -8,7 +8,7 @@
 use datapath::service::choose::Policy;
 
 use super::mixed::exponential;
-use super::published::{Seen, Setup, play};
+use super::published::{Seen, Setup, WORKERS, play};
 use super::{Cell, Claim, Options, Scenario, Table, Target};
 use crate::random::Random;
 use crate::world::Violation;
@@ -25,8 +25,6 @@ pub const SCENARIO: Scenario = Scenario {
 
 /// Connections of a cell for each second asked for.
 const CONNECTIONS: u64 = 7000;
-/// Workers of Apache, as Debian has it.
-const PLACES: usize = 150;
 /// Name, and transfers that the link carries a second.
 const WORKLOADS: [(&str, f64); 3] = [("205 kB", 574.0), ("1 MB", 118.0), ("100 MB", 1.18)];
 const LOADS: [f64; 3] = [0.5, 0.8, 0.94];
@@ -42,7 +40,7 @@ fn run(options: &Options) -> Result<Table, Violation> {
     let mut table = Table {
         config: vec![
             ("connections", format!("{connections} a cell, at random times, of one client")),
-            ("servers", format!("2 on one link, {PLACES} places each")),
+            ("servers", format!("2 on one link, {WORKERS} places each")),
         ],
         columns: vec!["transfer", "load %", "policy", "refused", "unanswered", "mean / own time", "most at a server"],
         ..Table::default()
@@ -59,7 +57,7 @@ fn run(options: &Options) -> Result<Table, Violation> {
                     *now += exponential(&mut gaps) / (load * link);
                     Some(*now)
                 });
-                let seen = play(Setup { seed: options.seed, policy, link, most: None, places: PLACES }, times);
+                let seen = play(Setup { workers: WORKERS, ..Setup::new(options.seed, policy, link) }, times);
                 all.asked += seen.asked;
                 all.refused += seen.refused;
                 all.unanswered += seen.unanswered;
