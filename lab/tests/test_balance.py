@@ -99,6 +99,17 @@ def test_the_arithmetic_of_the_published_link() -> None:
     assert shared_times_s(2, 2, 1) == pytest.approx([1.5, 1.5])
 
 
+@pytest.mark.parametrize(
+    ("figure", "rate", "mean_ms"),
+    [(lb_fig4.FIGURE, 500, 6519.787), (lb_fig2.FIGURE, 1000, 801.218)],
+)
+def test_the_simulator_has_the_same_mean_of_a_shared_link(
+    figure: Figure, rate: int, mean_ms: float
+) -> None:
+    # The same cells through the simulated switch: sim/src/scenario/published.rs.
+    assert mean(figure.inevitable_ms(figure.full, rate)).value == pytest.approx(mean_ms, rel=1e-6)
+
+
 @pytest.mark.parametrize("figure", [lb_fig2.FIGURE, lb_fig3.FIGURE, lb_fig4.FIGURE, lb_fig5.FIGURE])
 def test_a_figure_made_smaller_has_the_published_loads(figure: Figure) -> None:
     for plan in (figure.quick, figure.full):

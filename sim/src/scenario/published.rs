@@ -463,6 +463,19 @@ mod tests {
     }
 
     #[test]
+    fn the_labs_model_of_a_shared_link_gives_the_same_mean() {
+        // Cells of lab/run lb-fig4 and lb-fig2, which lab/tests/test_balance.py has too: bytes and
+        // answers of a connection, connections a second, and their mean time.
+        for (bytes, answers, rate, mean_s) in [(1_000_000.0, 1.0, 50.0, 6.519_787), (10_240.0, 20.0, 100.0, 0.801_218)]
+        {
+            // 100 Mbit/s, and frames of 1448 bytes of payload.
+            let link = 100e6 / 8.0 / (answers * (bytes + 300.0) / 1448.0 * 1538.0);
+            let seen = play(Setup::new(1, Policy::RoundRobin, link), (0..100).map(|n| f64::from(n) / rate));
+            assert!(seen.done == 100 && (seen.mean_s() / mean_s - 1.0).abs() < 1e-6, "{seen:?}");
+        }
+    }
+
+    #[test]
     fn all_at_once_end_together_or_one_after_the_other() {
         let together = play(setup(Policy::P2c), (0..100).map(|_| 0.0));
         assert!((together.mean_s() - 1.0).abs() < 0.02, "{together:?}");
