@@ -40,7 +40,7 @@ fn run(options: &Options) -> Result<Table, Violation> {
     };
     for servers in SERVERS {
         let mean = |policy, period| {
-            let setup = Setup { sizes: Sizes::Exponential, servers, load: JUDGED, policy, period };
+            let setup = Setup { sizes: Sizes::Exponential, servers, last_speed: 1.0, load: JUDGED, policy, period };
             play(options.seed, &setup, connections)
         };
         let turns = mean(Policy::RoundRobin, None);

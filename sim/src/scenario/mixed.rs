@@ -5,7 +5,8 @@
 //! the mean size. The policies are the datapath's own (`datapath/src/service/choose.rs`), asked as
 //! the switch asks them: with what is in flight at each server. Sizes are exponential, or mixed of
 //! a few large and many small ones with a squared coefficient of variation of 10 (hyperexponential,
-//! balanced means).
+//! balanced means). In the last row one server of three has half the speed of the others, and the
+//! same weight: nobody said so to the switch.
 //!
 //! Theory, for exponential sizes: random splits are M/M/1 each, 1/(1-r). Round-robin gives each
 //! server Erlang arrivals: 1/(1-s) with s = (Nr/(Nr+1-s))^N (Kleinrock 1975, section 6.4; the mean
@@ -34,6 +35,7 @@ pub const SCENARIO: Scenario = Scenario {
 pub(super) const CONNECTIONS: u64 = 250_000;
 /// Connections that are left out, while servers fill.
 pub(super) const LEFT_OUT: u64 = 20_000;
+const COMPARED: [Policy; 4] = [Policy::Random, Policy::RoundRobin, Policy::LeastInflight, Policy::P2c];
 const SERVERS: [usize; 3] = [2, 3, 10];
 const LOADS: [f64; 3] = [0.7, 0.9, 0.95];
 /// How far a simulated mean may be from theory, in percent.
@@ -42,6 +44,10 @@ const NEAR: f64 = 3.0;
 /// and by p2c.
 pub(super) const JUDGED: f64 = 0.9;
 const WON: [(usize, f64, f64); 3] = [(2, 35.0, 30.0), (3, 45.0, 35.0), (10, 65.0, 40.0)];
+/// Where one server of three is slow: its speed, the load, of what the three can do together, and
+/// what is won against round-robin. That gives each a third, so from 60 % on the slow one has more
+/// than it can do, and nothing can be compared: here it is 83 % loaded.
+const SLOW: (f64, f64, f64) = (0.5, 0.5, 30.0);
 
 /// How large connections are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,19 +107,40 @@ fn run(options: &Options) -> Result<Table, Violation> {
             }
         }
     }
+    slow_row(options, &mut table, connections);
     Ok(table)
 }
 
-fn row(options: &Options, table: &mut Table, sizes: Sizes, servers: usize, load: f64, connections: u64) {
-    let mean = |policy| play(options.seed, &Setup { sizes, servers, load, policy, period: None }, connections);
-    let [random, turns, least, p2c] =
-        [Policy::Random, Policy::RoundRobin, Policy::LeastInflight, Policy::P2c].map(mean);
-    let less = |own: f64| 100.0 * (1.0 - own / turns);
+/// One server of three is slow.
+fn slow_row(options: &Options, table: &mut Table, connections: u64) {
+    let (last_speed, load, won) = SLOW;
+    let sizes = Sizes::Mixed;
+    let mean =
+        |policy| play(options.seed, &Setup { sizes, servers: 3, last_speed, load, policy, period: None }, connections);
+    let means = COMPARED.map(mean);
     // Of processor sharing with random arrivals, the mean does not depend on the sizes.
-    let split = 1.0 / (1.0 - load);
-    let in_turn = (sizes == Sizes::Exponential).then(|| round_robin(servers, load));
-    table.rows.push(vec![
-        sizes.name().into(),
+    let rate = load * (2.0 + last_speed) / 3.0;
+    let split = (2.0 / (1.0 - rate) + 1.0 / (last_speed - rate)) / 3.0;
+    let name = format!("{}, one server slow", sizes.name());
+    table.rows.push(cells(&name, 3, load, means, split, None));
+    let [_, turns, least, p2c] = means;
+    for (policy, own) in [("least-inflight", least), ("p2c", p2c)] {
+        let id = format!("{policy}, {name}, {:.0} %: less than round-robin", 100.0 * load);
+        table.claims.push(Claim { id, value: Some(less(own, turns)), unit: "%", target: Target::AtLeast(won) });
+    }
+}
+
+/// A row of means, in the order of [`COMPARED`], and what theory has for the first two.
+fn cells(
+    name: &str,
+    servers: usize,
+    load: f64,
+    [random, turns, least, p2c]: [f64; 4],
+    split: f64,
+    in_turn: Option<f64>,
+) -> Vec<Cell> {
+    vec![
+        name.into(),
         Cell::Number(servers as f64, 0),
         Cell::Number(100.0 * load, 0),
         Cell::Number(random, 2),
@@ -121,10 +148,27 @@ fn row(options: &Options, table: &mut Table, sizes: Sizes, servers: usize, load:
         Cell::Number(turns, 2),
         in_turn.map_or(Cell::Empty, |mean| Cell::Number(mean, 2)),
         Cell::Number(least, 2),
-        Cell::Number(less(least), 0),
+        Cell::Number(less(least, turns), 0),
         Cell::Number(p2c, 2),
-        Cell::Number(less(p2c), 0),
-    ]);
+        Cell::Number(less(p2c, turns), 0),
+    ]
+}
+
+/// By how much a mean is less than round-robin's, in percent.
+fn less(own: f64, turns: f64) -> f64 {
+    100.0 * (1.0 - own / turns)
+}
+
+fn row(options: &Options, table: &mut Table, sizes: Sizes, servers: usize, load: f64, connections: u64) {
+    let mean = |policy| {
+        play(options.seed, &Setup { sizes, servers, last_speed: 1.0, load, policy, period: None }, connections)
+    };
+    let means @ [random, turns, least, p2c] = COMPARED.map(mean);
+    let less = |own: f64| less(own, turns);
+    // Of processor sharing with random arrivals, the mean does not depend on the sizes.
+    let split = 1.0 / (1.0 - load);
+    let in_turn = (sizes == Sizes::Exponential).then(|| round_robin(servers, load));
+    table.rows.push(cells(sizes.name(), servers, load, means, split, in_turn));
     let at = format!("{} servers, {:.0} %", servers, 100.0 * load);
     let mut claim =
         |id: String, value: f64, target| table.claims.push(Claim { id, value: Some(value), unit: "%", target });
@@ -160,6 +204,9 @@ fn round_robin(servers: usize, load: f64) -> f64 {
 pub(super) struct Setup {
     pub sizes: Sizes,
     pub servers: usize,
+    /// The speed of the last server; that of the others is 1.
+    pub last_speed: f64,
+    /// Of what all can do.
     pub load: f64,
     pub policy: Policy,
     /// Between two reports of each server, where the policy goes by them.
@@ -167,8 +214,8 @@ pub(super) struct Setup {
 }
 
 /// A server that gives all that it has the same part of its time.
-#[derive(Default)]
 struct Server {
+    speed: f64,
     /// Work that each connection has had which is there since the beginning.
     had: f64,
     /// The work at which each ends, as bits, which are in the order of the numbers as none is
@@ -180,12 +227,12 @@ impl Server {
     /// When the next one ends, if none comes.
     fn next(&self, now: f64) -> Option<f64> {
         let Reverse((end, _)) = self.ends.peek()?;
-        Some(now + (f64::from_bits(*end) - self.had) * self.ends.len() as f64)
+        Some(now + (f64::from_bits(*end) - self.had) * self.ends.len() as f64 / self.speed)
     }
 
     fn work(&mut self, time: f64) {
         if !self.ends.is_empty() {
-            self.had += time / self.ends.len() as f64;
+            self.had += self.speed * time / self.ends.len() as f64;
         }
     }
 }
@@ -195,9 +242,11 @@ pub(super) fn play(seed: u64, setup: &Setup, connections: u64) -> f64 {
     let mut random = Random::new(seed);
     let [mut gaps, mut sizes, mut hashes] = [random.split(), random.split(), random.split()];
     let mut chooser = Chooser::new(random.word());
-    let mut servers: Vec<Server> = (0..setup.servers).map(|_| Server::default()).collect();
+    let speed = |n| if n + 1 == setup.servers { setup.last_speed } else { 1.0 };
+    let server = |n| Server { speed: speed(n), had: 0.0, ends: BinaryHeap::new() };
+    let mut servers: Vec<Server> = (0..setup.servers).map(server).collect();
     let mut loads = vec![Load { takes: true, weight: 1, cores: 1, ..Load::default() }; setup.servers];
-    let rate = setup.load * setup.servers as f64;
+    let rate = setup.load * servers.iter().map(|server| server.speed).sum::<f64>();
     let (mut now, mut next_report, mut come, mut ended, mut total) = (0.0, 0.0, 0u64, 0u64, 0.0);
     let mut next_arrival = exponential(&mut gaps) / rate;
     while ended < connections {
