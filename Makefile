@@ -9,7 +9,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 .PHONY: demo
-demo: ## floods without isolation and with it, an old guest, two links, a killed server (a minute and a half after the build)
+demo: ## floods without isolation and with it, an old guest, two links, a slow server and a killed one (a minute and a half after the build)
 	@tools/setup build python hosts
 	@lab/demo
 

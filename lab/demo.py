@@ -1,8 +1,8 @@
-"""`make demo`: what isolation is, an old guest among new ones, two links, and a server that is
-killed, in a minute and a half.
+"""`make demo`: what isolation is, an old guest among new ones, two links, and servers of which one
+is slow, or is killed, in a minute and a half.
 
-Five acts, each played twice. In the first two a victim has one TCP connection, and after two
-seconds an aggressor joins, whose traffic alone would fill the link.
+Five acts, each played twice, the fifth in two parts. In the first two a victim has one TCP
+connection, and after two seconds an aggressor joins, whose traffic alone would fill the link.
 
     from the same host   the two share their host's uplink. First over a Linux bridge (best
                          effort, as a host has it by default), then over Levada.
@@ -14,8 +14,9 @@ seconds an aggressor joins, whose traffic alone would fill the link.
                          speaking ECN for it (`lab.old_guest`).
     two links            one connection over both, and a cable pulled: plain round robin, and with
                          numbers (`lab.two_links`).
-    a killed server      one of three: for a client that takes them in turn, and behind a service
-                         (`lab.lost_server`).
+    three servers        one is slow: behind a service that takes them in turn, and that goes by
+                         what each has in flight (`lab.slow_server`); one is killed: for a client
+                         that takes them in turn, and behind a service (`lab.lost_server`).
 
 Hosts, links and workloads are those of the experiments (`lab.switches`, `lab.workload`). Live
 figures and the report's are what reached the receivers' devices, on the wire (`lab.wire`), which
@@ -34,7 +35,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import lost_server, machine, old_guest, plot, two_links, wire
+from lab import lost_server, machine, old_guest, plot, slow_server, two_links, wire
 from lab.bars import Bar, Bars
 from lab.cell import worker_use
 from lab.machine import CpuUse, cpu_use, sample_cpu
@@ -360,7 +361,7 @@ def main() -> int:
     """Plays all acts, prints and writes the report. Exit status as of `lab.runner`."""
     parser = argparse.ArgumentParser(
         prog="lab/demo",
-        description="Isolation, an old guest among new ones, two links, and a killed server.",
+        description="Isolation, an old guest, two links, a slow server and a killed one.",
     )
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder of the report")
     out: Path = parser.parse_args().out
@@ -387,17 +388,21 @@ def _show(out: Path) -> int:
             played.append((play(lab, act, act.harmed, bars), play(lab, act, act.kept, bars)))
         old = _play_old_guest(lab, len(ACTS) + 1)
         links = _play_two_links(lab, len(ACTS) + 2)
-        lost = _play_lost_server(lab, len(ACTS) + 3)
+        slow = _play_slow_server(lab, len(ACTS) + 3)
+        lost = _play_lost_server(lab)
     report = report_of(played)
     report.cells += [
         *old_guest.cells(*old),
         *two_links.cells(*links),
+        *slow_server.cells(slow),
         *lost_server.cells(*lost),
     ]
-    report.tables += [old_guest.text(*old), two_links.text(*links), lost_server.text(*lost)]
+    report.tables += [old_guest.text(*old), two_links.text(*links)]
+    report.tables += [slow_server.text(slow), lost_server.text(*lost)]
     report.claims += [
         *old_guest.claims(*old),
         *two_links.claims(*links),
+        *slow_server.claims(slow),
         *lost_server.claims(*lost),
     ]
     path = report.write(out)
@@ -417,6 +422,13 @@ def _show(out: Path) -> int:
         {"connection": two_links.LINKS * two_links.LINK_BPS / MBIT},
     )
     plot.timelines(
+        out / "slow-server",
+        f"{slow_server.TITLE}, {lost_server.PER_S} requests a second",
+        "requests answered a second",
+        {phase.policy: phase.series for phase in slow},
+        {name: lost_server.PER_S / len(lost_server.SERVERS) for name in lost_server.SERVERS},
+    )
+    plot.timelines(
         out / "lost-server",
         f"{lost_server.TITLE}, {lost_server.PER_S} requests a second",
         "requests answered a second",
@@ -433,7 +445,7 @@ def _show(out: Path) -> int:
         )
     _give_to_caller(out)
     print(report.text())
-    names = [*(act.name for act in ACTS), "old-guest", "two-links", "lost-server"]
+    names = [*(act.name for act in ACTS), "old-guest", "two-links", "slow-server", "lost-server"]
     plots = ", ".join(f"{out / name}.svg and .png" for name in names)
     print(f"\nraw rows: {path}; plots: {plots}")
     return 0 if report.holds() else 1
@@ -451,8 +463,14 @@ def _play_two_links(lab: Lab, number: int) -> tuple[two_links.Phase, two_links.P
     return two_links.play(lab, "off", bars), two_links.play(lab, "auto", bars)
 
 
-def _play_lost_server(lab: Lab, number: int) -> tuple[lost_server.Phase, lost_server.Phase]:
-    print(f"{number}. {lost_server.TITLE}\n{lost_server.INTRODUCTION}", flush=True)
+def _play_slow_server(lab: Lab, number: int) -> tuple[slow_server.Phase, ...]:
+    print(f"{number}. {slow_server.TITLE}\n{slow_server.INTRODUCTION}", flush=True)
+    return slow_server.play(lab, Bars(lost_server.PER_S, "requests/s"))
+
+
+def _play_lost_server(lab: Lab) -> tuple[lost_server.Phase, lost_server.Phase]:
+    """The second half of that act."""
+    print(f"{lost_server.TITLE}\n{lost_server.INTRODUCTION}", flush=True)
     bars = Bars(lost_server.PER_S, "requests/s")
     ways = (lost_server.DIRECT, lost_server.SERVED)
     direct, served = (lost_server.play(lab, way, bars) for way in ways)

@@ -1,5 +1,5 @@
-"""The demo's fifth act: three servers, one of which is killed; first without a service in the
-switch, then with one.
+"""The demo's fifth act (but for `lab.slow_server`): three servers, one of which is killed; first
+without a service in the switch, then with one.
 
 A client asks a hundred times a second, a connection each. First it knows the servers by itself and
 takes them in turn, as with several addresses of one name (round-robin DNS). When one server is
@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,10 @@ class Shop(Levada):
         return "\n".join([super().configuration(), service, *backends])
 
 
+#: Of each server when it was, and how many requests a second it had answered.
+Series = dict[str, tuple[list[float], list[float]]]
+
+
 @dataclass
 class Phase:
     """What was seen one way: what the visitor told, and the switch."""
@@ -78,8 +82,7 @@ class Phase:
     title: str
     told: dict[str, Any]
     service: dict[str, Any]
-    #: When it was, and how many requests a second each server had answered.
-    series: dict[str, tuple[list[float], list[float]]]
+    series: Series
 
     def failed(self) -> int:
         """Requests without an answer."""
@@ -95,50 +98,65 @@ def play(lab: Lab, title: str, bars: Bars) -> Phase:
     shop = Shop(lab, TOPOLOGY)
     with shop.running():
         shop.introduce()
-        servers = {name: _serve(shop, name) for name in SERVERS}
+        servers = {name: serve(shop, name, WORK_MS) for name in SERVERS}
         guests = [shop.guests[name].address for name in SERVERS]
         to = [f"{SERVICE}:{SERVICE_PORT}"]
         if title == DIRECT:
             to = [f"{address}:{PORT}" for address in guests]
-        visitor = _visit(shop, to)
-        series: dict[str, tuple[list[float], list[float]]] = {n: ([], []) for n in SERVERS}
-        before: dict[str, Any] = {"answered": {}, "failed": {}}
-        start = time.monotonic()
+        visitor = visit(shop, to, PHASE_S)
+        series: Series = {name: ([], []) for name in SERVERS}
         is_killed = False
-        while (elapsed := time.monotonic() - start) < PHASE_S:
+        for elapsed, now in ticks(visitor, PHASE_S, series):
             if elapsed >= KILLED_S and not is_killed:
                 servers[KILLED].stop(signal.SIGKILL)
                 is_killed = True
-            time.sleep(TICK_S)
-            now = last_tick(visitor.output())
-            if now is None or now == before:
-                continue
-            for name, (times, rates) in series.items():
-                times.append(elapsed + TICK_S)
-                rates.append(_more(now, before, name) / TICK_S)
-            _draw(bars, title, elapsed, {n: r[-1] for n, (_, r) in series.items()}, now, is_killed)
-            before = now
+            if now is not None:
+                _draw(bars, title, elapsed, latest(series), now, is_killed)
         bars.settle()
-        return Phase(title, _told(visitor), shop.service(), series)
+        return Phase(title, told(visitor), shop.service(), series)
 
 
-def _more(now: dict[str, Any], before: dict[str, Any], name: str) -> int:
-    return int(now["answered"].get(name, 0) - before["answered"].get(name, 0))
+def ticks(
+    visitor: Process, seconds: float, series: Series
+) -> Iterator[tuple[float, dict[str, Any] | None]]:
+    """Four times a second, for so long: the time, and what a visitor has so far, where that is
+    news. Then `series` has it too."""
+    before: dict[str, Any] = {"answered": {}}
+    start, elapsed = time.monotonic(), 0.0
+    while elapsed < seconds:
+        time.sleep(TICK_S)
+        elapsed = time.monotonic() - start
+        now = last_tick(visitor.output())
+        now = None if now == before else now
+        if now is not None:
+            for name, (times, rates) in series.items():
+                more = now["answered"].get(name, 0) - before["answered"].get(name, 0)
+                times.append(elapsed)
+                rates.append(more / TICK_S)
+            before = now
+        yield elapsed, now
 
 
-def _serve(shop: Shop, name: str) -> Process:
+def latest(series: Series) -> dict[str, float]:
+    """How many requests a second each server has answered last."""
+    return {name: rates[-1] for name, (_, rates) in series.items()}
+
+
+def serve(shop: Shop, name: str, work_ms: float) -> Process:
+    """Starts a server, which works so long on a request."""
     guest = shop.guests[name]
     who = ["--address", guest.address, "--port", str(PORT), "--name", name]
     process = guest.namespace.spawn(
-        name, *_python("serve", *who, "--work-ms", str(WORK_MS)), stdout=subprocess.DEVNULL
+        name, *_python("serve", *who, "--work-ms", str(work_ms)), stdout=subprocess.DEVNULL
     )
     process.wait_for(lambda: READY in process.output(), "a listening socket")
     return process
 
 
-def _visit(shop: Shop, to: Sequence[str]) -> Process:
+def visit(shop: Shop, to: Sequence[str], seconds: float) -> Process:
+    """The client asks these addresses in turn, for so long."""
     targets = [word for one in to for word in ("--to", one)]
-    how = [*targets, "--per-s", str(PER_S), "--seconds", str(PHASE_S)]
+    how = [*targets, "--per-s", str(PER_S), "--seconds", str(seconds)]
     process = shop.guests[CLIENT].namespace.spawn(
         "visitor", *_python("visit", *how), stdout=subprocess.PIPE
     )
@@ -150,13 +168,14 @@ def _python(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "lab.visitor", *arguments)
 
 
-def _told(visitor: Process) -> dict[str, Any]:
+def told(visitor: Process) -> dict[str, Any]:
+    """What a visitor tells at its end."""
     out, _ = visitor.popen.communicate(timeout=10)
     try:
-        told: dict[str, Any] = json.loads(out)
+        found: dict[str, Any] = json.loads(out)
     except json.JSONDecodeError as error:
         raise Failed(f"the visitor said {out!r}: {visitor.output()[-500:]}") from error
-    return told
+    return found
 
 
 def _draw(

@@ -43,6 +43,8 @@ class Visits:
     kept_answered: int = 0
     kept_failed: int = 0
     slowest_s: float = 0.0
+    #: Of all that were answered, from the begin of the connection on.
+    total_s: float = 0.0
     #: Requests that were slow or failed: when each began, from the first one on.
     slow_at_s: list[float] = field(default_factory=list)
 
@@ -54,6 +56,7 @@ class Visits:
             "kept_answered": self.kept_answered,
             "kept_failed": self.kept_failed,
             "slowest_s": self.slowest_s,
+            "total_s": self.total_s,
             "slow_at_s": self.slow_at_s,
         }
 
@@ -95,6 +98,7 @@ async def once(visits: Visits, host: str, port: int, patience_s: float, start: f
             visits.answered[await _ask(reader, writer)] += 1
             took = time.monotonic() - began
             visits.slowest_s = max(visits.slowest_s, took)
+            visits.total_s += took
             is_slow = took > SLOW_S
     except (OSError, TimeoutError) as error:
         visits.failed[type(error).__name__] += 1

@@ -12,14 +12,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from lab import demo, lost_server, old_guest, two_links, wire
+from lab import demo, lost_server, old_guest, slow_server, two_links, wire
 from lab.bars import Bar, Bars
 from lab.demo import Act, Phase, Sample, Way
 from lab.machine import CpuUse
-from lab.net import NETNS_DIR, Lab, Namespace, Received, parse_counters, veth
+from lab.net import NETNS_DIR, Lab, Namespace, Process, Received, parse_counters, veth
 from lab.programs import Missing, program
 from lab.report import Claim
 from lab.rootless import diagnose, with_sudo
@@ -234,6 +236,50 @@ def test_a_killed_server_is_judged_by_requests_that_failed(
         "act": "lost-server",
         "phase": lost_server.SERVED,
     }
+
+
+def slow_phase(policy: str, mean_ms: float, failed: int = 0) -> slow_server.Phase:
+    """Two hundred requests, at this mean."""
+    answered = {"web1": 100, "web2": 60, "web3": 40}
+    told = {"answered": answered, "failed": {"TimeoutError": failed}, "total_s": 0.2 * mean_ms}
+    return slow_server.Phase(policy, told, {})
+
+
+@pytest.mark.parametrize(
+    ("in_turn", "default", "failed", "holds"),
+    [(22, 12, 0, [True, True]), (22, 16, 0, [False, True]), (22, 12, 1, [True, False])],
+)
+def test_a_slow_server_is_judged_by_the_means_with_both_policies(
+    in_turn: float, default: float, failed: int, holds: list[bool]
+) -> None:
+    phases = (slow_phase("round-robin", in_turn), slow_phase("p2c", default, failed))
+    assert [claim.holds for claim in slow_server.claims(phases)] == holds
+    assert "22.0" in slow_server.text(phases)
+    assert [cell["labels"] for cell in slow_server.cells(phases)] == [
+        {"act": "slow-server", "phase": policy} for policy in slow_server.POLICIES
+    ]
+
+
+def test_without_an_answer_a_slow_server_shows_nothing() -> None:
+    silent = slow_server.Phase("p2c", {"answered": {}, "failed": {"TimeoutError": 9}}, {})
+    claims = slow_server.claims((slow_phase("round-robin", 22), silent))
+    assert [(claim.value, claim.holds) for claim in claims] == [(None, False), (9, False)]
+    assert "9" in slow_server.text((slow_phase("round-robin", 22), silent))
+
+
+def test_a_visitors_ticks_become_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [None, {"answered": {"web1": 5}}, {"answered": {"web1": 5}}, {"answered": {"web1": 15}}]
+    reads = iter(told)
+    monkeypatch.setattr(lost_server, "last_tick", lambda _: next(reads))
+    monkeypatch.setattr(lost_server, "TICK_S", 0.01)
+    series: lost_server.Series = {"web1": ([], []), "web2": ([], [])}
+    visitor = cast(Process, SimpleNamespace(output=lambda: ""))
+    seen = lost_server.ticks(visitor, 60, series)
+    news = [next(seen)[1] is not None for _ in told]
+    assert news == [False, True, False, True]
+    assert series["web1"][1] == pytest.approx([500, 1000])
+    assert series["web2"][1] == [0, 0]
+    assert lost_server.latest(series) == pytest.approx({"web1": 1000, "web2": 0})
 
 
 def test_the_service_has_every_server_and_no_other() -> None:

@@ -39,6 +39,10 @@ def test_requests_are_answered_or_fail_and_say_why() -> None:
     assert visits.kept_failed == 1
     told = visits.told()
     assert told["answered"] == dict(visits.answered)
+    answered = visits.answered["web1"]
+    assert visits.slowest_s <= told["total_s"] <= answered * visits.slowest_s
+    # Each is worked on for a millisecond.
+    assert told["total_s"] > 0.001 * answered
 
 
 def test_the_last_whole_line_counts() -> None:
