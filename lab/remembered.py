@@ -506,18 +506,26 @@ def _unanswered(switch: Remembering) -> int:
     return drops.get("service-budget", 0)
 
 
+#: An attack, played once.
+Play = Callable[[Remembering], Round]
 #: The last one may leave harm that lasts for half a minute.
-ATTACKS = (syns, fragments, held, echoes, unanswered, disowned)
-
+ATTACKS: tuple[Play, ...] = (syns, fragments, held, echoes, unanswered, disowned)
+#: Those that are floods of SYNs.
+FLOODS: tuple[Play, ...] = (syns, held)
 
 #: All rounds, by attack.
 Played = dict[str, list[Round]]
 
 
 def play(
-    lab: Lab, core: int, rounds: int, say: Callable[[str], None], affinity: str = "client"
+    lab: Lab,
+    core: int,
+    rounds: int,
+    say: Callable[[str], None],
+    affinity: str = "client",
+    attacks: Sequence[Play] = ATTACKS,
 ) -> Played:
-    """All attacks, one after the other, `rounds` times, each time on a daemon of its own."""
+    """Attacks, one after the other, `rounds` times, each time on a daemon of its own."""
     played: Played = {}
     for _ in range(rounds):
         switch = Remembering(lab, affinity)
@@ -526,7 +534,7 @@ def play(
             for name in SERVERS:
                 serve(switch.guests[name], name, PORT)
                 serve(switch.guests[name], name, SLOW_PORT, WORK_MS)
-            for attack in ATTACKS:
+            for attack in attacks:
                 one = attack(switch)
                 played.setdefault(one.attack, []).append(one)
                 say(str(one))

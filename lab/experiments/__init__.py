@@ -25,6 +25,7 @@ EXPERIMENTS = {
     "lb-fig3": "lab.experiments.lb_fig3",
     "lb-fig4": "lab.experiments.lb_fig4",
     "lb-fig5": "lab.experiments.lb_fig5",
+    "lb-flood": "lab.experiments.lb_flood",
     "lb-herd": "lab.experiments.lb_herd",
     "lb-hold": "lab.experiments.lb_hold",
     "lb-mixed": "lab.experiments.lb_mixed",

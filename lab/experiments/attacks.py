@@ -155,7 +155,7 @@ def no_attack(pair: Pair, least_per_s: float) -> str | None:
 def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     """Plays all attacks, each alone, or those of a part."""
     plan = QUICK if quick else FULL
-    core = _share_processors(lab)
+    core = share_processors(lab)
     report = Report("attacks", quick)
     report.machine = machine.describe(["ip", "ping", "vde_plug", str(program())])
     for part in PARTS if only is None else [only]:
@@ -163,23 +163,32 @@ def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     return report
 
 
-def _windows(lab: Lab, plan: Plan, core: int, report: Report) -> None:
+def play_windows(
+    lab: Lab, plan: Plan, core: int, report: Report, scenes: Sequence[Scene] = SCENES
+) -> list[Played]:
     """Attacks beside a victim's connection and ping."""
     factor = _factor(lab, core)
     report.parameters |= _parameters(plan, factor)
-    began, each_s = time.monotonic(), plan.budget_s / sum(len(s.attacks) for s in SCENES)
+    began, each_s = time.monotonic(), plan.budget_s / sum(len(s.attacks) for s in scenes)
     played: list[Played] = []
-    for scene in SCENES:
+    for scene in scenes:
         until = [began + (len(played) + n) * each_s for n in range(1, 1 + len(scene.attacks))]
         played += _scene(lab, scene, factor, core, plan, until)
     report.cells += [row for p in played for row in p.as_rows()]
     report.tables.append(attacks_table(played, factor))
     report.claims += [c for p in played for c in claims(p)]
+    return played
 
 
-def _services(lab: Lab, plan: Plan, core: int, report: Report) -> None:
+def play_services(
+    lab: Lab,
+    plan: Plan,
+    core: int,
+    report: Report,
+    attacks: Sequence[remembered.Play] = remembered.ATTACKS,
+) -> None:
     """What is remembered for services."""
-    played = remembered.play(lab, core, plan.pairs, _say)
+    played = remembered.play(lab, core, plan.pairs, _say, attacks=attacks)
     report.cells += [one.as_row() for rounds in played.values() for one in rounds]
     report.tables.append(remembered.rounds_table(played))
     report.claims += remembered.claims(played)
@@ -205,16 +214,21 @@ def _bond(lab: Lab, plan: Plan, core: int, report: Report) -> None:
     report.claims += bond_flood.claims(flooded)
 
 
-_PLAYED = {"windows": _windows, "services": _services, "frames": _frames, "bond": _bond}
+_PLAYED: dict[str, Callable[[Lab, Plan, int, Report], object]] = {
+    "windows": play_windows,
+    "services": play_services,
+    "frames": _frames,
+    "bond": _bond,
+}
 PARTS = tuple(_PLAYED)
 
 
-def _share_processors(lab: Lab) -> int:
+def share_processors(lab: Lab) -> int:
     """Leaves one processor to the worker: its number. The lab and all that it starts have the
     others, and so have the kernel's threads, as far as they may be moved."""
     mine = sorted(os.sched_getaffinity(0))
     if len(mine) < 2:
-        raise Failed("attacks needs two processors: one for the worker, one for all else")
+        raise Failed("attacks need two processors: one for the worker, one for all else")
     lab.defer(lambda: os.sched_setaffinity(0, mine))
     os.sched_setaffinity(0, mine[1:])
     lab.move_kernel_threads(mine[0])
