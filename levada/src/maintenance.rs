@@ -5,6 +5,7 @@
 
 mod listen;
 mod services;
+mod shortage;
 #[cfg(test)]
 mod tests;
 
@@ -17,14 +18,14 @@ use crate::notify::Notifier;
 use crate::recipe::{Recipe, Reopen, Slower, Unopened};
 use crate::rundir::Mark;
 use crate::whereabouts::Sights;
-use crate::worker::{AnyPort, BondNews, Request, Shortage, Task, Waker};
+use crate::worker::{AnyPort, BondNews, Request, Task, Waker};
 use control::bond::Command;
 use control::names::show_mac;
 use control::plan::{Plan, SwitchPlan};
 use control::units::show_rate;
 use datapath::bond::MemberId;
 use datapath::offload::OffloadSupport;
-use datapath::program::{EndpointId, TenantId};
+use datapath::program::EndpointId;
 use datapath::switch::Event;
 use listen::Monitors;
 use ports::{Features, Line, PortError, Survey};
@@ -679,26 +680,6 @@ impl Maintenance {
             }
         }
         self.tell();
-    }
-
-    /// Says which tenants want more of the processor than there is, and who uses it.
-    fn shortage(&self, shortage: &Shortage) {
-        let Some(plan) = self.plan.switches.get(shortage.switch as u32) else { return };
-        let name = |tenant: TenantId| plan.tenants.get(tenant.0).map_or("?", String::as_str);
-        let short: Vec<&str> = shortage.short.iter().map(|tenant| name(*tenant)).collect();
-        let more = shortage.count.saturating_sub(short.len());
-        let users = shortage.users.iter().map(|(who, permille)| {
-            let who = who.map_or("frames from the uplink".to_owned(), |tenant| format!("tenant {}", name(tenant)));
-            format!("{who} {} %", permille / 10)
-        });
-        let text = format!(
-            "switch {}: short of processor time, not of the link: {}{}; of the time that was used: {}; every tenant has at least its share of it",
-            plan.name,
-            short.join(", "),
-            if more > 0 { format!(" and {more} more") } else { String::new() },
-            users.collect::<Vec<_>>().join(", "),
-        );
-        self.log.line(Level::Warning, &text);
     }
 
     fn event(&mut self, switch: usize, event: Event) {

@@ -26,6 +26,9 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// behind them are exact at these.
 const BUCKETS: [u32; 13] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34];
 
+/// What shortage of the processor is, and waiting for it.
+const SHORT: &str = "Time in which it wanted more of the processor than there was.";
+const WAITED: &str = "What the worker spent on others while something of it waited.";
 /// What unmet time is.
 const UNMET: &str = "For how long it wanted more than it got, and got less than its guarantee.";
 
@@ -175,9 +178,7 @@ pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply, services: &
                 );
                 all.gauge("levada_uplink_guarantees_met", "Whether the guarantees fit.", &to, u8::from(way.met));
             }
-            let used = "What the worker spent on frames from the uplink.";
-            let of_uplink = labels(&of_switch);
-            all.counter("levada_uplink_processor_seconds", used, &of_uplink, Seconds(uplink.processor.used_ns));
+            uplink_processor(&mut all, &labels(&of_switch), &uplink.processor);
             if let Some(bond) = &uplink.bond {
                 bonds::bond(&mut all, of_switch[0], bond);
             }
@@ -308,12 +309,17 @@ fn worker(all: &mut Families, report: &Report) {
     }
 }
 
+fn uplink_processor(all: &mut Families, to: &str, had: &ProcessorReport) {
+    let used = "What the worker spent on frames from the uplink.";
+    all.counter("levada_uplink_processor_seconds", used, to, Seconds(had.used_ns));
+    all.counter("levada_uplink_processor_waited_seconds", WAITED, to, Seconds(had.waited_ns));
+    all.counter("levada_uplink_processor_short_seconds", SHORT, to, Seconds(had.short_ns));
+}
+
 fn processor(all: &mut Families, to: &str, had: &ProcessorReport) {
-    let short = "Time in which it wanted more of the processor than there was.";
-    let waited = "What the worker spent on others while something of it waited.";
     all.counter("levada_tenant_processor_seconds", "What the worker spent on it.", to, Seconds(had.used_ns));
-    all.counter("levada_tenant_processor_waited_seconds", waited, to, Seconds(had.waited_ns));
-    all.counter("levada_tenant_processor_short_seconds", short, to, Seconds(had.short_ns));
+    all.counter("levada_tenant_processor_waited_seconds", WAITED, to, Seconds(had.waited_ns));
+    all.counter("levada_tenant_processor_short_seconds", SHORT, to, Seconds(had.short_ns));
 }
 
 fn link_end(all: &mut Families, to: &str, sent: &LinkEndReport) {

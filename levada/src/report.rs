@@ -92,7 +92,7 @@ pub struct ProcessorReport {
     /// What was spent for others while something of it waited to be read or copied.
     pub waited_ns: u64,
     /// How long it was short: the worker had no time left, and something of it waited nearly
-    /// always.
+    /// always, while others had the time or rings of its ports overflowed.
     pub short_ns: u64,
 }
 
@@ -599,7 +599,7 @@ impl Part<'_> {
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
             drops: drops(&self.numbers.uplink_drops),
-            processor: processor(self.numbers.uplink_time, 0),
+            processor: processor(self.numbers.uplink_time),
         })
     }
 
@@ -607,7 +607,6 @@ impl Part<'_> {
         let program = &self.plan.program;
         let share = &program.tenants[id.0 as usize].share;
         let stats = of(&self.numbers.tenants, id.0);
-        let (spent, short_ns) = of(&self.numbers.time, id.0);
         let memory = of(&self.numbers.memory, id.0);
         let endpoints = self.endpoints.get(&id.0).into_iter().flatten();
         TenantReport {
@@ -616,7 +615,7 @@ impl Part<'_> {
             ingress: shared(&share.ingress, &stats.ingress),
             memory: TenantMemoryReport { held_bytes: memory.held, share_bytes: memory.share },
             endpoints: endpoints.map(|&(id, endpoint)| self.endpoint(id, endpoint)).collect(),
-            processor: processor(spent, short_ns),
+            processor: processor(of(&self.numbers.time, id.0)),
         }
     }
 
@@ -703,7 +702,7 @@ fn of_members(first: PortState, members: &[MemberReport]) -> PortState {
     }
 }
 
-fn processor(spent: Spent, short_ns: u64) -> ProcessorReport {
+fn processor((spent, short_ns): (Spent, u64)) -> ProcessorReport {
     ProcessorReport { used_ns: spent.used_ns, waited_ns: spent.waited_ns, short_ns }
 }
 

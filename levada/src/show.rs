@@ -209,18 +209,17 @@ fn switch_table(switch: &SwitchReport) -> String {
 
 /// Who was short of the processor, if anybody was, and who has used it most.
 fn processor(switch: &SwitchReport) -> String {
-    let short = switch.tenants.iter().filter(|tenant| tenant.processor.short_ns > 0);
-    let short: Vec<String> =
-        short.map(|tenant| format!("{} for {}", tenant.name, show_time(tenant.processor.short_ns))).collect();
+    let uplink = switch.uplink.iter().map(|uplink| ("frames from the uplink", &uplink.processor));
+    let tenants = switch.tenants.iter().map(|tenant| (tenant.name.as_str(), &tenant.processor));
+    let mut all: Vec<_> = uplink.chain(tenants).collect();
+    let short = all.iter().filter(|(_, had)| had.short_ns > 0);
+    let short: Vec<String> = short.map(|(name, had)| format!("{name} for {}", show_time(had.short_ns))).collect();
     if short.is_empty() {
         return String::new();
     }
-    let tenants = switch.tenants.iter().map(|tenant| (tenant.name.as_str(), tenant.processor.used_ns));
-    let uplink = switch.uplink.iter().map(|uplink| ("frames from the uplink", uplink.processor.used_ns));
-    let mut users: Vec<(&str, u64)> = tenants.chain(uplink).collect();
-    users.sort_by_key(|(_, used_ns)| std::cmp::Reverse(*used_ns));
-    let all = users.iter().map(|(_, used_ns)| used_ns).sum::<u64>().max(1);
-    let users = users.iter().take(3).map(|(name, used_ns)| format!("{name} {} %", part_of(*used_ns, all, 100)));
+    all.sort_by_key(|(_, had)| std::cmp::Reverse(had.used_ns));
+    let used_ns = all.iter().map(|(_, had)| had.used_ns).sum::<u64>().max(1);
+    let users = all.iter().take(3).map(|(name, had)| format!("{name} {} %", part_of(had.used_ns, used_ns, 100)));
     format!(
         "  short of processor time, not of the link: {}; used since the start: {}\n",
         short.join(", "),
@@ -400,5 +399,31 @@ mod tests {
         let text = table(&serde_json::from_value(report).unwrap());
         assert!(text.contains("busy 50.0 %"), "{text}");
         assert_eq!((part_of(4000 * day, 8000 * day, 100), part_of(7, 0, 100)), (50, 0));
+    }
+
+    #[test]
+    fn shortage_of_the_processor_is_shown_with_its_users() {
+        let lane = serde_json::json!({"frames": 0, "segments": 0, "bytes": 0, "wire_bytes": 0, "guaranteed_bytes": 0,
+            "backlog_bytes": 0, "backlog_frames": 0, "marks": 0, "trims": 0, "sojourn_max_ns": 0,
+            "rate_bps": 1, "promised_bps": 1, "capacity_bps": 1, "met": true,
+            "guarantee_bps": 0, "limit_bps": null, "weight": 1});
+        let had =
+            |used_ns: u64, short_ns: u64| serde_json::json!({"used_ns": used_ns, "waited_ns": 0, "short_ns": short_ns});
+        let shown = |[red, blue, uplink]: [(u64, u64); 3]| {
+            let tenant = |name: &str, (used_ns, short_ns)| {
+                serde_json::json!({"name": name, "egress": lane, "ingress": lane, "endpoints": [],
+                    "processor": had(used_ns, short_ns)})
+            };
+            let uplink = serde_json::json!({"port": "packet://up", "state": "up", "egress": lane, "ingress": lane,
+                "drops": {}, "processor": had(uplink.0, uplink.1)});
+            let switch = serde_json::json!({"name": "s1", "order": "fair", "ingress": "queue", "learned": 0,
+                "uplink": uplink, "tenants": [tenant("red", red), tenant("blue", blue)]});
+            switch_table(&serde_json::from_value(switch).unwrap())
+        };
+        let text = shown([(20, 3_000_000_000), (30, 0), (50, 4_000_000_000)]);
+        let said = "\n  short of processor time, not of the link: frames from the uplink for 4 s, red for 3 s; used \
+            since the start: frames from the uplink 50 %, blue 30 %, red 20 %\n";
+        assert!(text.contains(said), "{text}");
+        assert!(!shown([(20, 0), (30, 0), (50, 0)]).contains("short of"), "nobody was");
     }
 }

@@ -56,7 +56,8 @@ pub struct Comparison {
     pub interval_ns: u64,
     /// Part of it that the worker was busy, in thousandths.
     pub busy_permille: u64,
-    /// Tenants that wanted more of the processor than there was, and for how long.
+    /// Tenants, and uplinks (`SWITCH uplink`), that wanted more of the processor than there was,
+    /// and for how long.
     pub short_of_processor: Vec<(String, u64)>,
     /// Who used the processor most in this time, in thousandths of what all used.
     pub processor_users: Vec<(String, u64)>,
@@ -267,6 +268,12 @@ fn processor(before: &Report, now: &Report) -> (Figures, Figures) {
     let (mut short, mut users) = (Vec::new(), Vec::new());
     for switch in &now.switches {
         let Some(old) = before.switches.iter().find(|s| s.name == switch.name) else { continue };
+        if let (Some(uplink), Some(old)) = (&switch.uplink, &old.uplink) {
+            let path = format!("{} uplink", switch.name);
+            let short_ns = uplink.processor.short_ns.saturating_sub(old.processor.short_ns);
+            short.extend((short_ns > 0).then(|| (path.clone(), short_ns)));
+            users.push((path, uplink.processor.used_ns.saturating_sub(old.processor.used_ns)));
+        }
         let tenants = by_name(&old.tenants, |tenant| &tenant.name);
         for tenant in &switch.tenants {
             let was = tenants.get(&*tenant.name).map_or(ProcessorReport::default(), |old| old.processor);
@@ -274,10 +281,6 @@ fn processor(before: &Report, now: &Report) -> (Figures, Figures) {
             let short_ns = tenant.processor.short_ns.saturating_sub(was.short_ns);
             short.extend((short_ns > 0).then(|| (path.clone(), short_ns)));
             users.push((path, tenant.processor.used_ns.saturating_sub(was.used_ns)));
-        }
-        if let (Some(uplink), Some(old)) = (&switch.uplink, &old.uplink) {
-            let used_ns = uplink.processor.used_ns.saturating_sub(old.processor.used_ns);
-            users.push((format!("{} uplink", switch.name), used_ns));
         }
     }
     let all = users.iter().map(|(_, used_ns)| used_ns).sum::<u64>().max(1);
@@ -515,6 +518,28 @@ mod tests {
         let text = screen(&seen, 40, 100);
         assert!(text.contains(&format!("SHORT OF PROCESSOR TIME {tenant} for 1.0 s")), "{text}");
         assert!(text.contains(&format!("used by {tenant} 100 %")), "{text}");
+    }
+
+    #[test]
+    fn shortage_of_what_comes_from_the_uplink_is_named_as_that() {
+        let lane = serde_json::json!({"frames": 0, "segments": 0, "bytes": 0, "wire_bytes": 0, "guaranteed_bytes": 0,
+            "backlog_bytes": 0, "backlog_frames": 0, "marks": 0, "trims": 0, "sojourn_max_ns": 0,
+            "rate_bps": 1, "promised_bps": 1, "capacity_bps": 1, "met": true});
+        let of = |seconds, used_ns, short_ns| {
+            let mut report = report(seconds, &[]);
+            let had = ProcessorReport { used_ns, waited_ns: 0, short_ns };
+            let uplink = serde_json::json!({"port": "packet://up", "state": "up", "egress": lane, "ingress": lane,
+                "drops": {}, "processor": had});
+            report.switches[0].uplink = Some(serde_json::from_value(uplink).unwrap());
+            report
+        };
+        let seen = compare(&of(10, 5, 5), &of(11, 800_000_005, 1_000_000_005), &mut Unmet::new());
+        assert_eq!(seen.short_of_processor, [("s1 uplink".to_owned(), 1_000_000_000)]);
+        let text = screen(&seen, 40, 100);
+        assert!(
+            text.contains("SHORT OF PROCESSOR TIME s1 uplink for 1.0 s\n      used by s1 uplink 100 %\n"),
+            "{text}"
+        );
     }
 
     #[test]

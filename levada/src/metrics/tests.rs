@@ -220,6 +220,11 @@ fn the_report_is_sound_openmetrics() {
     for (name, seconds) in [("", 1.5), ("_waited", 0.25), ("_short", 3.0)] {
         assert_eq!(get(&format!("levada_tenant_processor{name}_seconds_total{red}")), seconds);
     }
+    let of_uplink = read(&text(&bonded([MemberState::Down; 2]), &cluster(), &vcc(), &services()));
+    for (name, seconds) in [("", 2.5), ("_waited", 0.5), ("_short", 4.0)] {
+        let key = format!("levada_uplink_processor{name}_seconds_total{{switch=\"s1\"}}");
+        assert_eq!(of_uplink.get(&key), Some(&seconds), "{key}");
+    }
     assert_eq!(get("levada_tenant_unmet_seconds_total{switch=\"s1\",tenant=\"red\",direction=\"ingress\"}") as u64, 0);
     let sojourn = |suffix: &str, le: &str| {
         get(&format!("levada_endpoint_sojourn_seconds{suffix}{{{of_b},direction=\"ingress\"{le}}}"))
@@ -254,7 +259,9 @@ fn bonded(states: [MemberState; 2]) -> Report {
     let mut members: Vec<_> = datapath::switch::Switch::new(&switch.program, 1).expect("a switch").members().collect();
     members.iter_mut().zip(states).for_each(|(member, state)| member.state = state);
     let mut shot = Snapshot::default();
-    shot.switches.push(crate::worker::SwitchNumbers { members, ..Default::default() });
+    let spent = datapath::turns::Spent { used_ns: 2_500_000_000, waited_ns: 500_000_000 };
+    let uplink_time = (spent, 4_000_000_000);
+    shot.switches.push(crate::worker::SwitchNumbers { members, uplink_time, ..Default::default() });
     shot.devices.resize_with(2, Default::default);
     // The interface of the first is gone.
     (shot.devices[0].losses, shot.devices[1].is_up) = (1, true);

@@ -332,6 +332,9 @@ impl Worker {
         let reason = if device.is_paused { Reason::Paused } else { Reason::PortRing };
         if let Some(switch_slot) = self.switch_slots.get_mut(device.switch).filter(|_| device.port.is_some()) {
             switch_slot.switch.port_drops(device.id, reason, frames);
+            if let Some(payer) = self.seats.payer(Backing::Device(index)).filter(|_| reason == Reason::PortRing) {
+                self.look.note_loss(device.switch, payer);
+            }
         }
     }
 

@@ -208,6 +208,11 @@ impl Seats {
         Some((self.duties.get(seat.index()).copied().flatten()?, credit_ns))
     }
 
+    /// Who is charged for a port.
+    pub fn payer(&self, way: Backing) -> Option<Payer> {
+        self.taken(way).map(|taken| taken.payer)
+    }
+
     /// What a port has had.
     pub fn spent(&self, way: Backing) -> Spent {
         self.taken(way).map_or(Spent::default(), |taken| self.turns.spent(taken.seat))

@@ -2,35 +2,37 @@
 //!
 //! Once a second the worker looks whether it had time left. Where it had not, a tenant was *short*
 //! if there was hardly a moment at which nothing of it waited to be read or copied, while others
-//! had the processor. That is not the link's doing, and of nobody's guarantee on it: so it is
+//! had the processor, or while rings of its ports overflowed: one that is alone waits for nobody,
+//! and loses what it is promised all the same. Frames from the uplink, which are for all tenants,
+//! are judged alike. Shortage is not the link's doing, and of nobody's guarantee on it: so it is
 //! counted apart, and said as what it is, with who used the time.
 
-use super::{Task, Worker};
-use datapath::program::TenantId;
+use super::{Payer, Task, Worker};
+use datapath::program::{Tenant, TenantId};
 use datapath::turns::Spent;
-use datapath::units::Instant;
+use datapath::units::{Instant, Rate};
 
 /// The worker had no time left if it was busy for so many thousandths.
 const BUSY: u64 = 900;
 /// Something of a tenant waited nearly always if it used or waited for so many thousandths of what
 /// all used,
 const NEARLY_ALWAYS: u64 = 900;
-/// and of these it waited for so many.
+/// and of these it waited for so many, or rings of its ports overflowed.
 const WAITED: u64 = 50;
 /// Between two lines of a switch, in nanoseconds.
 const SAID_NS: u64 = 10_000_000_000;
 /// How many are named at a time.
 const NAMED: usize = 3;
 
-/// Who was short lately, and who used the time.
+/// Who was short lately, and who used the time. `None` is the uplink.
 pub struct Shortage {
     /// The switch.
     pub switch: usize,
-    /// Some of its tenants that were short.
-    pub short: Vec<TenantId>,
+    /// Some that were short.
+    pub short: Vec<Option<TenantId>>,
     /// How many were.
     pub count: usize,
-    /// Who used most, the largest first, and thousandths of what all used; `None` is the uplink.
+    /// Who used most, the largest first, and thousandths of what all used.
     pub users: Vec<(Option<TenantId>, u64)>,
 }
 
@@ -45,23 +47,69 @@ pub(super) struct Look {
 
 #[derive(Default)]
 struct SwitchLook {
-    uplink: Spent,
-    tenants: Vec<(Spent, u64)>,
+    uplink: Seen,
+    tenants: Vec<Seen>,
     said: Option<Instant>,
 }
 
+/// A tenant, or the uplink.
+#[derive(Clone, Default)]
+struct Seen {
+    spent: Spent,
+    short_ns: u64,
+    /// Rings of its ports have overflowed since the last look.
+    has_lost: bool,
+}
+
+/// The time between two looks.
+struct Window {
+    ns: u64,
+    /// What all used of it.
+    used_ns: u64,
+    is_busy: bool,
+}
+
 impl Look {
-    /// How long a tenant was short, in nanoseconds.
-    pub fn short_ns(&self, switch: usize, tenant: u32) -> u64 {
-        let tenants = self.switches.get(switch).map_or(&[][..], |look| &look.tenants);
-        tenants.get(tenant as usize).map_or(0, |(_, short_ns)| *short_ns)
+    /// How long a tenant, or the uplink, was short, in nanoseconds.
+    pub fn short_ns(&self, switch: usize, who: Option<TenantId>) -> u64 {
+        let look = self.switches.get(switch);
+        let seen = look.and_then(|look| who.map_or(Some(&look.uplink), |tenant| look.tenants.get(tenant.0 as usize)));
+        seen.map_or(0, |seen| seen.short_ns)
+    }
+
+    /// The ring of a port has overflowed.
+    pub fn note_loss(&mut self, switch: usize, payer: Payer) {
+        let Some(look) = self.switches.get_mut(switch) else { return };
+        let seen = match payer {
+            Payer::Uplink => Some(&mut look.uplink),
+            Payer::Tenant(tenant) => look.tenants.get_mut(tenant as usize),
+        };
+        if let Some(seen) = seen {
+            seen.has_lost = true;
+        }
     }
 
     /// A tenant is removed, or all are: whoever has its number next was not short.
     pub fn forget(&mut self, switch: usize, tenant: Option<TenantId>) {
-        let tenants = self.switches.get_mut(switch).into_iter().flat_map(|look| look.tenants.iter_mut().enumerate());
+        let Some(SwitchLook { uplink, tenants, .. }) = self.switches.get_mut(switch) else { return };
         let is_it = |id: usize| tenant.is_none_or(|tenant| tenant.0 as usize == id);
-        tenants.filter(|(id, _)| is_it(*id)).for_each(|(_, known)| known.1 = 0);
+        let tenants = tenants.iter_mut().enumerate().filter(|(id, _)| is_it(*id)).map(|(_, seen)| seen);
+        let all = tenants.chain(tenant.is_none().then_some(uplink));
+        all.for_each(|seen| (seen.short_ns, seen.has_lost) = (0, false));
+    }
+}
+
+impl Seen {
+    /// What it has used since the last look, and whether it was short meanwhile. Of one without a
+    /// guarantee what was lost does not count.
+    fn judge(&mut self, window: &Window, spent: Spent, is_promised: bool) -> (u64, bool) {
+        let Spent { used_ns, waited_ns } = since(&mut self.spent, spent);
+        let has_lost = std::mem::take(&mut self.has_lost) && is_promised;
+        let is_short = window.is_busy && is_short(used_ns, waited_ns, window.used_ns, has_lost);
+        if is_short {
+            self.short_ns += window.ns;
+        }
+        (used_ns, is_short)
     }
 }
 
@@ -70,28 +118,29 @@ impl Worker {
     pub(super) fn look_for_shortage(&mut self) {
         let (now, busy_ns, all_ns) = (self.outside.now, self.effort.busy_ns, self.seats.all_ns());
         let mut look = std::mem::take(&mut self.look);
-        let (window_ns, used_ns) = (now.since(look.at), all_ns - look.all_ns);
-        let is_busy = (busy_ns - look.busy_ns) * 1000 >= window_ns * BUSY && look.at > Instant::ZERO;
+        let (ns, used_ns) = (now.since(look.at), all_ns - look.all_ns);
+        let is_busy = (busy_ns - look.busy_ns) * 1000 >= ns * BUSY && used_ns > 0 && look.at > Instant::ZERO;
+        let window = Window { ns, used_ns, is_busy };
         (look.at, look.busy_ns, look.all_ns) = (now, busy_ns, all_ns);
         look.switches.resize_with(self.switch_slots.len(), SwitchLook::default);
         for (switch, known) in look.switches.iter_mut().enumerate() {
             let tenants = &self.switch_slots[switch].switch.program().tenants;
-            known.tenants.resize(tenants.len(), Default::default());
+            known.tenants.resize(tenants.len(), Seen::default());
             let (mut short, mut count, mut users) = (Vec::new(), 0, Vec::new());
-            for (id, _) in tenants.iter() {
-                let (before, short_ns) = &mut known.tenants[id as usize];
-                let spent = self.seats.tenant_spent(switch, id);
-                let Spent { used_ns: used, waited_ns: waited } = since(before, spent);
-                if is_busy && is_short(used, waited, used_ns) {
-                    *short_ns += window_ns;
+            let mut judge = |who, seen: &mut Seen, spent, is_promised| {
+                let (used_ns, is_short) = seen.judge(&window, spent, is_promised);
+                if is_short {
                     count += 1;
-                    if count <= NAMED {
-                        short.push(TenantId(id));
-                    }
+                    short.extend((count <= NAMED).then_some(who));
                 }
-                name(&mut users, Some(TenantId(id)), used);
+                name(&mut users, who, used_ns);
+            };
+            // First, so that it is named: what comes by it is for all.
+            judge(None, &mut known.uplink, self.seats.uplink_spent(switch), true);
+            for (id, tenant) in tenants.iter() {
+                let spent = self.seats.tenant_spent(switch, id);
+                judge(Some(TenantId(id)), &mut known.tenants[id as usize], spent, is_promised(tenant));
             }
-            name(&mut users, None, since(&mut known.uplink, self.seats.uplink_spent(switch)).used_ns);
             if count > 0 && known.said.is_none_or(|said| now.since(said) >= SAID_NS) {
                 known.said = Some(now);
                 let users = users.into_iter().map(|(who, ns)| (who, ns * 1000 / used_ns.max(1))).collect();
@@ -103,9 +152,16 @@ impl Worker {
     }
 }
 
-/// Whether one who used and waited so much, while all used `all_ns`, wanted more.
-fn is_short(used_ns: u64, waited_ns: u64, all_ns: u64) -> bool {
-    (used_ns + waited_ns) * 1000 >= all_ns * NEARLY_ALWAYS && waited_ns * 1000 >= all_ns * WAITED
+/// Whether one who used and waited so much, while all used `all_ns`, wanted more; `has_lost`: rings
+/// of its ports overflowed.
+fn is_short(used_ns: u64, waited_ns: u64, all_ns: u64, has_lost: bool) -> bool {
+    let is_there = (used_ns + waited_ns) * 1000 >= all_ns * NEARLY_ALWAYS;
+    is_there && (has_lost || waited_ns * 1000 >= all_ns * WAITED)
+}
+
+/// Whether a tenant has a guarantee; it has at least the sum of its endpoints'.
+fn is_promised(tenant: &Tenant) -> bool {
+    [tenant.share.egress, tenant.share.ingress].iter().any(|share| share.guarantee > Rate(0))
 }
 
 /// What has been added; a seat that is another's began anew.
@@ -132,9 +188,11 @@ mod tests {
 
     #[test]
     fn short_is_who_always_has_something_and_waits_for_others() {
-        assert!(is_short(300, 650, 1000));
-        assert!(!is_short(300, 300, 1000), "some of the time nothing of it was there");
-        assert!(!is_short(980, 20, 1000), "it has nearly all that there is");
+        assert!(is_short(300, 650, 1000, false));
+        assert!(!is_short(300, 300, 1000, false), "some of the time nothing of it was there");
+        assert!(!is_short(980, 20, 1000, false), "it has nearly all that there is");
+        assert!(is_short(980, 20, 1000, true), "and that was not enough");
+        assert!(!is_short(300, 300, 1000, true), "a burst that its ring did not hold");
     }
 
     #[test]

@@ -69,8 +69,8 @@ pub struct SwitchNumbers {
     pub tenants: Vec<Both<LaneStats>>,
     /// By tenant, what it had of the worker, and how long it was short of it in nanoseconds.
     pub time: Vec<(Spent, u64)>,
-    /// What the uplink had of the worker.
-    pub uplink_time: Spent,
+    /// The same of the uplink.
+    pub uplink_time: (Spent, u64),
     /// Frame memory, by tenant.
     pub memory: Vec<MemoryStats>,
     /// The uplink.
@@ -279,7 +279,8 @@ impl Worker {
                         numbers.uplink.ingress.sum(&stats.ingress);
                     }
                     numbers.tenants.push(stats);
-                    numbers.time.push((self.seats.tenant_spent(index, id), self.look.short_ns(index, id)));
+                    let short_ns = self.look.short_ns(index, Some(TenantId(id)));
+                    numbers.time.push((self.seats.tenant_spent(index, id), short_ns));
                     numbers.memory.push(switch.tenant_own_memory(&self.pool, TenantId(id)));
                 }
             }
@@ -337,7 +338,7 @@ impl Worker {
             into.switches.iter_mut().zip(&self.switch_slots).enumerate()
         {
             numbers.clear();
-            numbers.uplink_time = self.seats.uplink_spent(index);
+            numbers.uplink_time = (self.seats.uplink_spent(index), self.look.short_ns(index, None));
             numbers.uplink_drops.clone_from(switch.uplink_drops());
             numbers.uplink_rate = switch.carried_rate();
             numbers.members.extend(switch.members());

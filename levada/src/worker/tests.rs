@@ -1,6 +1,8 @@
 //! The worker with ports in memory: orders, losses, and that a flood does not keep a neighbour
 //! waiting.
 
+mod shortage;
+
 use super::wake::READ_NS;
 use super::*;
 use datapath::frame::PoolLimits;
@@ -475,9 +477,9 @@ fn tenants_have_their_parts_of_the_time_whatever_they_make_of_frames() {
     assert!((735..=765).contains(&part), "{part} of 1000: {used:?}");
 }
 
-/// A turn of a worker whose tenants both have more to send than it takes.
-fn overloaded_turn(worker: &mut Worker, far: &mut [PairPort], pool: &mut Pool) {
-    for from in [0, 2] {
+/// A turn of a worker of whose ports these have more to send than it takes.
+fn overloaded_turn(worker: &mut Worker, far: &mut [PairPort], pool: &mut Pool, from: &[u8]) {
+    for &from in from {
         while let Some(frame) = pool.alloc_from(&frame(from, from + 1)) {
             if far[from as usize].tx(pool, frame).is_err() {
                 break;
@@ -489,29 +491,6 @@ fn overloaded_turn(worker: &mut Worker, far: &mut [PairPort], pool: &mut Pool) {
     worker.pump();
     empty(&mut far[1], pool);
     empty(&mut far[3], pool);
-}
-
-#[test]
-fn who_has_the_number_of_a_tenant_that_was_short_was_not() {
-    let (mut worker, mut far, _chores) = by_hand();
-    let mut pool = Pool::new(PoolLimits::default());
-    pass_ns(1);
-    worker.outside.look();
-    worker.look_for_shortage();
-    for _ in 0..20_000 {
-        overloaded_turn(&mut worker, &mut far, &mut pool);
-    }
-    worker.effort.busy_ns += worker.outside.now.0;
-    worker.look_for_shortage();
-    let short = |worker: &Worker| [0, 1].map(|tenant| worker.look.short_ns(0, tenant) > 0);
-    assert_eq!(short(&worker), [true, true]);
-    let change = |change| Edit::Change(0, change);
-    let edits = [2, 3].map(|endpoint| change(Change::Endpoint(EndpointId(endpoint), None))).into_iter();
-    let tenant = |tenant| change(Change::Tenant(TenantId(1), tenant));
-    worker.begin(edits.chain([tenant(None), tenant(Some(Tenant::default()))]).collect()).unwrap();
-    assert_eq!(short(&worker), [true, false]);
-    worker.begin(vec![Edit::Switch(0, Box::new(Switch::new(&program(2), 1).unwrap()))]).unwrap();
-    assert_eq!(short(&worker), [false, false]);
 }
 
 #[test]
@@ -807,7 +786,7 @@ fn a_receiver_whose_stack_is_slow_takes_its_own_tenants_time_also_where_few_fram
         worker.outside.devices[1] = Device::new(Box::new(slow), 0, PortId(1));
         // Long enough that one burst of slow frames, which is charged afterwards, is no quarter.
         while worker.seats.tenant_spent(0, 1).used_ns < 200 * SLOW_NS {
-            overloaded_turn(&mut worker, &mut far, &mut pool);
+            overloaded_turn(&mut worker, &mut far, &mut pool, &[0, 2]);
         }
         // Both have half of the time. That of the other is what it was charged for.
         let slow_ns = slow_ns.load(std::sync::atomic::Ordering::Relaxed);
