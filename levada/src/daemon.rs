@@ -5,6 +5,7 @@
 //! |---|---|
 //! | main | starts and ends the others, does what signals ask for |
 //! | `levada-signals` | waits for signals, and sees to it that the process ends (`ending`) |
+//! | `levada-log` | writes what the others say (`log`) |
 //! | `levada-worker` | moves every frame (`worker`) |
 //! | `levada-maint` | closes and opens devices, logs (`maintenance`) |
 //! | `levada-changes` | changes what runs, for whoever wants that (`changes`, `handler`, `reconciler`) |
@@ -129,6 +130,7 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
         Failure::Failed(format!("{} has errors; run levada check {}", file.display(), file.display()))
     })?;
     let log = Log::new(&plan.name, format);
+    let _last_words = log.last_words();
     complain(&log, &warnings);
     if let Some(why) = settle(&mut plan, None) {
         log.line(Level::Warning, &why);
@@ -139,6 +141,7 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     for warning in privileges::begin(privileges::looks_at_processes(&plan)) {
         log.line(Level::Warning, &warning);
     }
+    log.begin().map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
     let mut asked = Asked::of(signals, log.clone()).map_err(failed("cannot receive signals"))?;
     let notifier = Notifier::from_environment();
     let (mut rundir, inheritance) = if takeover {

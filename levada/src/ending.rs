@@ -25,8 +25,6 @@ const HEEDING: Duration = Duration::from_secs(10);
 /// How long a daemon may then take to end, in all: closing a thousand devices takes many seconds.
 /// With [`HEEDING`] less than systemd waits before it kills (TimeoutStopSec, 60 s).
 pub const ENDING: Duration = Duration::from_secs(45);
-/// How long the last word may take: nobody may read the log.
-const LAST_WORD: Duration = Duration::from_millis(200);
 /// What signals are passed on as; the end is the greater.
 const RELOAD: u8 = 0;
 /// See [`RELOAD`].
@@ -116,16 +114,12 @@ impl AsFd for Asked {
 }
 
 fn end_by_force(after: Duration, log: &Log) -> ! {
-    let log = log.clone();
-    let say = move || {
-        let text = format!(
-            "it has not ended within {} s and is ended by force; start it again, or remove what is left with levada clean --name",
-            after.as_secs()
-        );
-        log.line(Level::Warning, &text);
-    };
-    let _ = thread::Builder::new().name("levada-log".to_owned()).spawn(say);
-    thread::sleep(LAST_WORD);
+    let text = format!(
+        "it has not ended within {} s and is ended by force; start it again, or remove what is left with levada clean --name",
+        after.as_secs()
+    );
+    log.line(Level::Warning, &text);
+    log.flush();
     std::process::exit(1);
 }
 
@@ -173,7 +167,7 @@ mod tests {
     fn the_unit_leaves_time_for_an_end_by_force() {
         let unit = include_str!("../../packaging/levada@.service");
         let stop = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
-        assert!(Duration::from_secs(stop.parse().unwrap()) > HEEDING + ENDING + LAST_WORD);
+        assert!(Duration::from_secs(stop.parse().unwrap()) > HEEDING + ENDING + crate::log::LAST_WORD);
     }
 
     #[test]

@@ -5,14 +5,19 @@
 //! differ only in words with digits or colons in them (names, numbers, addresses). Of a kind,
 //! [`BURST`] are said in a second; the rest are counted, and when the second is over one record
 //! says how many they were, and what the last of them said.
+//!
+//! Nobody waits for who reads the log: [`writer`].
+
+mod writer;
 
 use crate::privileges::{Duty, confine};
 use clap::ValueEnum;
 use serde::Serialize;
-use std::io::Write as _;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use writer::Writer;
 
 /// Records of a kind that are said in a second: enough for the devices of one namespace that goes.
 const BURST: u64 = 10;
@@ -21,6 +26,8 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Kinds that are counted at a time. Of others all is said: what is known of the source makes them
 /// few.
 const KINDS: usize = 256;
+/// How long the last records may take: nobody may read the log.
+pub const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// How much a line matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -69,17 +76,55 @@ pub struct Log {
     name: String,
     format: Format,
     kinds: Arc<Mutex<Vec<Kind>>>,
+    writer: Arc<Writer>,
+}
+
+/// Sees to it that the last records are written, when it is dropped.
+pub struct LastWords(Log);
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        self.0.flush();
+    }
 }
 
 impl Log {
-    /// Records of the instance `name`.
+    /// Records of the instance `name`. They wait until [`Log::begin`], or for the end.
     #[must_use]
     pub fn new(name: &str, format: Format) -> Log {
-        Log { name: name.to_owned(), format, kinds: Arc::default() }
+        Log { name: name.to_owned(), format, kinds: Arc::default(), writer: Arc::default() }
     }
 
-    /// Writes a record, unless many of its kind were written just now. Where nobody reads it, it is
-    /// lost.
+    /// What is to be kept until nothing more is said.
+    #[must_use]
+    pub fn last_words(&self) -> LastWords {
+        LastWords(self.clone())
+    }
+
+    /// Starts the thread that writes.
+    ///
+    /// # Errors
+    /// There is none to be had.
+    pub fn begin(&self) -> io::Result<()> {
+        let log = self.clone();
+        let write = move || {
+            if let Err(why) = confine(Duty::Passing) {
+                log.line(Level::Warning, &why);
+            }
+            log.writer.run(&mut io::stderr(), |lost| log.left_out(lost));
+        };
+        thread::Builder::new().name("levada-log".to_owned()).spawn(write)?;
+        self.writer.begin();
+        Ok(())
+    }
+
+    /// Waits until all that was said is written, but not longer than [`LAST_WORD`].
+    pub fn flush(&self) {
+        self.writer.flush(LAST_WORD, &mut io::stderr(), |lost| self.left_out(lost));
+    }
+
+    /// Writes a record, unless many of its kind were written just now. Where nobody reads for long,
+    /// it is lost.
     pub fn line(&self, level: Level, text: &str) {
         match self.count(text, Instant::now()) {
             Say::Now => self.write(level, text, None),
@@ -105,14 +150,19 @@ impl Log {
     /// The one record that others wait for: `levada: NAME ready`.
     pub fn ready(&self) {
         match self.format {
-            Format::Text => drop(writeln!(std::io::stderr(), "levada: {} ready", self.name)),
+            Format::Text => self.writer.push(format!("levada: {} ready\n", self.name)),
             Format::Json => self.write(Level::Info, "ready", None),
         }
     }
 
     fn write(&self, level: Level, message: &str, repeated: Option<u64>) {
-        // In one piece, so that lines of several threads do not mix.
-        let _ = std::io::stderr().write_all(self.record(level, message, repeated, SystemTime::now()).as_bytes());
+        self.writer.push(self.record(level, message, repeated, SystemTime::now()));
+    }
+
+    /// The record that stands for those that found no room.
+    fn left_out(&self, count: u64) -> String {
+        let text = format!("the log was not read: {count} records are left out here");
+        self.record(Level::Warning, &text, None, SystemTime::now())
     }
 
     fn record(&self, level: Level, message: &str, repeated: Option<u64>, now: SystemTime) -> String {

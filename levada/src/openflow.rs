@@ -100,6 +100,7 @@ impl House {
 pub fn run(file: &Path, format: Format) -> Result<(), Failure> {
     let (config, warnings) = check::load_openflow(file)?;
     let log = Log::new(&config.name, format);
+    let _last_words = log.last_words();
     if !warnings.trim().is_empty() {
         log.line(Level::Warning, &format!("the configuration has warnings:\n{}", warnings.trim_end()));
     }
@@ -120,6 +121,7 @@ pub fn run(file: &Path, format: Format) -> Result<(), Failure> {
     for warning in privileges::begin(false) {
         log.line(Level::Warning, &warning);
     }
+    log.begin().map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
     let rules = Arc::new(Rules::of(&config));
     let house = Rc::new(House {
         balancer: RefCell::new(Balancer::new(&config, &rules, seed)),

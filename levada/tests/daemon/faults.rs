@@ -518,6 +518,34 @@ fn a_full_disk_for_the_log_harms_nothing_else() {
     assert_eq!(status.code(), Some(1));
 }
 
+#[test]
+fn a_log_that_nobody_reads_stops_nobody() {
+    let Some(_turn) = turn("a_log_that_nobody_reads_stops_nobody") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let file = bed.configuration(NEIGHBOURS);
+    let mut command = bed.levada(&["run", "-c", file.to_str().unwrap()]);
+    let mut daemon = Ended(command.stderr(Stdio::piped()).spawn().unwrap());
+    let unread = daemon.0.stderr.take().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&unread, 4096).unwrap();
+    soon("it answers", || bed.run(&["show"]).status.success());
+    let pid = rustix::process::Pid::from_child(&daemon.0);
+    // More than the pipe holds, in the threads that make changes and wait for signals.
+    for round in 0..3 {
+        let switches = (0..50).map(|n| format!("[[switch]]\nname = \"x{round}-{n}\"\nheadroom = \"2 %\"\n"));
+        bed.configuration(&(NEIGHBOURS.to_owned() + &switches.collect::<String>()));
+        rustix::process::kill_process(pid, Signal::HUP).unwrap();
+        let shown = || String::from_utf8(bed.run(&["show"]).stdout).unwrap();
+        soon("it has reloaded", || shown().contains(&format!("switch x{round}-49")));
+    }
+    assert!(bed.run(&["set", "endpoint", "s1/home/a", "limit=5 Mbit/s"]).status.success());
+    assert!(bed.ip("a", "link del dev tap0").is_ok());
+    soon("maintenance goes on", || bed.ip("a", "link show dev tap0").is_ok());
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    // By force it would end otherwise.
+    assert!(daemon.0.wait().unwrap().success());
+    drop(unread);
+}
+
 /// A process that is killed at the end of its test.
 struct Ended(Child);
 
