@@ -547,7 +547,7 @@ impl Lane {
         // Where several flows wait, one that does not react is no reason to read nothing of the
         // others.
         if self.full_since == 0 && self.spread == NONE {
-            self.full_since = ticks(now).max(1);
+            self.full_since = ticks(now);
         }
     }
 
@@ -620,9 +620,9 @@ fn cut(pool: &mut Pool, frame: Frame, max_frame: u32) -> (Frame, Option<Frame>) 
 }
 
 /// A moment in units of 2^20 ns, about a millisecond, in half the bits; they come again after 50
-/// days.
+/// days. Never 0, which stands for no moment.
 fn ticks(now: Instant) -> u32 {
-    (now.0 >> 20) as u32
+    ((now.0 >> 20) as u32).max(1)
 }
 
 /// The source address of a frame.

@@ -54,3 +54,13 @@ fn a_few_segments_on_a_slow_link_are_no_standing_queue() {
     assert!(taken(30, MS / 2, full, None) > 10, "15 ms");
     assert!(taken(14, 2 * MS, full, None) > 0, "28 ms at 6 Mbit/s");
 }
+
+#[test]
+fn a_lane_that_has_just_filled_is_not_stuck_whatever_the_clock_says() {
+    for begin in [1, MS, 1 << 52, (1 << 52) + MS, u64::MAX - 100 * MS] {
+        let mut lane = Lane::new(1 << 24);
+        lane.fills(Instant(begin));
+        let is_stuck = [1, 10 * MS, 60 * MS].map(|later| lane.is_stuck(Instant(begin + later)));
+        assert_eq!(is_stuck, [false, false, true], "{begin}");
+    }
+}
