@@ -123,6 +123,12 @@ impl Log {
         self.writer.flush(LAST_WORD, &mut io::stderr(), |lost| self.left_out(lost));
     }
 
+    /// What waits to be written.
+    #[cfg(test)]
+    pub fn waiting(&self) -> String {
+        self.writer.waiting()
+    }
+
     /// Writes a record, unless many of its kind were written just now. Where nobody reads for long,
     /// it is lost.
     pub fn line(&self, level: Level, text: &str) {

@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 use time::OffsetDateTime;
 
 /// Services of a member that are shown.
@@ -363,7 +363,6 @@ fn store_report(health: Health, contests: &[Contest]) -> StoreReport {
 
 fn member_report(name: &str, host: &Host, member: Option<&Member>, known: Option<&Known>) -> MemberReport {
     let ns = |since: Option<Instant>| since.map(|since| since.elapsed().as_nanos() as u64);
-    let ago = |at: &SystemTime| at.elapsed().unwrap_or_default().as_nanos() as u64;
     MemberReport {
         name: name.to_owned(),
         address: host.address.to_string(),
@@ -383,6 +382,6 @@ fn member_report(name: &str, host: &Host, member: Option<&Member>, known: Option
         untaken: host.untaken,
         certificate_expires_s: host.not_after.map(OffsetDateTime::unix_timestamp),
         error: host.error.as_ref().map(|(_, why)| why.clone()),
-        error_ago_ns: host.error.as_ref().map(|(at, _)| ago(at)),
+        error_ago_ns: ns(host.error.as_ref().map(|(at, _)| *at)),
     }
 }

@@ -58,7 +58,7 @@ const FAREWELL: Duration = Duration::from_millis(200);
 const HANDOVER: Duration = Duration::from_millis(10);
 /// From how long before a certificate ends its end is warned of, and how often.
 const WARNING: time::Duration = time::Duration::days(30);
-const WARNING_EVERY: time::Duration = time::Duration::days(1);
+const WARNING_EVERY: Duration = Duration::from_secs(86_400);
 
 /// Why a connection is closed (RFC 9000, section 10.2): it is not needed now.
 const CLOSED_AT_REST: VarInt = VarInt::from_u32(0);
@@ -193,8 +193,8 @@ struct House {
     lines: HashMap<String, (SocketAddr, mpsc::Sender<Vec<u8>>)>,
     /// When files, dates and the socket are looked at next.
     look_at: Instant,
-    /// When the end of a certificate was last warned of.
-    warned: Option<OffsetDateTime>,
+    /// When the end of a certificate was last warned of, whatever the time of day becomes.
+    warned: Option<Instant>,
 }
 
 /// When the files were written; none that is not there.
@@ -287,7 +287,7 @@ impl House {
         self.look_for_address(settings.listen);
         let now = OffsetDateTime::now_utc();
         self.acceptor.expel_expired(now);
-        self.warn(now);
+        self.warn(now, Instant::now());
         let settled = self.endpoint.is_some() && self.credentials.is_some() && !self.is_absent;
         self.look_at = Instant::now() + if settled { LOOK } else { LOOK_AGAIN };
     }
@@ -396,9 +396,10 @@ impl House {
         }
     }
 
-    fn warn(&mut self, now: OffsetDateTime) {
+    /// Warns of the end of certificates, where the time of day is `now`, at most once a day.
+    fn warn(&mut self, now: OffsetDateTime, at: Instant) {
         let Some(credentials) = &self.credentials else { return };
-        if self.warned.is_some_and(|then| now - then < WARNING_EVERY) {
+        if self.warned.is_some_and(|then| at.duration_since(then) < WARNING_EVERY) {
             return;
         }
         let ends = [
@@ -406,7 +407,7 @@ impl House {
             (credentials.authority_not_after, "the cluster's authority", "levada cluster rotate"),
         ];
         for (end, what, remedy) in ends.into_iter().filter(|(end, ..)| *end - now < WARNING) {
-            self.warned = Some(now);
+            self.warned = Some(at);
             let days = (end - now).whole_days();
             self.log.line(Level::Warning, &format!("{what} expires in {days} days, on {}: {remedy}", end.date()));
         }

@@ -91,6 +91,12 @@ impl Writer {
         }
     }
 
+    /// What waits.
+    #[cfg(test)]
+    pub fn waiting(&self) -> String {
+        self.lock().records.iter().map(String::as_str).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         // Each change of what waits is whole.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 use time::OffsetDateTime;
 
 /// Why nobody gets in, and what for was refused.
@@ -56,7 +56,7 @@ pub struct Host {
     /// Until when its certificate is good, where it has shown one.
     pub not_after: Option<OffsetDateTime>,
     /// What last went wrong with it.
-    pub error: Option<(SystemTime, String)>,
+    pub error: Option<(Instant, String)>,
 }
 
 impl Host {
@@ -142,7 +142,7 @@ impl Status {
 
     /// What went wrong with a host.
     pub fn failed(&self, name: &str, why: impl Into<String>) {
-        let error = (SystemTime::now(), why.into());
+        let error = (Instant::now(), why.into());
         self.host(name, |host| host.error = Some(error));
     }
 

@@ -402,3 +402,29 @@ fn the_authority_changes_while_everybody_talks() {
     until("it is not taken for a member", || d.status("a").error.is_some());
     assert!(!a.heard("d", b"hello"));
 }
+
+#[test]
+fn the_end_of_a_certificate_is_warned_of_each_day_whatever_the_clock_was_set_to() {
+    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let settings = Settings {
+        host: "a".to_owned(),
+        listen: address(),
+        directory: place.join(&authority, "a"),
+        others: BTreeMap::new(),
+    };
+    let (_sender, changes) = watch::channel(settings.clone());
+    let (status, log) = (Arc::new(Status::default()), Log::new("test", Format::Text));
+    let acceptor = Acceptor::new(Arc::clone(&status), Arc::new(|_, _| true));
+    let mut house = House::new(changes, Socket::default(), status, acceptor, log.clone());
+    let credentials = Credentials::load(&settings.directory, "a").unwrap();
+    let (end, begin) = (credentials.not_after, Instant::now());
+    house.credentials = Some(credentials);
+    let mut warned = |days_left: i64, hours: u64| {
+        house.warn(end - time::Duration::days(days_left), begin + Duration::from_secs(hours * 3600));
+        log.waiting().matches("the certificate of this host expires").count()
+    };
+    assert_eq!(warned(40, 0), 0);
+    // The clock is a month ahead for a minute.
+    assert_eq!((warned(1, 0), warned(29, 1)), (1, 1));
+    assert_eq!((warned(28, 24), warned(28, 25), warned(27, 48)), (2, 2, 3));
+}
