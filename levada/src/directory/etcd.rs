@@ -26,8 +26,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
-use tokio::time::{interval, timeout};
+use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 /// For how long a host counts as there after it was last heard of by the etcd. Longer than all
@@ -115,7 +116,7 @@ impl Etcd {
             if let Err(why) = confine(Duty::Store) {
                 thread.log.line(Level::Warning, &why);
             }
-            runtime.block_on(thread.run())
+            run_alone(runtime, thread.run());
         })?;
         Ok(Etcd { config: config.clone(), own: sender, shared, thread: Some(thread) })
     }
@@ -185,6 +186,12 @@ impl Drop for Etcd {
     }
 }
 
+/// Does `work`, and waits for nothing else: names are resolved in threads that may take long.
+fn run_alone(runtime: Runtime, work: impl Future<Output = ()>) {
+    runtime.block_on(work);
+    runtime.shutdown_background();
+}
+
 /// Why a session ended that did not break.
 enum End {
     /// Nobody needs it.
@@ -213,11 +220,24 @@ impl Session {
             let Some(url) = self.config.endpoints.get(number % self.config.endpoints.len().max(1)).cloned() else {
                 return;
             };
-            let why = match self.session(&url).await {
+            let mut own = self.own.clone();
+            let ended = async move {
+                while own.changed().await.is_ok() {}
+                // A session may be taking its leave.
+                sleep(2 * FAREWELL).await;
+            };
+            let session = tokio::select! {
+                session = self.session(&url) => session,
+                () = ended => return,
+            };
+            let why = match session {
                 Ok(End::Over) => return,
                 Ok(End::Anew) => continue,
                 Err(why) => why,
             };
+            if self.own.has_changed().is_err() {
+                return;
+            }
             if self.away(&url, why) {
                 (number, wait) = (number + 1, WAIT.0);
                 continue;

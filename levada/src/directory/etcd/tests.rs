@@ -253,3 +253,24 @@ fn a_watch_is_at_the_member_that_is_asked_and_does_not_outlive_it_unseen() {
     let ours: Vec<_> = ours.filter(|line| line[2].ends_with(&port) && line[3] == "01").collect();
     assert!(ours.len() >= 2 && ours.iter().all(|line| line[5].starts_with("02:")), "{ours:?}");
 }
+
+#[test]
+fn letting_go_of_an_etcd_waits_neither_for_its_name_nor_for_its_answers() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let begin = Instant::now();
+    // As a name server that is not there.
+    run_alone(runtime, async { drop(tokio::task::spawn_blocking(|| std::thread::sleep(PATIENCE))) });
+    assert!(begin.elapsed() < PATIENCE / 2);
+    // It takes connections, and says nothing: each call may wait for its time.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap();
+    let urls = [(); 8].map(|()| EtcdUrl { tls: false, host: at.ip().to_string(), port: at.port() });
+    let config = Config { endpoints: urls.to_vec(), prefix: "/l".to_owned(), ..Config::default() };
+    let log = Log::new("test", Format::Text);
+    let etcd = Etcd::start(&config, own(0), Already::default(), log, Arc::new(|| {})).unwrap();
+    drop(silent.accept().unwrap());
+    let _asked = silent.accept().unwrap();
+    let begin = Instant::now();
+    drop(etcd);
+    assert!(begin.elapsed() < Duration::from_secs(10), "not for all calls of all members");
+}
