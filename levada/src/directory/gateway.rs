@@ -47,7 +47,16 @@ pub struct Gateway {
     /// Where it is, of the addresses that the URL's name has.
     peer: SocketAddr,
     authority: String,
-    token: Option<String>,
+    login: Option<Login>,
+}
+
+/// Who this host is there.
+#[derive(Clone)]
+struct Login {
+    user: String,
+    password: String,
+    /// What it was given for that, for some minutes: etcd's default is five.
+    token: String,
 }
 
 /// Bytes, as the gateway has them.
@@ -112,7 +121,7 @@ impl Gateway {
     /// Why it cannot, in words.
     pub async fn beside(&self, url: &EtcdUrl, tls: Option<&TlsConnector>) -> Result<Gateway, String> {
         let other = Gateway::connect(url, tls, TcpStream::connect(self.peer)).await?;
-        Ok(Gateway { token: self.token.clone(), ..other })
+        Ok(Gateway { login: self.login.clone(), ..other })
     }
 
     async fn connect(
@@ -154,15 +163,22 @@ impl Gateway {
             None => greet(stream).await?,
         };
         let host = if url.host.contains(':') { format!("[{}]", url.host) } else { url.host.clone() };
-        Ok(Gateway { sender, peer, authority: format!("{host}:{}", url.port), token: None })
+        Ok(Gateway { sender, peer, authority: format!("{host}:{}", url.port), login: None })
     }
 
     /// Says who this host is there.
     pub async fn log_in(&mut self, user: &str, password: &str) -> Result<(), String> {
-        let answer = self.call("/v3/auth/authenticate", &json!({"name": user, "password": password})).await?;
+        in_time(self.authenticate(user.to_owned(), password.to_owned())).await
+    }
+
+    async fn authenticate(&mut self, user: String, password: String) -> Result<(), String> {
+        // Without a token: one that has ended is of no use.
+        self.login = None;
+        let (status, told) = self.ask("/v3/auth/authenticate", &json!({"name": user, "password": password})).await?;
+        let told = answer(status, &told)?;
         let token =
-            answer["token"].as_str().ok_or("the answer to the login has no token; check `user` and `password_file`")?;
-        self.token = Some(token.to_owned());
+            told["token"].as_str().ok_or("the answer to the login has no token; check `user` and `password_file`")?;
+        self.login = Some(Login { user, password, token: token.to_owned() });
         Ok(())
     }
 
@@ -183,8 +199,8 @@ impl Gateway {
             .uri(path)
             .header(header::HOST, &self.authority)
             .header(header::CONTENT_TYPE, "application/json");
-        if let Some(token) = &self.token {
-            request = request.header(header::AUTHORIZATION, token);
+        if let Some(login) = &self.login {
+            request = request.header(header::AUTHORIZATION, &login.token);
         }
         if let Some((name, value)) = also {
             request = request.header(name, value);
@@ -197,19 +213,28 @@ impl Gateway {
         sent.await.map_err(|error| format!("the connection failed: {error}"))
     }
 
-    /// Asks something; the whole answer.
+    /// Asks something; the whole answer. A token that has ended is renewed once.
     ///
     /// # Errors
     /// Why there is none, in words.
     pub async fn call(&mut self, path: &str, body: &Value) -> Result<Value, String> {
         let whole = async {
-            let response = self.send(path, body, None).await?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), MOST_ANSWER).collect().await;
-            let body = body.map_err(|error| format!("the answer is incomplete or too long: {error}"))?.to_bytes();
-            answer(status, &body)
+            let (status, told) = self.ask(path, body).await?;
+            let login = self.login.clone().filter(|_| status == StatusCode::UNAUTHORIZED);
+            let Some(Login { user, password, .. }) = login else { return answer(status, &told) };
+            self.authenticate(user, password).await?;
+            let (status, told) = self.ask(path, body).await?;
+            answer(status, &told)
         };
-        timeout(CALL, whole).await.map_err(|_| "no answer in time; see the etcd's log".to_owned())?
+        in_time(whole).await
+    }
+
+    async fn ask(&mut self, path: &str, body: &Value) -> Result<(StatusCode, Bytes), String> {
+        let response = self.send(path, body, None).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MOST_ANSWER).collect().await;
+        let body = body.map_err(|error| format!("the answer is incomplete or too long: {error}"))?;
+        Ok((status, body.to_bytes()))
     }
 
     /// Asks for what happens from now on: the answers come one after the other. They end when the
@@ -218,14 +243,17 @@ impl Gateway {
     /// # Errors
     /// Why they do not.
     pub async fn stream(mut self, path: &str, body: &Value) -> Result<Stream, String> {
-        let response = timeout(CALL, self.send(path, body, Some(HAS_LEADER)))
-            .await
-            .map_err(|_| "no answer in time; see the etcd's log".to_owned())??;
+        let response = in_time(self.send(path, body, Some(HAS_LEADER))).await?;
         if response.status() != StatusCode::OK {
             return Err(format!("the answer is {}", response.status()));
         }
         Ok(Stream { body: response.into_body(), buffer: Vec::new(), _open: self.sender })
     }
+}
+
+/// What is answered, unless that takes too long.
+async fn in_time<T>(asked: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    timeout(CALL, asked).await.map_err(|_| "no answer in time; see the etcd's log".to_owned())?
 }
 
 async fn greet(

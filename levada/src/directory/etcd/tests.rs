@@ -22,7 +22,13 @@ struct State {
     refused: Option<&'static str>,
     /// How long it takes to write one.
     slow: Duration,
+    /// Tokens that were given, and how many of the first have ended.
+    tokens: u32,
+    ended: u32,
 }
+
+/// Status and message.
+type Refused = (&'static str, &'static str);
 
 impl State {
     fn put(&mut self, key: &str, entry: &Entry) {
@@ -37,7 +43,7 @@ impl State {
             "mod_revision": revision.to_string(), "lease": "7"}))
     }
 
-    fn transaction(&mut self, asked: &Value) -> Result<Value, &'static str> {
+    fn transaction(&mut self, asked: &Value) -> Result<Value, Refused> {
         let text = |value: &Value| String::from_utf8(decode(value).unwrap()).unwrap();
         let looked_at: Vec<String> = asked["compare"].as_array().unwrap().iter().map(|one| text(&one["key"])).collect();
         let holds = looked_at.iter().zip(asked["compare"].as_array().unwrap()).all(|(key, compare)| {
@@ -46,7 +52,7 @@ impl State {
         let (put, delete) = (&asked["success"][0]["request_put"], &asked["success"][0]["request_delete_range"]);
         let key = text(if put.is_null() { &delete["key"] } else { &put["key"] });
         if self.refused.is_some_and(|refused| key.contains(refused)) {
-            return Err("etcdserver: permission denied");
+            return Err(("403 Forbidden", "etcdserver: permission denied"));
         }
         let mut responses = Vec::new();
         if !holds {
@@ -126,7 +132,7 @@ fn own(endpoints: u16) -> Own {
 fn serve(stream: TcpStream, state: &Mutex<State>) {
     let (mut input, mut output) = (BufReader::new(stream.try_clone().unwrap()), stream);
     loop {
-        let (mut path, mut length) = (String::new(), 0);
+        let (mut path, mut length, mut token) = (String::new(), 0, None);
         loop {
             let mut line = String::new();
             if input.read_line(&mut line).unwrap_or(0) == 0 {
@@ -139,6 +145,8 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
                 path += "?hasleader";
             } else if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length: ") {
                 length = value.parse().unwrap();
+            } else if let Some(value) = line.to_ascii_lowercase().strip_prefix("authorization: ") {
+                token = Some(value.parse::<u32>().unwrap());
             } else if line.is_empty() {
                 break;
             }
@@ -155,8 +163,16 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
         let mut state = state.lock().unwrap();
         let header = json!({"revision": state.revision.to_string()});
         let answer = match path.as_str() {
-            "/v3/lease/grant" => Ok(json!({"ID": "7", "TTL": "15"})),
+            "/v3/auth/authenticate" => {
+                state.tokens += 1;
+                Ok(json!({"token": state.tokens.to_string()}))
+            }
+            // A real one does not look at the token there.
             "/v3/lease/keepalive" => Ok(json!({"result": {"ID": "7", "TTL": "15"}})),
+            _ if token.is_some_and(|token| token <= state.ended) => {
+                Err(("401 Unauthorized", "etcdserver: invalid auth token"))
+            }
+            "/v3/lease/grant" => Ok(json!({"ID": "7", "TTL": "15"})),
             "/v3/kv/range" => {
                 let all: Vec<_> = state.keys.keys().filter_map(|key| state.entry(key)).collect();
                 Ok(json!({"header": header, "kvs": all}))
@@ -176,7 +192,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
         drop(state);
         let (status, answer) = match answer {
             Ok(answer) => ("200 OK", answer),
-            Err(why) => ("403 Forbidden", json!({"message": why})),
+            Err((status, why)) => (status, json!({"message": why})),
         };
         let text = answer.to_string();
         if write!(output, "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{text}", text.len()).is_err() {
@@ -273,4 +289,27 @@ fn letting_go_of_an_etcd_waits_neither_for_its_name_nor_for_its_answers() {
     let begin = Instant::now();
     drop(etcd);
     assert!(begin.elapsed() < Duration::from_secs(10), "not for all calls of all members");
+}
+
+#[test]
+fn a_token_that_has_ended_is_renewed_and_the_etcd_is_not_away_for_that() {
+    let fake = Fake::new();
+    let file = std::env::temp_dir().join(format!("levada-etcd-password-{}", std::process::id()));
+    std::fs::write(&file, "secret\n").unwrap();
+    let url = EtcdUrl { tls: false, host: fake.at.ip().to_string(), port: fake.at.port() };
+    let (user, password_file) = (Some("h1".to_owned()), Some(file.to_str().unwrap().to_owned()));
+    let config = Config { endpoints: vec![url], prefix: "/l".to_owned(), user, password_file, ..Config::default() };
+    let log = Log::new("test", Format::Text);
+    let etcd = Etcd::start(&config, own(0), Already::default(), log.clone(), Arc::new(|| {})).unwrap();
+    until("it is there", || etcd.health().is_connected);
+    fake.state().ended = 1;
+    etcd.tell(own(1));
+    until("it is written", || fake.state().keys.keys().any(|key| key.ends_with("/red/02:00:00:00:80:00")));
+    assert_eq!((fake.state().tokens, fake.asked("/v3/watch?hasleader").len()), (2, 1), "one session did it");
+    assert!(!log.waiting().contains("away"), "{}", log.waiting());
+    // One that is refused when it is new is an error.
+    fake.state().ended = u32::MAX;
+    etcd.tell(own(2));
+    until("it is told", || etcd.health().error.is_some_and(|why| why.contains("invalid auth token")));
+    std::fs::remove_file(&file).unwrap();
 }
