@@ -26,6 +26,7 @@ mod pairs;
 mod privileges;
 mod reporter;
 mod reports;
+mod requests;
 mod restart;
 mod services;
 mod shortcuts;
