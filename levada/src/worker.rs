@@ -55,7 +55,7 @@ pub use leave::Lent;
 pub use ports::AnyPort;
 use ports::{BURST_BYTES, PortError, Refused, Unsent};
 pub use prices::Stalls;
-use prices::{Run, Target, Written, measured_price, price};
+use prices::{Run, STALLED_NS, Target, Written, measured_price, price};
 pub use request::Request;
 pub use seats::{Claim, Payer};
 use seats::{Duty, Seats, ends_of};
@@ -536,17 +536,19 @@ impl Worker {
         }
         let took = self.outside.look().since(start);
         let cost_ns = self.account(index, read as u64, bytes as u64, took);
-        self.seats.charge(way, if read == 0 && self.starved { credit_ns } else { cost_ns });
+        self.seats.charge(way, if read == 0 && self.starved { cost_ns.max(credit_ns) } else { cost_ns });
     }
 
     /// What reading cost by estimate.
     fn account(&mut self, index: usize, frames: u64, bytes: u64, took_ns: u64) -> u64 {
         let device = &mut self.outside.devices[index];
         device.use_.read_ns += took_ns;
-        let costs = &mut self.outside.costs;
         if frames == 0 {
-            return took_ns.min(costs.read.of(1, 0));
+            // Much may have been looked at: a guest says how many chains are in a ring that runs
+            // and is not wanted.
+            return measured_price(&mut self.outside.stalls, STALLED_NS, took_ns);
         }
+        let costs = &mut self.outside.costs;
         costs.read.learn(frames, bytes, took_ns);
         let cost_ns = price(&mut device.read, &mut self.outside.stalls, (frames, bytes), took_ns);
         // How many fit into a turn depends on what writing them costs, too.

@@ -107,8 +107,10 @@ pub trait Port {
 
     /// Appends up to `burst` frames to `out` and returns how many. `Meta::offload` says what is
     /// still to be done to each, with offsets from its first byte. Fewer than `burst` and less than
-    /// [`BURST_BYTES`] in all mean that none waits, or that the pool has no buffer; from
-    /// [`BURST_BYTES`] on, the next call may find more.
+    /// [`BURST_BYTES`] in all mean that none waits, or that the pool has no buffer, or none of the
+    /// largest; from [`BURST_BYTES`] on, the next call may find more. What is lost for want of a
+    /// large buffer counts against `burst`, too; what else is no frame for the switch is one
+    /// without bytes.
     ///
     /// # Errors
     /// [`PortError`], only where no frame was read: an error that lasts and is met within a burst

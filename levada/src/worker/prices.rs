@@ -36,7 +36,7 @@ const MOST_NS: u64 = 10_000_000;
 const FLUSH_NS: u64 = 2_000;
 /// Where it took longer it is asked whether others ran meanwhile, in nanoseconds: asking is a call,
 /// too.
-const STALLED_NS: u64 = 20_000;
+pub(super) const STALLED_NS: u64 = 20_000;
 
 /// Bytes after which the clock is read, however cheap a write is: what is due is not to wait for
 /// more than some microseconds.
@@ -214,8 +214,9 @@ fn refusal_price(stalls: &mut Stalls, usual_ns: u64, took_ns: u64) -> u64 {
     took_ns.saturating_sub(stalls.take_ns()).min(MOST_NS).max(usual_ns)
 }
 
-/// What something costs that has no usual price, as a guest that is called now and then: what it
-/// took. Where that is more than is `believed`, less the time for which others ran.
+/// What something costs that has no usual price, as a guest that is called now and then, or a read
+/// that brings no frame: what it took. Where that is more than is `believed`, less the time for
+/// which others ran.
 pub(super) fn measured_price(stalls: &mut Stalls, believed_ns: u64, took_ns: u64) -> u64 {
     if took_ns <= believed_ns {
         return took_ns;

@@ -324,13 +324,15 @@ struct Timed {
     /// Of so many frames it is long for one.
     slow_every: u64,
     written: u64,
+    /// What it takes for a read that brings no frame.
+    empty_ns: u64,
     /// How long it was so in all, in nanoseconds.
     slow_ns: std::sync::Arc<std::sync::atomic::AtomicU64>,
 }
 
 impl Timed {
     fn new(port: PairPort) -> Timed {
-        Timed { port, slow_every: u64::MAX, written: 0, slow_ns: std::sync::Arc::default() }
+        Timed { port, slow_every: u64::MAX, written: 0, empty_ns: 0, slow_ns: std::sync::Arc::default() }
     }
 }
 
@@ -345,7 +347,7 @@ impl Port for Timed {
 
     fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError> {
         let count = self.port.rx(pool, burst, out)?;
-        pass_ns(FRAME_NS * count as u64);
+        pass_ns(if count > 0 { FRAME_NS * count as u64 } else { self.empty_ns });
         Ok(count)
     }
 
@@ -444,6 +446,23 @@ fn a_frame_of_thousands_of_segments_delays_a_neighbour_by_a_turn_and_is_charged_
     // neighbour does.
     let [sender, receiver, asked] = [0, 1, 3].map(|port| worker.seats.spent(Backing::Device(port)).used_ns);
     assert!(receiver < asked + sender / 2, "segments are their sender's: {sender}, {receiver} and {asked}");
+}
+
+#[test]
+fn a_read_that_brings_no_frame_is_charged_by_what_it_took() {
+    const EMPTY_NS: u64 = 1_000_000;
+    let (mut worker, _far, _chores) = by_hand();
+    let way = Backing::Device(0);
+    let (near, _end) = pair(FRAMES, OffloadSupport::ALL);
+    worker.outside.devices[0].port = Some(Box::new(Timed { empty_ns: EMPTY_NS, ..Timed::new(near) }));
+    worker.outside.look();
+    for _ in 0..10 {
+        worker.read(0, TURN_NS);
+    }
+    // What was charged is known at the next turn.
+    worker.seats.next_turn();
+    let used_ns = worker.seats.spent(way).used_ns;
+    assert!((10 * EMPTY_NS..11 * EMPTY_NS).contains(&used_ns), "{used_ns}");
 }
 
 #[test]

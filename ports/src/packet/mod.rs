@@ -331,7 +331,9 @@ impl Packet {
         &self.notes
     }
 
-    /// Reads one frame. `None`: none waits, or the pool has no buffer; `Some(None)`: one was lost.
+    /// Reads one frame. `None`: none waits, or the pool has no buffer; `Some(None)`: one was lost,
+    /// since the pool had only a small buffer. What is no frame for the switch is one without
+    /// bytes, which it counts as malformed.
     fn read_frame(&mut self, pool: &mut Pool) -> Result<Option<Option<Frame>>, PortError> {
         // Where others hold all large buffers, endpoints with short frames still get through.
         let Some(frame) = pool.alloc(MAX_FRAME).or_else(|| pool.alloc(SMALL - HEADROOM)) else {
@@ -342,18 +344,25 @@ impl Packet {
         pool.push_front(&frame, HEADER_BYTES);
         let read = match socket::read(self.socket.as_fd(), pool.bytes_mut(&frame)) {
             Ok(read) if !read.is_cut => read,
-            failed => {
+            Err(Errno::AGAIN | Errno::INTR) => {
                 pool.free(frame);
-                return match failed.err() {
-                    Some(Errno::AGAIN | Errno::INTR) => Ok(None),
-                    // Longer than the buffer, or segmented in a way that the header has no word
-                    // for: it is consumed.
-                    None | Some(Errno::INVAL) => {
-                        self.drops.cut.fetch_add(1, Ordering::Relaxed);
-                        Ok(Some(None))
-                    }
-                    Some(errno) => Err(self.diagnose(errno)),
-                };
+                return Ok(None);
+            }
+            Ok(_) if pool.len(&frame) < MAX_FRAME => {
+                pool.free(frame);
+                self.drops.cut.fetch_add(1, Ordering::Relaxed);
+                return Ok(Some(None));
+            }
+            // Longer than any frame, or segmented in a way that the header has no word for: it is
+            // consumed.
+            Ok(_) | Err(Errno::INVAL) => {
+                pool.pull_front(&frame, HEADER_BYTES);
+                pool.set_len(&frame, 0);
+                return Ok(Some(Some(pool.compact(frame))));
+            }
+            Err(errno) => {
+                pool.free(frame);
+                return Err(self.diagnose(errno));
             }
         };
         let header = pool.bytes(&frame).first_chunk().copied().unwrap_or_default();
@@ -537,12 +546,16 @@ impl Port for Packet {
 
     fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError> {
         let (mut read, mut bytes) = (0, 0);
-        while read < burst && bytes < BURST_BYTES {
+        // What is lost counts, too.
+        for _ in 0..burst {
             match self.read_frame(pool) {
                 Ok(Some(Some(frame))) => {
                     bytes += pool.len(&frame);
                     out.push(frame);
                     read += 1;
+                    if bytes >= BURST_BYTES {
+                        break;
+                    }
                 }
                 Ok(Some(None)) => {}
                 Err(error) if read == 0 => return Err(error),

@@ -21,8 +21,8 @@ use crate::{BURST_BYTES, Features, Port, PortError, Refused, Unsent};
 /// Bytes of the header with `num_buffers` (virtio 1.2, section 5.1.6).
 pub const LONG_HEADER_BYTES: usize = 12;
 /// Descriptors read at a turn at most, and for a frame to the guest, and one chain more: a guest
-/// may cut a frame into pieces of a byte, and its turn is charged by frames and bytes. Full turns
-/// of frames of Linux have 32 of 1 or 2 each, or 5 of 19.
+/// may cut a frame into pieces of a byte, or put chains in a ring that is not wanted, and others
+/// wait for so long. Full turns of frames of Linux have 32 of 1 or 2 each, or 5 of 19.
 const DESCRIPTORS: usize = 256;
 /// Chains whose memory is fetched ahead: what a burst has.
 const AHEAD: usize = 32;

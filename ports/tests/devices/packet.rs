@@ -215,6 +215,38 @@ fn what_finds_no_room_is_counted() {
     assert_eq!(port.drops_before_us().unwrap(), lost, "both handles tell the same");
 }
 
+/// Frames that are lost for want of a large buffer are taken no faster than others: their port is
+/// read at turns, and a buffer may be free at the next.
+#[test]
+fn frames_that_find_only_a_small_buffer_count_as_read() {
+    let Some(_turn) = turn("frames_that_find_only_a_small_buffer_count_as_read") else { return };
+    const SENT: usize = 200;
+    const BURST: usize = 4;
+    let wires = Wires::new();
+    for (space, device) in [(&wires.one, "eth0"), (&wires.middle, "w1")] {
+        space.ip(&format!("link set dev {device} mtu 9000"));
+    }
+    let mut port = wires.open("w1");
+    wires.one.ip("neigh replace 10.9.0.3 lladdr 02:00:00:00:09:03 dev eth0");
+    let socket = udp(&wires.one, ONE);
+    for _ in 0..SENT {
+        socket.send_to(&[7; 8000], at("10.9.0.3", 9)).unwrap();
+    }
+    let mut short = Pool::new(PoolLimits { small: 64, medium: 0, large: 0 });
+    let mut frames = Vec::new();
+    port.rx(&mut short, BURST, &mut frames).unwrap();
+    frames.into_iter().for_each(|frame| short.free(frame));
+    assert_eq!(short.in_use(), 0);
+    let mut pool = Pool::new(PoolLimits::default());
+    let mut left = 0;
+    soon("the others are left", || {
+        let read = read_all(&mut port, &mut pool);
+        left += read.iter().filter(|frame| frame[..6] == [2, 0, 0, 0, 9, 3]).count();
+        left >= SENT - BURST
+    });
+    assert!(port.drops_before_us().unwrap() as usize <= BURST);
+}
+
 #[test]
 fn an_interface_is_promiscuous_while_it_is_used_and_keeps_its_own() {
     let Some(_turn) = turn("an_interface_is_promiscuous_while_it_is_used_and_keeps_its_own") else { return };
