@@ -342,7 +342,7 @@ impl Packet {
         // In one piece with its header, which is taken off again: cheaper for the kernel than a
         // vector of two.
         pool.push_front(&frame, HEADER_BYTES);
-        let read = match socket::read(self.socket.as_fd(), pool.bytes_mut(&frame)) {
+        let read = match self.receive(pool.bytes_mut(&frame)) {
             Ok(read) if !read.is_cut => read,
             Err(Errno::AGAIN | Errno::INTR) => {
                 pool.free(frame);
@@ -377,6 +377,17 @@ impl Packet {
         }
         pool.meta_mut(&frame).offload = offload;
         Ok(Some(Some(pool.compact(frame))))
+    }
+
+    /// Reads one frame behind its header. That the interface was set down is an event, which the
+    /// socket tells once and before the frames that it received until then: these are read at once,
+    /// since nothing calls for them again until another comes.
+    fn receive(&self, into: &mut [u8]) -> Result<socket::Read, Errno> {
+        let socket = self.socket.as_fd();
+        match socket::read(socket, into) {
+            Err(Errno::NETDOWN) if socket::is_bound(socket) => socket::read(socket, into),
+            read => read,
+        }
     }
 
     fn diagnose(&self, errno: Errno) -> PortError {
