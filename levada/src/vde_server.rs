@@ -273,7 +273,8 @@ impl VdeServer {
                 std::thread::sleep(FROZEN);
                 continue;
             }
-            let exhausted = watches.into_iter().any(|watch| !board.serve(watch));
+            // All of them: one that leaves may stand behind one that cannot be let in.
+            let exhausted = watches.into_iter().fold(false, |none, watch| none | !board.serve(watch));
             if Instant::now() >= tick {
                 board.tick();
                 tick = Instant::now() + TICK;

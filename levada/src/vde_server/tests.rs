@@ -150,6 +150,21 @@ fn a_plug_takes_clients_once_it_is_joined_and_none_once_it_is_closed() {
     bed.plugs.close(reopened);
 }
 
+/// As where no descriptor is left: a client that leaves gives some back.
+#[test]
+fn a_client_that_leaves_is_noticed_while_none_can_be_let_in() {
+    let bed = Bed::new("exhausted");
+    bed.open(1, 10);
+    let client = bed.client(0);
+    assert!(client.is_in());
+    assert_eq!(bed.order(), "up 10");
+    // From now on the directory's socket lets nobody in, and calls for it again and again.
+    rustix::net::shutdown(bed.plugs.board().directories[0].directory.fd(), rustix::net::Shutdown::Both).unwrap();
+    std::thread::sleep(2 * EXHAUSTED);
+    drop(client);
+    assert_eq!(bed.order(), "gone 10");
+}
+
 #[test]
 fn a_directory_that_cannot_be_had_changes_nothing() {
     let bed = Bed::new("refused");
