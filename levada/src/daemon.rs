@@ -329,7 +329,7 @@ impl Running {
     ) -> Result<Running, Failure> {
         let mut pool = Pool::new(plan.pool);
         warm(&mut pool);
-        let wake = Wake::new().map_err(failed("cannot make an epoll instance"))?;
+        let wake = Wake::new().map_err(failed("cannot wait for ports"))?;
         let waker = wake.waker();
         let (inbox, orders) = sync_channel(ORDERS);
         let (tasks, errands) = sync_channel(CHORES);

@@ -8,6 +8,7 @@
 use datapath::units::Instant;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -38,15 +39,22 @@ impl Waker {
 }
 
 impl Wake {
-    /// Watches nothing but the waker.
+    /// Watches nothing but the waker. It waits once for no time: where it cannot do that, no thread
+    /// of the daemon could wait for events.
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// The process has no descriptor left; or it cannot wait, and what that takes.
     pub fn new() -> io::Result<Wake> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &waker, EventData::new_u64(BELL), EventFlags::IN)?;
-        Ok(Wake { epoll, waker: Arc::new(waker) })
+        let (mut events, no_time) = ([MaybeUninit::uninit()], Timespec { tv_sec: 0, tv_nsec: 0 });
+        match epoll::wait(&epoll, &mut events, Some(&no_time)) {
+            Ok(_) | Err(Errno::INTR) => Ok(Wake { epoll, waker: Arc::new(waker) }),
+            Err(errno) => Err(io::Error::other(format!(
+                "epoll_pwait2: {errno}; it takes Linux 5.11 or later, and a sandbox that allows this call"
+            ))),
+        }
     }
 
     /// A waker for another thread.
@@ -138,6 +146,35 @@ fn monotonic_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ports::seccomp::{Rule, restrict};
+
+    /// As in a sandbox whose list of calls is older than 2021.
+    #[test]
+    fn a_process_that_may_not_wait_is_refused_by_name() {
+        const CALLS: [Rule; 14] = [
+            Rule::Always(libc::SYS_epoll_create1),
+            Rule::Always(libc::SYS_epoll_ctl),
+            Rule::Always(libc::SYS_eventfd2),
+            Rule::Always(libc::SYS_futex),
+            Rule::Always(libc::SYS_mmap),
+            Rule::Always(libc::SYS_mprotect),
+            Rule::Always(libc::SYS_munmap),
+            Rule::Always(libc::SYS_madvise),
+            Rule::Always(libc::SYS_brk),
+            Rule::Always(libc::SYS_sigaltstack),
+            Rule::Always(libc::SYS_rt_sigprocmask),
+            Rule::Always(libc::SYS_write),
+            Rule::Always(libc::SYS_close),
+            Rule::Always(libc::SYS_exit),
+        ];
+        let thread = std::thread::spawn(|| {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            restrict(&[&CALLS]).unwrap();
+            Wake::new().map(drop).map_err(|error| error.to_string())
+        });
+        let why = thread.join().unwrap().unwrap_err();
+        assert!(why.contains("epoll_pwait2") && why.contains("Linux 5.11"), "{why}");
+    }
 
     #[test]
     fn a_wait_is_not_rounded_up_to_milliseconds() {
