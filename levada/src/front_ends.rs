@@ -20,6 +20,7 @@ pub mod socket;
 
 pub use closing::Starter;
 
+use crate::lines::Lines;
 use crate::log::{Level, Log};
 use crate::maintenance::News;
 use crate::worker::{Request, Waker};
@@ -71,7 +72,7 @@ const STOP: u64 = 0;
 const STIR: u64 = 1;
 /// Why a machine is not served.
 const CROWDED: &str = "what it has sent takes long to be closed";
-/// Log lines of a machine in a second, of each level: no other has fewer for that.
+/// Log lines of a machine in a second, of each level.
 const LINES: u32 = 4;
 
 /// Names one machine's port for as long as it is open.
@@ -138,8 +139,7 @@ struct Machine {
     fault: String,
     /// What its guest could do when that was last told.
     told: Option<Features>,
-    /// Lines in the second that began then, of each level.
-    lines: (Instant, [u32; 2]),
+    lines: Lines,
 }
 
 /// A machine that is connected.
@@ -346,7 +346,7 @@ impl Board {
             failure: String::new(),
             fault: String::new(),
             told: None,
-            lines: (now, [0; 2]),
+            lines: Lines::new(LINES),
         });
         Ok(id)
     }
@@ -636,7 +636,8 @@ impl Board {
     fn tick(&mut self, now: Instant) {
         for index in 0..self.machines.len() {
             self.listen_again(index);
-            let Machine { label, live, told, device, .. } = &mut self.machines[index];
+            let Machine { label, live, told, device, lines, .. } = &mut self.machines[index];
+            lines.tell(&self.log, &*label);
             let Some(live) = live else { continue };
             if live.half.is_some_and(|half| now.duration_since(half) >= PATIENCE) {
                 self.end(index, "it has sent half a message, and not the rest");
@@ -685,24 +686,8 @@ impl Board {
 
     /// Writes a line about a machine. False: it has had enough.
     fn line(&mut self, index: usize, level: Level, text: &str) -> bool {
-        let lines = &mut self.machines[index].lines;
-        let may = may_write(lines, Instant::now(), usize::from(level == Level::Warning));
-        if may {
-            self.log.line(level, text);
-        }
-        may
+        self.machines[index].lines.write(&self.log, level, text)
     }
-}
-
-/// Whether another line may be written, where so many were of each level in the second that began
-/// then.
-fn may_write(lines: &mut (Instant, [u32; 2]), now: Instant, level: usize) -> bool {
-    if now.saturating_duration_since(lines.0) >= Duration::from_secs(1) {
-        *lines = (now, [0; 2]);
-    }
-    let count = &mut lines.1[level];
-    *count = count.saturating_add(1);
-    *count <= LINES
 }
 
 impl Machine {

@@ -23,6 +23,7 @@ mod front_ends;
 mod handler;
 mod handover;
 mod http;
+mod lines;
 mod log;
 mod maintenance;
 mod membership;

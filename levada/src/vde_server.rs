@@ -7,12 +7,13 @@
 //!
 //! Strangers may connect as often as they like: a client that has not said within [`PATIENCE`] what
 //! it wants is sent away, as is the oldest where [`WAITING`] wait. So descriptors and memory are
-//! bounded: by these and by the plugs. [`LINES`] log lines of each level a second tell of what
-//! happens.
+//! bounded: by these and by the plugs. Of each directory [`LINES`] log lines of a level a second
+//! tell of what happens.
 
 mod handover;
 pub mod papers;
 
+use crate::lines::Lines;
 use crate::log::{Level, Log};
 use crate::rundir::Ledger;
 use crate::worker::{Request, Waker};
@@ -61,7 +62,8 @@ const EVENTS: usize = 64;
 const STOP: u64 = 0;
 /// What a wish of another process's is watched as: to take over ([`Board::freezing`]).
 const CALL: u64 = 1;
-/// Log lines of a level a second.
+/// Log lines of a directory in a second, of each level: refusals do not hide which clients are
+/// plugged in.
 const LINES: u32 = 8;
 /// Bytes of an Ethernet header without tag.
 const ETHERNET_HEADER: usize = 14;
@@ -92,9 +94,6 @@ struct Board {
     waiting: VecDeque<Waiting>,
     /// Counts what is watched, and plugs.
     next: u64,
-    /// Lines in the second that began then: of each level its own, so that refusals do not hide who
-    /// is plugged in.
-    lines: (Instant, [u32; 2]),
     /// Another process is about to take over: nothing changes until it has, or has failed.
     is_frozen: bool,
     /// Who waits for that to begin.
@@ -134,6 +133,7 @@ struct Place {
     coming: Option<DirectoryOptions>,
     /// Why it cannot be made again where it was removed, as it was last told.
     failure: String,
+    lines: Lines,
 }
 
 /// A plug.
@@ -192,7 +192,6 @@ impl VdeServer {
             plugs: Vec::new(),
             waiting: VecDeque::new(),
             next: CALL,
-            lines: (Instant::now(), [0; 2]),
             is_frozen: false,
             freezing: None,
             ledger,
@@ -365,7 +364,8 @@ impl Board {
         if let Some(ledger) = &self.ledger {
             ledger.add(directory.path(), directory.is_made());
         }
-        self.directories.push(Place { watch, name: name.to_owned(), directory, coming, failure: String::new() });
+        let (name, failure, lines) = (name.to_owned(), String::new(), Lines::new(LINES));
+        self.directories.push(Place { watch, name, directory, coming, failure, lines });
         Ok(())
     }
 
@@ -382,7 +382,7 @@ impl Board {
                 Err(failure) => {
                     let failure = failure.to_string();
                     if failure != closed.failure {
-                        self.line(Level::Warning, &failure);
+                        self.log.line(Level::Warning, &failure);
                         closed.failure = failure;
                     }
                     closed.pause = (closed.pause * 2).min(LAST_RETRY);
@@ -418,15 +418,19 @@ impl Board {
                 Ok(Err(error)) => format!("vde {name}: watching it: {error}"),
                 Err(error) => error.to_string(),
             };
-            if failure.is_empty() {
-                self.line(
-                    Level::Warning,
-                    &format!("vde {name}: it was removed, and is made again; who was plugged in stays"),
-                );
-            } else if failure != place.failure {
-                self.line(Level::Warning, &format!("{failure}; it was removed, and nobody can plug in"));
+            let is_mended = failure.is_empty();
+            if !is_mended && failure == place.failure {
+                continue;
             }
-            self.directories[index].failure = failure;
+            let text = if is_mended {
+                format!("vde {name}: it was removed, and is made again; who was plugged in stays")
+            } else {
+                format!("{failure}; it was removed, and nobody can plug in")
+            };
+            // What was not written is not told.
+            if self.line(&name, Level::Warning, &text) || is_mended {
+                self.directories[index].failure = failure;
+            }
         }
     }
 
@@ -586,7 +590,7 @@ impl Board {
         let text = format!("{}: plugged in by {name}", plug.label);
         plug.clients.push(Client::new(waiting.watch, waiting.stream, plugged, name));
         self.hand_over(index);
-        self.line(Level::Info, &text);
+        self.line(&waiting.directory, Level::Info, &text);
     }
 
     /// The plug for a client that asks for number `wanted`, or for any.
@@ -624,7 +628,8 @@ impl Board {
             Ok(port) => self.order(Request::Restore { device, port: Box::new(port) }),
             Err(error) => {
                 let text = format!("{}: its frames do not pass: {error}", plug.label);
-                self.line(Level::Warning, &text);
+                let directory = plug.plan.directory.clone();
+                self.line(&directory, Level::Warning, &text);
             }
         }
     }
@@ -655,23 +660,18 @@ impl Board {
         let directory = self.plugs[plug].plan.directory.clone();
         self.release(&directory, gone.plugged);
         self.hand_over(plug);
-        self.line(Level::Info, &text);
+        self.line(&directory, Level::Info, &text);
     }
 
     fn refuse(&mut self, waiting: &Waiting, why: &dyn Display) {
         let text = format!("vde {}: a client ({}) is refused: {why}", waiting.directory, who(&waiting.peer));
-        self.line(Level::Warning, &text);
+        self.line(&waiting.directory, Level::Warning, &text);
     }
 
-    fn line(&mut self, level: Level, text: &str) {
-        if self.lines.0.elapsed() >= Duration::from_secs(1) {
-            self.lines = (Instant::now(), [0; 2]);
-        }
-        let count = &mut self.lines.1[usize::from(level == Level::Warning)];
-        *count += 1;
-        if *count <= LINES {
-            self.log.line(level, text);
-        }
+    /// Writes a line about a directory, which the plan writes so. False: it has had enough.
+    fn line(&mut self, directory: &str, level: Level, text: &str) -> bool {
+        let place = self.directories.iter_mut().find(|place| place.name == directory);
+        place.is_some_and(|place| place.lines.write(&self.log, level, text))
     }
 
     fn tick(&mut self) {
@@ -681,8 +681,11 @@ impl Board {
                 self.refuse(&late, &format!("no request came within {} s", PATIENCE.as_secs()));
             }
         }
-        for place in self.directories.iter_mut().filter(|place| place.coming.is_none()) {
-            place.directory.sweep();
+        for place in &mut self.directories {
+            place.lines.tell(&self.log, format_args!("vde {}", place.name));
+            if place.coming.is_none() {
+                place.directory.sweep();
+            }
         }
         let mut orders = Vec::new();
         for plug in &mut self.plugs {

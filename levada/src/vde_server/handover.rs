@@ -85,7 +85,7 @@ impl VdeServer {
             failures.extend(directory.take(made, &options).err());
         }
         for failure in failures {
-            board.line(Level::Warning, &failure.to_string());
+            board.log.line(Level::Warning, &failure.to_string());
         }
         // Which of them were made is known now.
         board.is_ledger_old = true;
@@ -137,7 +137,7 @@ impl Board {
         };
         let here = |plug: &super::Plug| plug.plan.directory == place.name && plug.plan.plug == paper.plug;
         let index = self.plugs.iter().position(|plug| here(plug) && plug.has_room());
-        let watch = self.number();
+        let (name, watch) = (place.name.clone(), self.number());
         let watched = epoll::add(&*self.epoll, &stream, EventData::new_u64(watch), EventFlags::IN);
         let (Some(index), Ok(())) = (index, watched) else {
             if paper.data.parent() == Some(&paper.directory) {
@@ -148,7 +148,8 @@ impl Board {
                 paper.directory.display(),
                 paper.name
             );
-            return self.line(Level::Warning, &text);
+            self.line(&name, Level::Warning, &text);
+            return;
         };
         let plugged = Plugged::inherit(data, paper.data.clone(), paper.own.clone());
         self.plugs[index].clients.push(Client::new(watch, stream, plugged, paper.name.clone()));

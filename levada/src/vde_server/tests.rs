@@ -42,10 +42,12 @@ impl Bed {
     }
 
     fn open(&self, plug: u32, device: usize) -> PlugId {
-        let id = self
-            .plugs
-            .open(&self.plan("red", plug, false), format!("plug {plug}"), &Survey::default(), Otherwise::Refuse)
-            .unwrap();
+        self.open_in("red", plug, device)
+    }
+
+    fn open_in(&self, directory: &str, plug: u32, device: usize) -> PlugId {
+        let plan = self.plan(directory, plug, false);
+        let id = self.plugs.open(&plan, format!("plug {plug}"), &Survey::default(), Otherwise::Refuse).unwrap();
         self.plugs.join(id, device);
         id
     }
@@ -193,6 +195,18 @@ fn a_hub_is_one_device_that_is_up_while_it_has_a_client() {
     let orders: Vec<_> = (0..MAX_CLIENTS).map(|_| bed.order()).collect();
     assert_eq!(orders.last().map(String::as_str), Some("gone 1"));
     assert!(orders[..MAX_CLIENTS - 1].iter().all(|order| order == "up 1"));
+}
+
+#[test]
+fn lines_about_one_directory_hide_none_about_another() {
+    let bed = Bed::new("lines");
+    bed.open(1, 1);
+    bed.open_in("blue", 1, 2);
+    let [red, blue] = ["red", "blue"].map(|name| bed.plan(name, 1, false).directory);
+    let mut board = bed.plugs.board();
+    let written = (0..20).filter(|_| board.line(&red, Level::Warning, "a client is refused")).count();
+    assert!(written < 20, "{written}");
+    assert!(board.line(&blue, Level::Warning, "it was removed"));
 }
 
 #[test]
