@@ -5,13 +5,13 @@
 //! [`Request::Gone`]). A client that names no number gets the plug with the lowest number that is
 //! free.
 //!
-//! Strangers may connect as often as they like: a client that has not said within [`PATIENCE`] what
-//! it wants is sent away, as is the oldest where [`WAITING`] wait. So descriptors and memory are
-//! bounded: by these and by the plugs. Of each directory [`LINES`] log lines of a level a second
-//! tell of what happens.
+//! Strangers may connect as often as they like: how many may wait that have not said what they want
+//! is bounded (`waiting.rs`), and so are descriptors and memory, by these and by the plugs. Of each
+//! directory [`LINES`] log lines of a level a second tell of what happens.
 
 mod handover;
 pub mod papers;
+mod waiting;
 
 use crate::lines::Lines;
 use crate::log::{Level, Log};
@@ -20,13 +20,12 @@ use crate::worker::{Request, Waker};
 use control::plan::VdePlan;
 use handover::Inventory;
 use ports::Survey;
-use ports::vde::request::{MOST_BYTES, Request as PlugRequest};
+use ports::vde::request::Request as PlugRequest;
 use ports::vde::{Counts, Directory, DirectoryOptions, MAX_CLIENTS, OpenError, Plugged, VdePort};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::net::UCred;
 use std::collections::VecDeque;
-use std::fmt::Display;
 use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -35,14 +34,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use waiting::Waiting;
 
-/// How long a client may take to send its request: libvdeplug sends it at once.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Clients that have not yet sent a request, over all directories.
-const WAITING: usize = 64;
-/// Clients accepted in a turn, so that a crowd of them does not keep those that are plugged in from
-/// being heard.
-const ACCEPTED: usize = 32;
 /// What a client may send beside its request, in bytes: nothing is expected, and who sends much is
 /// no VDE client.
 const CHATTER_BYTES: usize = 4096;
@@ -157,17 +150,6 @@ struct Client {
     plugged: Plugged,
     name: String,
     chatter: usize,
-}
-
-/// A client whose request has not come yet.
-struct Waiting {
-    watch: u64,
-    /// The directory it came to, as the plan writes it.
-    directory: String,
-    stream: UnixStream,
-    peer: UCred,
-    bytes: Vec<u8>,
-    until: Instant,
 }
 
 impl VdeServer {
@@ -528,53 +510,6 @@ impl Board {
         true
     }
 
-    fn accept(&mut self, index: usize) -> bool {
-        for _ in 0..ACCEPTED {
-            let (stream, peer) = match self.directories[index].directory.accept() {
-                Ok(Some(client)) => client,
-                Ok(None) => return true,
-                Err(_) => return false,
-            };
-            let watch = self.number();
-            if epoll::add(&*self.epoll, &stream, EventData::new_u64(watch), EventFlags::IN).is_err() {
-                return false;
-            }
-            if self.waiting.len() == WAITING
-                && let Some(oldest) = self.waiting.pop_front()
-            {
-                self.refuse(&oldest, &"too many wait for their turn");
-            }
-            let directory = self.directories[index].name.clone();
-            let until = Instant::now() + PATIENCE;
-            self.waiting.push_back(Waiting { watch, directory, stream, peer, bytes: Vec::new(), until });
-        }
-        true
-    }
-
-    /// Reads what a client sends before it is plugged in.
-    fn hear(&mut self, index: usize) {
-        let waiting = &mut self.waiting[index];
-        let mut part = [0; MOST_BYTES + 1];
-        let read = match waiting.stream.read(&mut part) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Ok(read) => read,
-            Err(_) => 0,
-        };
-        waiting.bytes.extend_from_slice(&part[..read]);
-        let answer = if read == 0 { Err(None) } else { PlugRequest::parse(&waiting.bytes).map_err(Some) };
-        let waiting = match answer {
-            Ok(None) => return,
-            _ => self.waiting.remove(index),
-        };
-        let Some(waiting) = waiting else { return };
-        match answer {
-            Ok(Some(request)) => self.plug(waiting, &request),
-            Err(Some(fault)) => self.refuse(&waiting, &fault),
-            // It went away, as a switch does that asks whether this one lives.
-            Ok(None) | Err(None) => {}
-        }
-    }
-
     fn plug(&mut self, waiting: Waiting, request: &PlugRequest) {
         let index = match self.choose(&waiting.directory, request.plug) {
             Ok(index) => index,
@@ -663,11 +598,6 @@ impl Board {
         self.line(&directory, Level::Info, &text);
     }
 
-    fn refuse(&mut self, waiting: &Waiting, why: &dyn Display) {
-        let text = format!("vde {}: a client ({}) is refused: {why}", waiting.directory, who(&waiting.peer));
-        self.line(&waiting.directory, Level::Warning, &text);
-    }
-
     /// Writes a line about a directory, which the plan writes so. False: it has had enough.
     fn line(&mut self, directory: &str, level: Level, text: &str) -> bool {
         let place = self.directories.iter_mut().find(|place| place.name == directory);
@@ -675,12 +605,7 @@ impl Board {
     }
 
     fn tick(&mut self) {
-        let now = Instant::now();
-        while self.waiting.front().is_some_and(|waiting| waiting.until <= now) {
-            if let Some(late) = self.waiting.pop_front() {
-                self.refuse(&late, &format!("no request came within {} s", PATIENCE.as_secs()));
-            }
-        }
+        self.send_late_away(Instant::now());
         for place in &mut self.directories {
             place.lines.tell(&self.log, format_args!("vde {}", place.name));
             if place.coming.is_none() {

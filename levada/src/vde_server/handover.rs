@@ -7,7 +7,8 @@
 //! has connected just before and not asked for a plug yet is sent away.
 
 use super::papers::{ClientPaper, DirectoryPaper, Papers};
-use super::{Board, Client, PATIENCE, Place, VdeServer};
+use super::waiting::PATIENCE;
+use super::{Board, Client, Place, VdeServer};
 use crate::log::Level;
 use ports::vde::Plugged;
 use rustix::event::epoll::{self, EventData, EventFlags};

@@ -1,6 +1,7 @@
 //! VdeServer with clients that speak the protocol, and without a worker: the orders to it are
 //! looked at.
 
+use super::waiting::{PATIENCE, WAITING};
 use super::*;
 use crate::worker::Wake;
 use ports::Survey;
@@ -79,22 +80,32 @@ impl Drop for Bed {
 
 struct Client {
     stream: UnixStream,
+    path: PathBuf,
     _data: UnixDatagram,
 }
 
 impl Client {
     /// Asks for plug number `plug`, 0 for any.
     fn new(directory: &Path, plug: u32) -> Client {
+        let client = Client::connected(directory);
+        client.ask(plug);
+        client
+    }
+
+    fn connected(directory: &Path) -> Client {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let stream = UnixStream::connect(directory.join("ctl")).unwrap();
         stream.set_read_timeout(Some(PATIENT)).unwrap();
         let path = directory.join(format!(".00001-{number:05}"));
         let data = UnixDatagram::bind(&path).unwrap();
+        Client { stream, path, _data: data }
+    }
+
+    fn ask(&self, plug: u32) {
         let head = [MAGIC, VERSION, plug << 8].map(u32::to_ne_bytes).concat();
-        let request = [&head[..], &answer(&path).unwrap(), b"a client"].concat();
-        std::io::Write::write_all(&mut &stream, &request).unwrap();
-        Client { stream, _data: data }
+        let request = [&head[..], &answer(&self.path).unwrap(), b"a client"].concat();
+        std::io::Write::write_all(&mut &self.stream, &request).unwrap();
     }
 
     /// Whether it is answered, or sent away.
@@ -226,4 +237,21 @@ fn a_crowd_that_says_nothing_is_bounded_and_sent_away() {
     last.set_read_timeout(Some(PATIENT)).unwrap();
     let mut last: &UnixStream = last;
     assert_eq!(last.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_crowd_at_one_directory_takes_no_place_of_a_client_at_another() {
+    let bed = Bed::new("crowds");
+    bed.open(1, 1);
+    bed.open_in("blue", 1, 2);
+    // libvdeplug makes its socket between connecting and asking.
+    let slow = Client::connected(&bed.scratch.join("blue"));
+    let path = bed.scratch.join("red/ctl");
+    let crowd: Vec<_> = (0..WAITING + 10).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    for silent in &crowd[..10] {
+        silent.set_read_timeout(Some(PATIENT)).unwrap();
+        assert_eq!((&*silent).read(&mut [0]).unwrap(), 0);
+    }
+    slow.ask(1);
+    assert!(slow.is_in());
 }
