@@ -16,18 +16,22 @@ mod closing;
 mod handover;
 mod listen;
 pub mod papers;
+mod port;
 pub mod socket;
+#[cfg(test)]
+mod tests;
 
 pub use closing::Starter;
 
+use crate::handed::Handed;
 use crate::lines::Lines;
 use crate::log::{Level, Log};
 use crate::maintenance::News;
 use crate::worker::{Request, Waker};
 use closing::Closing;
 use control::plan::VhostPlan;
+use ports::Features;
 use ports::vhost::{End, Fault, Foreign, Incoming, Offer, Session};
-use ports::{Features, Port as _};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use socket::{Listening, connect};
@@ -36,14 +40,12 @@ use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+use std::sync::mpsc::{Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long half a message may stay one.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the worker may take to give a port back: it does within a round.
-const WORKER: Duration = Duration::from_secs(5);
 /// Messages of a session in a second. QEMU sends some 40 when a machine starts, and one or two for
 /// each ring when a guest reboots.
 const MESSAGES: u32 = 1000;
@@ -148,8 +150,9 @@ struct Live {
     stream: Foreign<UnixStream>,
     incoming: Incoming,
     session: Session,
-    /// The worker has its port.
+    /// The worker has its port, as far as is known.
     has_port: bool,
+    handed: Handed,
     /// When it began, and whether its rings have run since.
     began: Instant,
     has_run: bool,
@@ -472,6 +475,7 @@ impl Board {
             incoming: Incoming::new(&closer),
             session,
             has_port: false,
+            handed: Handed::default(),
             began: now,
             has_run: false,
             half: None,
@@ -564,80 +568,15 @@ impl Board {
         Ok(())
     }
 
-    /// Takes the port of a machine from the worker.
-    fn rest(&mut self, index: usize) {
-        let machine = &mut self.machines[index];
-        let (Some(device), Some(live)) = (machine.device, &mut machine.live) else { return };
-        if !std::mem::take(&mut live.has_port) {
-            return;
-        }
-        let (reply, answer) = sync_channel(1);
-        if self.inbox.send(Request::Take { device, reply }).is_ok() {
-            self.waker.ring();
-            // Dropped here: what it has goes back, and its rings say how far they came.
-            drop(answer.recv_timeout(WORKER));
-        }
-    }
-
-    /// Tells the worker that the port that it had is not only about to be another.
-    fn say_absent(&mut self, index: usize) {
-        let machine = &mut self.machines[index];
-        if std::mem::take(&mut machine.is_there)
-            && let Some(device) = machine.device
-        {
-            let _ = self.inbox.send(Request::Absent { device });
-            self.waker.ring();
-        }
-    }
-
-    /// Gives the worker a port of the rings that run, if any do.
-    fn go_on(&mut self, index: usize) -> Result<(), Fault> {
-        let machine = &mut self.machines[index];
-        let (Some(device), Some(live)) = (machine.device, &mut machine.live) else { return Ok(()) };
-        let Some(port) = live.session.port()? else {
-            live.runs = None;
-            live.said = (0, false);
-            self.say_absent(index);
-            return Ok(());
-        };
-        machine.is_there = true;
-        let features = port.features();
-        (live.has_port, live.has_run) = (true, true);
-        let _ = self.inbox.send(Request::Restore { device, port: Box::new(port) });
-        self.waker.ring();
-        machine.pause = FIRST_RETRY;
-        machine.failure.clear();
-        machine.fault.clear();
-        if machine.told != Some(features) && self.news.try_send(News::Guest { device, features }).is_ok() {
-            machine.told = Some(features);
-        }
-        self.say_guest(index);
-        Ok(())
-    }
-
-    /// Says what its guest runs, where that is news. What is not written now is a second later.
-    fn say_guest(&mut self, index: usize) {
-        let Machine { label, live: Some(live), .. } = &self.machines[index] else { return };
-        let (pairs, has_offload) = (live.session.pairs(), live.session.form().features.offload.csum);
-        let is_news = pairs > live.said.0 || (pairs, has_offload) == (live.said.0, !live.said.1);
-        if !live.has_port || !is_news {
-            return;
-        }
-        let queues = if pairs == 1 { "1 pair of rings".to_owned() } else { format!("{pairs} pairs of rings") };
-        let offload = if has_offload { "with offloads" } else { "without offloads" };
-        let text = format!("{label}: its guest runs {queues}, {offload}");
-        if self.line(index, Level::Info, &text)
-            && let Some(live) = &mut self.machines[index].live
-        {
-            (live.said, live.runs) = ((pairs, has_offload), Some(Instant::now()));
-        }
-    }
-
     fn tick(&mut self, now: Instant) {
         for index in 0..self.machines.len() {
             self.listen_again(index);
-            let Machine { label, live, told, device, lines, .. } = &mut self.machines[index];
+            let Machine { label, lines, .. } = &mut self.machines[index];
             lines.tell(&self.log, &*label);
+            if !self.go_on_again(index) {
+                continue;
+            }
+            let Machine { label, live, told, device, .. } = &mut self.machines[index];
             let Some(live) = live else { continue };
             if live.half.is_some_and(|half| now.duration_since(half) >= PATIENCE) {
                 self.end(index, "it has sent half a message, and not the rest");

@@ -20,6 +20,7 @@ mod edit;
 mod ending;
 mod ends;
 mod front_ends;
+mod handed;
 mod handler;
 mod handover;
 mod http;

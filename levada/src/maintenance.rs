@@ -657,7 +657,7 @@ impl Maintenance {
                     self.sights.forget(&[lost.device]);
                     fresh.notes.iter().for_each(|note| self.log.line(Level::Warning, note));
                     let second = fresh.port.second();
-                    self.order(Request::Restore { device: lost.device, port: fresh.port });
+                    self.order(Request::Restore { device: lost.device, port: fresh.port, back: None });
                     if let Some(port) = second {
                         self.manager.keep_port(&port);
                         self.watch(lost.device, port);

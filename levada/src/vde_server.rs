@@ -13,6 +13,7 @@ mod handover;
 pub mod papers;
 mod waiting;
 
+use crate::handed::Handed;
 use crate::lines::Lines;
 use crate::log::{Level, Log};
 use crate::rundir::Ledger;
@@ -20,6 +21,7 @@ use crate::worker::{Request, Waker};
 use control::plan::VdePlan;
 use handover::Inventory;
 use ports::Survey;
+use ports::netns::cure_of_want;
 use ports::vde::request::Request as PlugRequest;
 use ports::vde::{Counts, Directory, DirectoryOptions, MAX_CLIENTS, OpenError, Plugged, VdePort};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -138,6 +140,7 @@ struct Plug {
     /// Its number at the worker; without one it takes no client.
     device: Option<usize>,
     clients: Vec<Client>,
+    handed: Handed,
     counts: Arc<Counts>,
     /// Missed frames already told to the worker.
     told: u64,
@@ -326,8 +329,8 @@ impl Board {
         let id = PlugId(self.number());
         // In the order of their numbers: who names none gets the least.
         let at = self.plugs.partition_point(|plug| plug.plan.plug <= plan.plug);
-        let (plan, clients) = (plan.clone(), Vec::new());
-        self.plugs.insert(at, Plug { id, plan, label, device: None, clients, counts: Arc::default(), told: 0 });
+        let (plan, clients, handed) = (plan.clone(), Vec::new(), Handed::default());
+        self.plugs.insert(at, Plug { id, plan, label, device: None, clients, handed, counts: Arc::default(), told: 0 });
         Ok(id)
     }
 
@@ -551,20 +554,55 @@ impl Board {
 
     /// Gives the worker the sockets of a plug's clients, or takes the last away.
     fn hand_over(&mut self, index: usize) {
-        let plug = &self.plugs[index];
+        let plug = &mut self.plugs[index];
         let Some(device) = plug.device else { return };
         if plug.clients.is_empty() {
+            plug.handed = Handed::default();
             return self.order(Request::Gone { device, why: "it was unplugged".to_owned() });
         }
         let max_frame = plug.plan.mtu as usize + ETHERNET_HEADER;
         let sockets: io::Result<Vec<OwnedFd>> =
             plug.clients.iter().map(|client| client.plugged.data.try_clone()).collect();
         match sockets.and_then(|sockets| VdePort::new(sockets, max_frame, Arc::clone(&plug.counts))) {
-            Ok(port) => self.order(Request::Restore { device, port: Box::new(port) }),
+            Ok(port) => {
+                let back = Some(plug.handed.begin());
+                self.order(Request::Restore { device, port: Box::new(port), back });
+            }
             Err(error) => {
-                let text = format!("{}: its frames do not pass: {error}", plug.label);
-                let directory = plug.plan.directory.clone();
-                self.line(&directory, Level::Warning, &text);
+                let cure = cure_of_want(&error).map_or_else(String::new, |cure| format!("; {cure}"));
+                self.lack(index, format!("{error}{cure}"));
+            }
+        }
+    }
+
+    /// The worker has no port of a plug that has clients: it is handed one at the next tick.
+    fn lack(&mut self, index: usize, why: String) {
+        let plug = &mut self.plugs[index];
+        if !plug.handed.fail(&why) {
+            return;
+        }
+        let text = format!("{}: its frames do not pass: {why}; it is tried again each second", plug.label);
+        let directory = plug.plan.directory.clone();
+        // What was not written is not told.
+        if self.line(&directory, Level::Warning, &text) {
+            self.plugs[index].handed.note(why);
+        }
+    }
+
+    /// Hands the worker those ports again that it could not have.
+    fn hand_over_again(&mut self) {
+        for index in 0..self.plugs.len() {
+            if let Some(why) = self.plugs[index].handed.refusal() {
+                self.lack(index, why);
+            }
+            let Plug { handed, label, plan, .. } = &self.plugs[index];
+            if handed.is_due() {
+                self.hand_over(index);
+            } else if handed.is_mended() {
+                let (text, directory) = (format!("{label}: its frames pass again"), plan.directory.clone());
+                if self.line(&directory, Level::Info, &text) {
+                    self.plugs[index].handed.note(String::new());
+                }
             }
         }
     }
@@ -606,6 +644,7 @@ impl Board {
 
     fn tick(&mut self) {
         self.send_late_away(Instant::now());
+        self.hand_over_again();
         for place in &mut self.directories {
             place.lines.tell(&self.log, format_args!("vde {}", place.name));
             if place.coming.is_none() {

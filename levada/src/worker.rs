@@ -56,7 +56,7 @@ pub use ports::AnyPort;
 use ports::{BURST_BYTES, PortError, Refused, Unsent};
 pub use prices::Stalls;
 use prices::{Run, STALLED_NS, Target, Written, measured_price, price};
-pub use request::Request;
+pub use request::{Request, Unwatched};
 pub use seats::{Claim, Payer};
 use seats::{Duty, Seats, ends_of};
 pub use services::{ServiceCount, ServicesPart};

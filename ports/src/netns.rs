@@ -350,8 +350,10 @@ fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| Ok(join(thread::Builder::new().spawn_scoped(scope, work)?)))
 }
 
-/// What helps where a visit failed for want of a thread or a descriptor, and not by the namespace.
-pub(crate) fn cure_of_want(error: &io::Error) -> Option<&'static str> {
+/// What helps where something failed for want of a thread or a descriptor, as a visit that did not
+/// fail by the namespace.
+#[must_use]
+pub fn cure_of_want(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
         libc::EAGAIN => Some("let the daemon have more threads (ulimit -u, TasksMax=)"),
         libc::EMFILE | libc::ENFILE => Some("raise the limit of open files (LimitNOFILE=, fs.file-max)"),

@@ -3,7 +3,7 @@
 
 use super::waiting::{PATIENCE, WAITING};
 use super::*;
-use crate::worker::Wake;
+use crate::worker::{Unwatched, Wake};
 use ports::Survey;
 use ports::vde::request::{ADDRESS_BYTES, MAGIC, VERSION, answer};
 use std::os::unix::net::UnixDatagram;
@@ -65,6 +65,12 @@ impl Bed {
 
     fn client(&self, plug: u32) -> Client {
         Client::new(&self.scratch.join("red"), plug)
+    }
+
+    /// Whether it was told that frames of the first plug do not pass, and not yet that they do.
+    fn lacks_a_port(&self) -> bool {
+        let board = self.plugs.board();
+        board.plugs[0].handed.is_due() || board.plugs[0].handed.is_mended()
     }
 }
 
@@ -254,4 +260,45 @@ fn a_crowd_at_one_directory_takes_no_place_of_a_client_at_another() {
     }
     slow.ask(1);
     assert!(slow.is_in());
+}
+
+#[test]
+fn a_port_that_the_worker_cannot_watch_is_handed_over_again() {
+    let bed = Bed::new("unwatched");
+    bed.open(1, 10);
+    let client = bed.client(0);
+    assert!(client.is_in());
+    let Ok(Request::Restore { port, back: Some(back), .. }) = bed.orders.recv_timeout(PATIENT) else {
+        panic!("the worker is handed none");
+    };
+    assert!(back.try_send(Unwatched { port, why: "it cannot be watched".to_owned() }).is_ok());
+    assert_eq!(bed.order(), "up 10");
+    assert!(bed.lacks_a_port());
+    let start = Instant::now();
+    while bed.lacks_a_port() {
+        assert!(start.elapsed() < PATIENT, "it is not told that frames pass again");
+        std::thread::sleep(TICK / 10);
+    }
+    drop(client);
+    assert_eq!(bed.order(), "gone 10");
+}
+
+#[test]
+fn a_port_that_could_not_be_made_is_handed_over_when_it_can_be() {
+    let bed = Bed::new("unmade");
+    let plan = bed.plan("red", 1, true);
+    let id = bed.plugs.open(&plan, "hub".to_owned(), &Survey::default(), Otherwise::Refuse).unwrap();
+    bed.plugs.join(id, 1);
+    let one = bed.client(0);
+    assert!(one.is_in());
+    assert_eq!(bed.order(), "up 1");
+    // A port of several clients takes no such file: as where no descriptor is left.
+    let nothing = std::fs::File::open("/dev/null").unwrap().into();
+    let data = std::mem::replace(&mut bed.plugs.board().plugs[0].clients[0].plugged.data, nothing);
+    let two = bed.client(0);
+    assert!(two.is_in());
+    assert!(bed.orders.recv_timeout(TICK + TICK / 2).is_err(), "there is no port");
+    assert!(bed.lacks_a_port());
+    bed.plugs.board().plugs[0].clients[0].plugged.data = data;
+    assert_eq!(bed.order(), "up 1");
 }

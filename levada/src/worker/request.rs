@@ -30,7 +30,15 @@ use ports::Inherited;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{SyncSender, TrySendError};
+
+/// A port that the worker cannot watch.
+pub struct Unwatched {
+    /// The port.
+    pub port: AnyPort,
+    /// Why, and what helps.
+    pub why: String,
+}
 
 /// What another thread wants of the worker.
 pub enum Request {
@@ -119,6 +127,9 @@ pub enum Request {
         device: usize,
         /// The port.
         port: AnyPort,
+        /// Where it goes back to its maker where it cannot be watched. Has room for one. Without,
+        /// the device is lost.
+        back: Option<SyncSender<Unwatched>>,
     },
     /// The link of a member of an uplink is so now.
     Link {
@@ -272,7 +283,7 @@ impl Worker {
             Request::Drops { device, frames } => self.count_drops(device, frames),
             Request::Passed(all) => self.count_past(&all),
             Request::Gone { device, why } => self.lose(device, why),
-            Request::Restore { device, port } => self.restore(device, port),
+            Request::Restore { device, port, back } => self.restore(device, port, back),
             Request::Link { device, link } => self.hear_of_link(device, link),
             Request::Active { switch, member } => self.choose_active(switch, member),
             Request::Take { device, reply } => {
@@ -359,18 +370,30 @@ impl Worker {
         }
     }
 
-    fn restore(&mut self, index: usize, port: AnyPort) {
+    fn restore(&mut self, index: usize, port: AnyPort, back: Option<SyncSender<Unwatched>>) {
         let watched = port.fd().map(|fd| self.wake.watch(index, fd));
         if let Some(Err(error)) = watched {
             let why = format!("it cannot be watched (epoll): {error}; raise fs.epoll.max_user_watches");
-            self.hand_over(Task::Lost { device: index, port, why });
-            return;
+            return self.give_back(index, Unwatched { port, why }, back);
         }
         // One that it takes the place of.
         self.unwatch(index);
         self.outside.devices[index].restore(port);
         self.open_member(index, true);
         self.seats.wake(Backing::Device(index));
+    }
+
+    /// Gives a port that cannot be watched to its maker; where that waits for it no more, or there
+    /// is none, it is lost.
+    fn give_back(&mut self, index: usize, mut unwatched: Unwatched, back: Option<SyncSender<Unwatched>>) {
+        if let Some(back) = back {
+            match back.try_send(unwatched) {
+                Ok(()) => return,
+                Err(TrySendError::Full(left) | TrySendError::Disconnected(left)) => unwatched = left,
+            }
+        }
+        let Unwatched { port, why } = unwatched;
+        self.hand_over(Task::Lost { device: index, port, why });
     }
 
     /// Watches a device's port no more, which is about to leave.

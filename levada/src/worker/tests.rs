@@ -164,7 +164,7 @@ fn a_lost_port_is_handed_over_once_counted_and_can_be_put_back() {
     assert_eq!(shot.switches[0].endpoints[2].drops.get(Reason::PortDown), 10);
     assert!(!shot.devices[2].is_up && shot.devices[2].losses == 1);
     let (near, far) = pair(FRAMES, OffloadSupport::ALL);
-    bed.inbox.send(Request::Restore { device: 2, port: Box::new(near) }).unwrap();
+    bed.inbox.send(Request::Restore { device: 2, port: Box::new(near), back: None }).unwrap();
     bed.waker.ring();
     bed.far.push(far);
     soon("it is back", || bed.snapshot().devices[2].is_up);
@@ -520,7 +520,7 @@ fn a_port_that_takes_anothers_place_is_watched_whoever_has_copies_of_both() {
     for round in 0..10 {
         let copy = switch.try_clone().unwrap().into();
         let port = VdePort::new(vec![copy], 1514, std::sync::Arc::default()).unwrap();
-        worker.carry_out(Request::Restore { device: 0, port: Box::new(port) });
+        worker.carry_out(Request::Restore { device: 0, port: Box::new(port), back: None });
         assert!(!chores.try_iter().any(|task| matches!(task, Task::Lost { .. })), "round {round}");
     }
     let ready = |worker: &Worker| {
@@ -536,6 +536,25 @@ fn a_port_that_takes_anothers_place_is_watched_whoever_has_copies_of_both() {
     client.send(&[0; 60]).unwrap();
     assert_eq!(ready(&worker), 0);
     drop(answer);
+}
+
+#[test]
+fn a_port_that_cannot_be_watched_goes_back_to_its_maker_or_is_lost() {
+    let (mut worker, _far, chores) = by_hand();
+    // epoll(7) takes no such file.
+    let port = || -> AnyPort {
+        let null = std::fs::File::open("/dev/null").unwrap().into();
+        Box::new(VdePort::new(vec![null], 1514, std::sync::Arc::default()).unwrap())
+    };
+    let (back, returned) = sync_channel(1);
+    worker.carry_out(Request::Restore { device: 0, port: port(), back: Some(back) });
+    let Unwatched { why, .. } = returned.try_recv().unwrap();
+    assert!(why.contains("cannot be watched") && why.contains("max_user_watches"), "{why}");
+    assert!(chores.try_recv().is_err(), "whoever made it sees to it");
+    for back in [None, Some(sync_channel(1).0)] {
+        worker.carry_out(Request::Restore { device: 0, port: port(), back });
+        assert!(matches!(chores.try_recv(), Ok(Task::Lost { device: 0, .. })), "nobody waits for it");
+    }
 }
 
 #[test]
@@ -1149,7 +1168,7 @@ fn a_member_whose_machine_is_gone_is_down_and_one_whose_port_is_about_to_be_anot
     bonds.worker.carry_out(Request::Absent { device: 0 });
     assert_eq!(bonds.told(), ["0 down"]);
     assert_eq!((active(&bonds), bonds.worker.outside.devices[0].use_.losses), (Some(1), 1));
-    bonds.worker.carry_out(Request::Restore { device: 0, port });
+    bonds.worker.carry_out(Request::Restore { device: 0, port, back: None });
     bonds.worker.carry_out(Request::Absent { device: 0 });
     assert_eq!(bonds.told(), ["0 distributing"], "it is there again");
     assert_eq!(bonds.worker.outside.devices[0].use_.losses, 1);
