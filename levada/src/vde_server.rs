@@ -6,24 +6,25 @@
 //! free.
 //!
 //! Strangers may connect as often as they like: how many may wait that have not said what they want
-//! is bounded (`waiting.rs`), and so are descriptors and memory, by these and by the plugs. Of each
-//! directory [`LINES`] log lines of a level a second tell of what happens.
+//! is bounded (`waiting.rs`), and so are descriptors and memory, by these and by the plugs; and how
+//! many log lines a second tell of each directory (`directories.rs`).
 
+mod directories;
 mod handover;
 pub mod papers;
 mod waiting;
 
 use crate::handed::Handed;
-use crate::lines::Lines;
 use crate::log::{Level, Log};
 use crate::rundir::Ledger;
 use crate::worker::{Request, Waker};
 use control::plan::VdePlan;
+use directories::{Closed, Place, options};
 use handover::Inventory;
 use ports::Survey;
 use ports::netns::cure_of_want;
 use ports::vde::request::Request as PlugRequest;
-use ports::vde::{Counts, Directory, DirectoryOptions, MAX_CLIENTS, OpenError, Plugged, VdePort};
+use ports::vde::{Counts, MAX_CLIENTS, OpenError, Plugged, VdePort};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::net::UCred;
@@ -32,7 +33,6 @@ use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,10 +41,6 @@ use waiting::Waiting;
 /// What a client may send beside its request, in bytes: nothing is expected, and who sends much is
 /// no VDE client.
 const CHATTER_BYTES: usize = 4096;
-/// How soon a directory that cannot be had is tried again.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// How long that is put off at most.
-const LAST_RETRY: Duration = Duration::from_secs(30);
 /// How often what is not urgent is done.
 const TICK: Duration = Duration::from_secs(1);
 /// How long nobody is served where no descriptor is left.
@@ -57,9 +53,6 @@ const EVENTS: usize = 64;
 const STOP: u64 = 0;
 /// What a wish of another process's is watched as: to take over ([`Board::freezing`]).
 const CALL: u64 = 1;
-/// Log lines of a directory in a second, of each level: refusals do not hide which clients are
-/// plugged in.
-const LINES: u32 = 8;
 /// Bytes of an Ethernet header without tag.
 const ETHERNET_HEADER: usize = 14;
 
@@ -99,16 +92,6 @@ struct Board {
     is_ledger_old: bool,
 }
 
-/// A directory that somebody keeps from being opened.
-struct Closed {
-    /// As the plan writes it.
-    name: String,
-    options: DirectoryOptions,
-    failure: String,
-    next: Instant,
-    pause: Duration,
-}
-
 /// What becomes of a plug whose directory cannot be had because of what others have put there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Otherwise {
@@ -116,19 +99,6 @@ pub enum Otherwise {
     Refuse,
     /// It waits until the directory can be had.
     Wait,
-}
-
-/// A directory that is open.
-struct Place {
-    watch: u64,
-    /// As the plan writes it, without links followed.
-    name: String,
-    directory: Directory,
-    /// How it is to be when it is taken over from the process that still has it.
-    coming: Option<DirectoryOptions>,
-    /// Why it cannot be made again where it was removed, as it was last told.
-    failure: String,
-    lines: Lines,
 }
 
 /// A plug.
@@ -309,114 +279,13 @@ impl Board {
         survey: &Survey,
         otherwise: Otherwise,
     ) -> Result<PlugId, OpenError> {
-        let options = options(plan);
-        let is_closed = otherwise == Otherwise::Wait && self.closed.iter().any(|one| one.name == plan.directory);
-        match self.directories.iter_mut().find(|place| place.name == plan.directory) {
-            Some(Place { coming: Some(coming), .. }) => *coming = options,
-            Some(place) => place.directory.change(&options)?,
-            None if is_closed => {}
-            None => match self.open_directory(&plan.directory, &options, survey) {
-                Ok(()) => self.closed.retain(|one| one.name != plan.directory),
-                Err(failure) if otherwise == Otherwise::Wait && failure.is_of_others() => {
-                    let (name, failure) = (plan.directory.clone(), failure.to_string());
-                    self.log.line(Level::Warning, &format!("{failure}; until then its plugs are down"));
-                    let (next, pause) = (Instant::now() + FIRST_RETRY, FIRST_RETRY);
-                    self.closed.push(Closed { name, options, failure, next, pause });
-                }
-                Err(failure) => return Err(failure),
-            },
-        }
+        self.have_directory(plan, survey, otherwise)?;
         let id = PlugId(self.number());
         // In the order of their numbers: who names none gets the least.
         let at = self.plugs.partition_point(|plug| plug.plan.plug <= plan.plug);
         let (plan, clients, handed) = (plan.clone(), Vec::new(), Handed::default());
         self.plugs.insert(at, Plug { id, plan, label, device: None, clients, handed, counts: Arc::default(), told: 0 });
         Ok(id)
-    }
-
-    /// Opens a directory, or takes it as it is from the `survey`.
-    fn open_directory(&mut self, name: &str, options: &DirectoryOptions, survey: &Survey) -> Result<(), OpenError> {
-        if let Some(ledger) = &self.ledger {
-            ledger.add(&options.path, std::fs::symlink_metadata(&options.path).is_err());
-            self.is_ledger_old = true;
-        }
-        let inherited = Directory::inherit(&options.path, survey);
-        let coming = inherited.is_some().then(|| options.clone());
-        let directory = inherited.map_or_else(|| Directory::open(options), Ok)?;
-        let watch = self.number();
-        let watched = epoll::add(&*self.epoll, directory.fd(), EventData::new_u64(watch), EventFlags::IN);
-        watched.map_err(|error| OpenError::Kernel(options.path.clone(), "watching it", error.into()))?;
-        if let Some(ledger) = &self.ledger {
-            ledger.add(directory.path(), directory.is_made());
-        }
-        let (name, failure, lines) = (name.to_owned(), String::new(), Lines::new(LINES));
-        self.directories.push(Place { watch, name, directory, coming, failure, lines });
-        Ok(())
-    }
-
-    /// Tries directories again that could not be had.
-    fn open_closed(&mut self) {
-        let now = Instant::now();
-        for mut closed in std::mem::take(&mut self.closed) {
-            if closed.next > now {
-                self.closed.push(closed);
-                continue;
-            }
-            match self.open_directory(&closed.name, &closed.options, &Survey::default()) {
-                Ok(()) => self.log.line(Level::Info, &format!("vde {}: its plugs can be had now", closed.name)),
-                Err(failure) => {
-                    let failure = failure.to_string();
-                    if failure != closed.failure {
-                        self.log.line(Level::Warning, &failure);
-                        closed.failure = failure;
-                    }
-                    closed.pause = (closed.pause * 2).min(LAST_RETRY);
-                    closed.next = now + closed.pause;
-                    self.closed.push(closed);
-                }
-            }
-        }
-    }
-
-    /// Makes directories again that were removed, or their control sockets. Clients that are
-    /// plugged in need neither.
-    fn mend_directories(&mut self) {
-        for index in 0..self.directories.len() {
-            let Place { name, directory, coming, .. } = &self.directories[index];
-            let plug = self.plugs.iter().find(|plug| plug.plan.directory == *name);
-            let Some(plug) = plug.filter(|_| coming.is_none() && !directory.is_there()) else { continue };
-            let options = options(&plug.plan);
-            let (name, watch) = (name.clone(), self.number());
-            if let Some(ledger) = &self.ledger {
-                let path = self.directories[index].directory.path();
-                ledger.add(path, std::fs::symlink_metadata(path).is_err());
-                self.is_ledger_old = true;
-            }
-            let place = &mut self.directories[index];
-            let mended = place.directory.mend(&options).map(|old| {
-                let _ = epoll::delete(&*self.epoll, &old);
-                place.watch = watch;
-                epoll::add(&*self.epoll, place.directory.fd(), EventData::new_u64(watch), EventFlags::IN)
-            });
-            let failure = match mended {
-                Ok(Ok(())) => String::new(),
-                Ok(Err(error)) => format!("vde {name}: watching it: {error}"),
-                Err(error) => error.to_string(),
-            };
-            let is_mended = failure.is_empty();
-            if !is_mended && failure == place.failure {
-                continue;
-            }
-            let text = if is_mended {
-                format!("vde {name}: it was removed, and is made again; who was plugged in stays")
-            } else {
-                format!("{failure}; it was removed, and nobody can plug in")
-            };
-            // What was not written is not told.
-            if self.line(&name, Level::Warning, &text) || is_mended {
-                self.directories[index].failure = failure;
-            }
-        }
     }
 
     fn change(&mut self, id: PlugId, plan: &VdePlan, label: &str) -> Result<(), String> {
@@ -457,24 +326,6 @@ impl Board {
         self.clean(&plug.plan.directory);
     }
 
-    /// Closes a directory that has no plug any more.
-    fn clean(&mut self, directory: &str) {
-        if self.plugs.iter().all(|plug| plug.plan.directory != directory) {
-            self.waiting.retain(|waiting| waiting.directory != directory);
-            self.directories.retain(|place| place.name != directory);
-            self.closed.retain(|closed| closed.name != directory);
-            self.is_ledger_old = true;
-        }
-    }
-
-    /// Writes down what is open, and nothing else.
-    fn note(&mut self) {
-        if let Some(ledger) = self.ledger.as_ref().filter(|_| self.is_ledger_old) {
-            ledger.keep(self.directories.iter().map(|place| (place.directory.path(), place.directory.is_made())));
-            self.is_ledger_old = false;
-        }
-    }
-
     fn close_all(&mut self) {
         for plug in std::mem::take(&mut self.plugs) {
             for client in plug.clients {
@@ -485,12 +336,6 @@ impl Board {
         self.closed.clear();
         self.directories.clear();
         // The ledger goes with the run directory.
-    }
-
-    fn release(&mut self, directory: &str, plugged: Plugged) {
-        if let Some(place) = self.directories.iter_mut().find(|place| place.name == directory) {
-            place.directory.unplug(plugged);
-        }
     }
 
     /// Does what is to be done about what is watched as `watch`. False: there are no descriptors
@@ -636,12 +481,6 @@ impl Board {
         self.line(&directory, Level::Info, &text);
     }
 
-    /// Writes a line about a directory, which the plan writes so. False: it has had enough.
-    fn line(&mut self, directory: &str, level: Level, text: &str) -> bool {
-        let place = self.directories.iter_mut().find(|place| place.name == directory);
-        place.is_some_and(|place| place.lines.write(&self.log, level, text))
-    }
-
     fn tick(&mut self) {
         self.send_late_away(Instant::now());
         self.hand_over_again();
@@ -669,10 +508,6 @@ impl Plug {
     fn has_room(&self) -> bool {
         self.clients.len() < if self.plan.hub { MAX_CLIENTS } else { 1 }
     }
-}
-
-fn options(plan: &VdePlan) -> DirectoryOptions {
-    DirectoryOptions { path: PathBuf::from(&plan.directory), mode: plan.mode, group: plan.group.clone() }
 }
 
 impl Client {

@@ -7,7 +7,7 @@ use crate::worker::{Unwatched, Wake};
 use ports::Survey;
 use ports::vde::request::{ADDRESS_BYTES, MAGIC, VERSION, answer};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
