@@ -71,7 +71,13 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
 /// of the average fraction that is marked, whether or not it was marked itself, and windows grow in
 /// all rounds: see [`grow_gently`].
 pub(super) fn is_shared(connection: &Connection, policy: &Policy) -> bool {
-    policy.holds && policy.mode == Mode::Dctcp && connection.wire == Wire::Accurate
+    policy.holds && is_dctcp(connection, policy)
+}
+
+/// Whether a window is reduced and grows as DCTCP's: where the peer tells what part was marked.
+#[inline(always)]
+fn is_dctcp(connection: &Connection, policy: &Policy) -> bool {
+    policy.mode == Mode::Dctcp && connection.wire == Wire::Accurate
 }
 
 /// Whether a signal is of data sent after the last reduction: what is older was answered by that.
@@ -128,7 +134,7 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
     let window = connection.window;
     connection.prior = window;
     let reduced = match policy.mode {
-        Mode::Dctcp if connection.wire == Wire::Accurate => {
+        _ if is_dctcp(connection, policy) => {
             if !connection.is(bit::MARKED) {
                 connection.alpha = ALL_MARKED;
             }
@@ -204,7 +210,7 @@ fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
     }
     // In bytes times the window, so that no part of a segment is lost.
     let segment = u64::from(acked) * u64::from(mss);
-    let is_reno = matches!(policy.mode, Mode::Dctcp | Mode::EchoPublished) || window >= connection.prior;
+    let is_reno = window >= connection.prior || is_dctcp(connection, policy) || policy.mode == Mode::EchoPublished;
     let (segments, of) = CUBIC_ALPHA;
     let grown = u64::from(connection.grown) + if is_reno { segment } else { segment * segments / of };
     let base = u64::from(window.max(flight));
@@ -476,6 +482,25 @@ mod tests {
         assert!((4_700..=5_400).contains(&grown(Mode::Echo, 10)), "{}", grown(Mode::Echo, 10));
         // Back after 57 rounds of 9/17, then one segment a round.
         assert!((70_000..=74_000).contains(&grown(Mode::Echo, 100)), "{}", grown(Mode::Echo, 100));
+    }
+
+    #[test]
+    fn dctcp_beside_a_peer_of_rfc_3168_reduces_and_grows_as_echo() {
+        let windows = |mode: Mode| {
+            let policy = Policy { mode, ..Policy::default() };
+            let mut connection = connection(1000, 100_000);
+            connection.wire = Wire::Classic;
+            let mut flight = 100_000;
+            let all = (0..100).map(|number| {
+                round(&mut connection, &policy, flight, if number % 40 == 0 { flight } else { 0 });
+                flight = connection.window;
+                flight
+            });
+            all.collect::<Vec<_>>()
+        };
+        let echo = windows(Mode::Echo);
+        assert_eq!(windows(Mode::Dctcp), echo);
+        assert!(echo[1] < 71_000 && echo[39] > echo[1], "{echo:?}");
     }
 
     #[test]
