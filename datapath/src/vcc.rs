@@ -23,10 +23,11 @@ use crate::table::{Id, Left};
 use crate::units::{Direction, Instant};
 use crate::verdict::Reason;
 use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, protocol, tcp_flags};
-use connection::{Connection, Kind, Treatment, Why, before, bit};
-use connections::{Class, Connections, Key};
+use connection::{Connection, Kind, Treatment, Why, bit};
+use connections::{Class, Connections, Key, NoRoom};
 use hold::Holds;
 use segment::{Edit, Segment, options_in, options_of};
+use successor::Opening;
 
 pub mod connection;
 pub mod connections;
@@ -38,6 +39,7 @@ mod open;
 pub mod option;
 pub mod saved;
 pub mod segment;
+mod successor;
 mod syn;
 mod told;
 mod usual;
@@ -542,8 +544,8 @@ impl Vcc {
     ///
     /// # Errors
     /// [`Reason::VccWindow`]: all of it lies beyond the window that the guest was told, or it hides
-    /// its numbers as a fragment, and the endpoint is policed. [`Stop::Unknown`] of what goes on
-    /// all the same.
+    /// its numbers as a fragment, or it is one SYN too many of its ports, and the endpoint is
+    /// policed. [`Stop::Unknown`] of what goes on all the same.
     #[inline(always)]
     pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
         if self.is_again(from, Direction::Egress) {
@@ -650,7 +652,7 @@ impl Vcc {
         segment = segment.of_connection(known, || options_in(bytes, &meta.layout));
         let edit = if segment.is_syn() {
             let options = options_of(bytes, &meta.layout);
-            self.send_syn(&call, (key, found), &segment, &options)
+            self.send_syn(&call, (key, found), &segment, &options)?
         } else if let Some(id) = found {
             self.send_known(&call, id, &segment, || options_of(bytes, &meta.layout))
         } else {
@@ -837,7 +839,9 @@ impl Vcc {
             open::send(connection, call.now, &call.policy, segment)
         } else if !connection.is_answered_by(segment) {
             // The guest has taken another connection for this one, and knows best.
-            self.connections.remove(call.owner.tenant, id);
+            if !successor::stays(connection, &call.policy) {
+                self.connections.remove(call.owner.tenant, id);
+            }
             self.leave(endpoint, Why::Unknown);
             return Edit::NONE;
         } else {
@@ -873,12 +877,14 @@ impl Vcc {
         if segment.is_syn() {
             return self.receive_syn(&call, (key, found), segment, &options());
         }
-        let Some((id, connection)) = found.and_then(|id| Some((id, self.connections.get_mut(id)?))) else {
+        let mut of = self.answered(key, found, segment);
+        if let Some(next) = of.filter(|_| of != found) {
+            of = self.succeed(&call, key, found, next);
+        }
+        let Some((id, connection)) = of.and_then(|id| Some((id, self.connections.get_mut(id)?))) else {
             return Edit::NONE;
         };
-        let expected = connection.first[0].wrapping_add(1);
-        let fits = !before(segment.ack, expected) && !before(connection.nxt, segment.ack);
-        if !connection.is(bit::ACTIVE) || !fits {
+        if !handshake::is_answered(connection, segment) {
             return handshake::cross(connection, &options());
         }
         let (was, is_first) = (connection.treatment, connection.una == connection.first[0]);
@@ -898,28 +904,42 @@ impl Vcc {
         (key, found): (Key, Option<Id>),
         syn: &Segment,
         options: &segment::Options,
-    ) -> Edit {
-        if let Some(id) = found {
-            let known = self.connections.get_mut(id);
-            match known {
-                Some(connection) if connection.is(bit::ACTIVE) && connection.first[0] == syn.seq => {
-                    return handshake::ask_again(connection, &call.policy, options);
-                }
-                // Both have sent a SYN: which flags count would depend on whose came first.
-                Some(connection) if connection.treatment == Treatment::Opening && !connection.is(bit::ACTIVE) => {
-                    handshake::collide(connection, syn, options);
-                    self.leave(key.endpoint, Why::Simultaneous);
-                    return Edit::NONE;
-                }
-                // The port is used again.
-                _ => self.connections.remove(call.owner.tenant, id),
+    ) -> Result<Edit, Stop> {
+        let (key, old) = match self.opening(call, key, found, syn) {
+            Opening::Again(id) => {
+                let connection = self.connections.get_mut(id);
+                return Ok(connection.map_or(Edit::NONE, |one| handshake::ask_again(one, &call.policy, options)));
             }
-        }
+            Opening::Crossed(id) => {
+                if let Some(connection) = self.connections.get_mut(id) {
+                    handshake::collide(connection, syn, options);
+                }
+                self.leave(key.endpoint, Why::Simultaneous);
+                return Ok(Edit::NONE);
+            }
+            Opening::New(key, old) => (key, old),
+            Opening::Refused => return Err(self.refuse_syn(key.endpoint)),
+        };
+        // The port is used again.
+        old.into_iter().for_each(|id| self.connections.remove(call.owner.tenant, id));
         let (connection, edit) = handshake::ask(&call.policy, syn, options);
         if connection.treatment == Treatment::Native {
             count_kinds(self.counters_mut(key.endpoint), [Kind::of_syn(syn.codes, syn.ecn), None]);
         }
-        self.insert(call, key, connection, edit)
+        match self.insert(call, key, connection, edit) {
+            Ok(edit) => Ok(edit),
+            // The old entry would be taken for that of the new connection.
+            Err(NoRoom) if key.flow.is_second() => Err(self.refuse_syn(key.endpoint)),
+            Err(NoRoom) => Ok(Edit::NONE),
+        }
+    }
+
+    #[cold]
+    fn refuse_syn(&mut self, from: EndpointId) -> Stop {
+        if let Some(counters) = self.counters_mut(from) {
+            counters.policed += 1;
+        }
+        Stop::Drop(Reason::VccWindow)
     }
 
     fn receive_syn(
@@ -958,19 +978,19 @@ impl Vcc {
         }
         let mut connection = handshake::offered(&call.policy, syn, options);
         let edit = handshake::offer(&call.policy, Some(&mut connection), syn, options);
-        self.insert(call, key, connection, edit)
+        self.insert(call, key, connection, edit).unwrap_or(Edit::NONE)
     }
 
-    fn insert(&mut self, call: &Call, key: Key, connection: Connection, edit: Edit) -> Edit {
+    fn insert(&mut self, call: &Call, key: Key, connection: Connection, edit: Edit) -> Result<Edit, NoRoom> {
         let treatment = connection.treatment;
-        if self.connections.insert(call.now, call.owner.tenant, key, connection).is_err() {
+        if let Err(NoRoom) = self.connections.insert(call.now, call.owner.tenant, key, connection) {
             self.leave(key.endpoint, Why::Full);
-            return Edit::NONE;
+            return Err(NoRoom);
         }
         if let Treatment::Untouched(why) = treatment {
             self.leave(key.endpoint, why);
         }
-        edit
+        Ok(edit)
     }
 
     /// A handshake has decided how a connection is treated, where it was treated otherwise before.

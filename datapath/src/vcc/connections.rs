@@ -51,6 +51,14 @@ pub struct Key {
     pub flow: FlowKey,
 }
 
+impl Key {
+    /// That of a connection's successor: see [`super::successor`].
+    #[must_use]
+    pub(super) fn second(self) -> Key {
+        Key { flow: self.flow.second(), ..self }
+    }
+}
+
 /// All are of TCP.
 impl Hash for Key {
     #[inline]
@@ -293,6 +301,12 @@ impl Connections {
     #[must_use]
     pub fn places(&self) -> u32 {
         self.table.places()
+    }
+
+    /// How long ago an entry was used, or made.
+    #[must_use]
+    pub(super) fn age_ns(&self, now: Instant, id: Id) -> u64 {
+        self.table.seen(id).map_or(u64::MAX, |seen| now.since(seen))
     }
 
     /// Whose an entry is.

@@ -6,7 +6,7 @@
 //! a guest is delivered as it came: the guest may speak for itself. If it does not, its SYN-ACK is
 //! answered for it. What a guest says for itself is native, and passes bit for bit.
 
-use super::connection::{Asked, Connection, Scale, Treatment, Why, Wire, bit, later};
+use super::connection::{Asked, Connection, Scale, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Options, Segment, codes, ecn};
 use super::{Mode, Policy, option, syn};
 
@@ -84,6 +84,17 @@ pub fn offered(policy: &Policy, syn: &Segment, options: &Options) -> Connection 
     let scale = options.scale.unwrap_or(0);
     connection.scale = if asks { syn::fine(policy, scale, connection.mss) } else { Scale::of(scale) };
     connection
+}
+
+/// Whether a guest's SYN is the one that made a connection, sent again.
+pub fn is_sent_again(connection: &Connection, syn: &Segment) -> bool {
+    connection.is(bit::ACTIVE) && connection.first[0] == syn.seq
+}
+
+/// Whether a SYN-ACK for a guest answers the SYN that made a connection.
+pub fn is_answered(connection: &Connection, answer: &Segment) -> bool {
+    let expected = connection.first[0].wrapping_add(1);
+    connection.is(bit::ACTIVE) && !before(answer.ack, expected) && !before(connection.nxt, answer.ack)
 }
 
 /// Whether a peer's SYN is the one that made a connection, sent again.

@@ -101,12 +101,21 @@ pub(super) fn time(connection: &mut Connection, now: Instant, end: u32) {
 
 /// How many of a frame's segments lie beyond what the guest was told it may send, of an endpoint
 /// that is held to it. Retransmissions are none, and nor is what was allowed when it was told.
+/// Before its peer has answered, a guest may send nothing.
 #[inline]
 pub(super) fn beyond(connection: &Connection, now: Instant, policy: &Policy, segment: &Segment, size: u16) -> u32 {
-    let is_armed = policy.polices && connection.is_governed() && connection.is(bit::ENGAGED);
     // A SYN begins anew.
     let takes = (segment.payload > 0 || segment.has(tcp_flags::FIN)) && !segment.has(tcp_flags::SYN);
-    if !is_armed || !takes || until_armed_us(connection, (now.0 / US) as u32) > 0 {
+    if !policy.polices || !takes {
+        return 0;
+    }
+    // Of a guest whose SYN was not answered: else the answer to another SYN of its ports, which
+    // this one took the place of, would open a connection that nobody knows.
+    if connection.treatment == Treatment::Opening && connection.is(bit::ACTIVE) {
+        return segment.segments;
+    }
+    let is_armed = connection.is_governed() && connection.is(bit::ENGAGED);
+    if !is_armed || until_armed_us(connection, (now.0 / US) as u32) > 0 {
         return 0;
     }
     // Where the window is closed, a byte more is a probe.

@@ -3,9 +3,10 @@
 //! A record has [`BYTES`] bytes, whatever its connection; numbers are in network byte order. What
 //! is open goes along, but for what is left alone, which is not told from what is unknown. Where a
 //! guest was told a finer window scale than its peer's, all goes along, since its windows are to be
-//! right: what a peer has begun, too, and what is left alone. A switch that knows nothing of such
-//! scales leaves these records out, as it does those of any values that it does not know. Reading
-//! trusts nothing: a record that fits no endpoint, or whose values no connection has, is left out.
+//! right: what a peer has begun, too, and what is left alone. So does a successor
+//! ([`super::successor`]), or what answers it would be taken for the old connection's. A switch that
+//! knows nothing of these leaves such records out, as it does those of any values that it does not
+//! know. Reading trusts nothing: a record that fits no endpoint, or whose values no connection has, is left out.
 //! Segments that were being timed are not, and every connection counts as used just now.
 
 use super::connection::{Asked, Connection, Count, Scale, Treatment, Why, Wire, bit};
@@ -30,6 +31,8 @@ const WORDS: usize = FLOW + FlowKey::BYTES;
 /// Of connections that go along for their window scale alone: those that are not open, and those
 /// that are left alone, with [`Why`] added.
 const OPENING: u8 = 6;
+/// Of a successor.
+const SUCCESSOR: u8 = 7;
 const UNTOUCHED: u8 = 16;
 
 /// A connection, written down.
@@ -67,6 +70,10 @@ pub fn endpoints(records: &[u8]) -> impl Iterator<Item = EndpointId> + '_ {
 /// False: the connection is not one that goes along.
 pub(super) fn write(record: &mut Record, now: Instant, key: &Key, c: &Connection) -> bool {
     let is_rescaled = c.scale.lowered_by() > 0;
+    let is_successor = key.flow.is_second();
+    if is_successor && c.treatment != Treatment::Opening {
+        return false;
+    }
     let treatment = match (c.treatment, c.wire) {
         (Treatment::Plain, _) => 0,
         (Treatment::Native, Wire::Plain) => 1,
@@ -74,6 +81,7 @@ pub(super) fn write(record: &mut Record, now: Instant, key: &Key, c: &Connection
         (Treatment::Native, Wire::Accurate) => 5,
         (Treatment::Translated, Wire::Classic) => 2,
         (Treatment::Translated, Wire::Accurate) => 3,
+        (Treatment::Opening, _) if is_successor => SUCCESSOR,
         (Treatment::Opening, _) if is_rescaled => OPENING,
         (Treatment::Untouched(why), _) if is_rescaled => UNTOUCHED + why as u8,
         _ => return false,
@@ -109,13 +117,15 @@ pub(super) fn read(record: &Record, at_us: u32) -> Option<(Key, Connection)> {
         (VERSION, 3) => (Treatment::Translated, Wire::Accurate),
         (VERSION, 4) => (Treatment::Native, Wire::Classic),
         (VERSION, 5) => (Treatment::Native, Wire::Accurate),
-        (VERSION, OPENING) => (Treatment::Opening, Wire::Plain),
+        (VERSION, OPENING | SUCCESSOR) => (Treatment::Opening, Wire::Plain),
         (VERSION, why @ UNTOUCHED..) => {
             (Treatment::Untouched(*Why::ALL.get(usize::from(why - UNTOUCHED))?), Wire::Plain)
         }
         _ => return None,
     };
     let flow = FlowKey::from_bytes(record[FLOW..WORDS].try_into().ok()?)?;
+    let is_successor = record[1] == SUCCESSOR;
+    let flow = if is_successor { flow.second() } else { flow };
     let key = Key { endpoint: EndpointId(be32(record, ENDPOINT)), flow };
     let word = |number: usize| be32(record, WORDS + 4 * number);
     let rest = WORDS + 4 * 17;
@@ -145,8 +155,9 @@ pub(super) fn read(record: &Record, at_us: u32) -> Option<(Key, Connection)> {
     let is_open = !matches!(treatment, Treatment::Opening | Treatment::Untouched(_));
     let is_sound = c.mss == be16(record, rest)
         && told + by <= Scale::MOST
-        && (is_rescaled || by == 0 && is_open)
-        && (is_open || !(c.is(bit::ENGAGED | bit::DEAF) || treatment == Treatment::Opening && c.is(bit::ACTIVE)))
+        && (is_rescaled || by == 0 && (is_open || is_successor))
+        && (is_open || !c.is(bit::ENGAGED | bit::DEAF))
+        && (treatment != Treatment::Opening || c.is(bit::ACTIVE) == is_successor)
         && control::is_sound(&c);
     is_sound.then_some((key, c))
 }

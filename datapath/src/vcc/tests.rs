@@ -1,6 +1,6 @@
 //! Two switches, each with a guest, and a network between them that marks.
 
-use super::connection::Wire;
+use super::connection::{Wire, before};
 use super::segment::{codes, ecn};
 use super::*;
 use crate::checksum;

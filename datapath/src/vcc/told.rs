@@ -1,12 +1,14 @@
 //! What is done with a frame, and why, without doing it: for traces. The same functions decide as
 //! for real frames, on a copy of the connection.
 
-use super::connection::{Connection, Scale, Treatment, Why, Wire, before, bit};
+use super::connection::{Connection, Scale, Treatment, Why, Wire, bit};
 use super::connections::Key;
 use super::segment::{Edit, Segment, codes, ecn, options_in, options_of};
+use super::successor::Opening;
 use super::{Call, Counters, Mode, Vcc, Waits, handshake, is_tcp, open};
 use crate::ids::EndpointId;
 use crate::offload::Offload;
+use crate::table::Id;
 use crate::units::{Direction, Instant};
 use crate::wire::{FlowKey, L4, Layout, tcp_flags};
 use core::fmt;
@@ -95,7 +97,8 @@ impl Vcc {
         let Seen { mut segment, flow, .. } = self.see(now, from, frame)?;
         let mut told = Told::new(Direction::Egress, call.policy.mode, segment);
         let key = Key { endpoint: call.owner.endpoint, flow };
-        let known = self.connections.find(&key).and_then(|id| self.connections.get(id)).copied();
+        let found = self.connections.find(&key);
+        let known = found.and_then(|id| self.connections.get(id)).copied();
         if call.policy.mode == Mode::Off && (known.is_none() || segment.is_syn()) {
             return None;
         }
@@ -111,11 +114,44 @@ impl Vcc {
                 segment.flags &= !(tcp_flags::FIN | tcp_flags::PSH);
             }
         }
-        Some(self.told_of_sent(told, &call, known, &segment, || options_of(bytes, layout)))
+        let options = || options_of(bytes, layout);
+        if segment.is_syn() {
+            return Some(self.told_of_syn(told, &call, (key, found), &segment, &options()));
+        }
+        Some(Vcc::told_of_sent(told, &call, known, &segment, options))
+    }
+
+    fn told_of_syn(
+        &self,
+        told: Told,
+        call: &Call,
+        (key, found): (Key, Option<Id>),
+        syn: &Segment,
+        options: &super::segment::Options,
+    ) -> Told {
+        let known = |id| self.connections.get(id).copied().unwrap_or_else(|| Connection::new(options));
+        match self.opening(call, key, found, syn) {
+            Opening::Again(id) => {
+                let mut c = known(id);
+                let edit = handshake::ask_again(&mut c, &call.policy, options);
+                told.of(&c, edit)
+            }
+            Opening::Crossed(id) => {
+                let mut c = known(id);
+                handshake::collide(&mut c, syn, options);
+                told.of(&c, Edit::NONE)
+            }
+            Opening::Refused => Told { is_refused: true, treatment: Treatment::Opening, ..told },
+            Opening::New(key, old) => {
+                let (connection, edit) = handshake::ask(&call.policy, syn, options);
+                let has_room = old.is_some() || self.connections.may_insert(call.now, call.owner, &connection);
+                let is_refused = !has_room && key.flow.is_second();
+                if has_room { told.of(&connection, edit) } else { Told { is_refused, ..told.untouched(Why::Full) } }
+            }
+        }
     }
 
     fn told_of_sent(
-        &self,
         told: Told,
         call: &Call,
         known: Option<Connection>,
@@ -124,19 +160,6 @@ impl Vcc {
     ) -> Told {
         let policy = &call.policy;
         match known {
-            Some(mut c) if segment.is_syn() && c.is(bit::ACTIVE) && c.first[0] == segment.seq => {
-                let edit = handshake::ask_again(&mut c, policy, &options());
-                told.of(&c, edit)
-            }
-            Some(mut c) if segment.is_syn() && c.treatment == Treatment::Opening && !c.is(bit::ACTIVE) => {
-                handshake::collide(&mut c, segment, &options());
-                told.of(&c, Edit::NONE)
-            }
-            known if segment.is_syn() => {
-                let (connection, edit) = handshake::ask(policy, segment, &options());
-                let has_room = known.is_some() || self.connections.may_insert(call.now, call.owner, &connection);
-                if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
-            }
             Some(c) if segment.is_syn_ack() && !c.is_answered_by(segment) => told,
             Some(mut c) if segment.is_syn_ack() => {
                 let edit = handshake::answer(&mut c, policy, segment, &options());
@@ -158,10 +181,12 @@ impl Vcc {
         let told = Told::new(Direction::Ingress, call.policy.mode, segment);
         let policy = &call.policy;
         let key = Key { endpoint: call.owner.endpoint, flow: flow.reversed() };
-        let known = self.connections.find(&key).and_then(|id| self.connections.get(id)).copied();
-        if policy.mode == Mode::Off && (known.is_none() || segment.is_syn()) {
+        let found = self.connections.find(&key);
+        if policy.mode == Mode::Off && (found.is_none() || segment.is_syn()) {
             return None;
         }
+        let of = if segment.is_syn_ack() { self.answered(key, found, &segment) } else { found };
+        let known = of.and_then(|id| self.connections.get(id)).copied();
         let options = || options_of(bytes, layout);
         let mut waits = Waits::default();
         let unused = (&mut Counters::default(), &mut waits);
@@ -180,9 +205,7 @@ impl Vcc {
                 if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
             }
             Some(mut c) if segment.is_syn_ack() => {
-                let expected = c.first[0].wrapping_add(1);
-                let fits = !before(segment.ack, expected) && !before(c.nxt, segment.ack);
-                if !c.is(bit::ACTIVE) || !fits {
+                if !handshake::is_answered(&c, &segment) {
                     let edit = handshake::cross(&mut c, &options());
                     return Some(Told { scale: c.scale, edit, ..told.untouched(Why::Outside) });
                 }
@@ -221,6 +244,10 @@ impl fmt::Display for Told {
         if self.is_refused {
             return match self.treatment {
                 Treatment::Untouched(why) => write!(f, "refused (vcc-window): {}", why.words()),
+                Treatment::Opening if self.segment.is_syn() => {
+                    write!(f, "refused (vcc-window): another SYN of its ports is not answered yet")
+                }
+                Treatment::Opening => write!(f, "refused (vcc-window): its connection is not open yet"),
                 _ => write!(f, "refused (vcc-window): it lies beyond the window that the guest was told"),
             };
         }

@@ -101,10 +101,23 @@ impl FlowKey {
         FlowKey { first: [b, a], last: [d, c], ends: [kind, ports.rotate_left(16)] }
     }
 
+    /// The key of a second entry of the same flow: of no frame.
+    #[must_use]
+    pub(crate) fn second(self) -> FlowKey {
+        FlowKey { ends: [self.ends[0] | SECOND, self.ends[1]], ..self }
+    }
+
+    /// Whether it is one.
+    #[must_use]
+    pub(crate) fn is_second(&self) -> bool {
+        self.ends[0] & SECOND != 0
+    }
+
     /// Bytes of what [`FlowKey::to_bytes`] gives.
     pub const BYTES: usize = 38;
 
-    /// Written down: both addresses, both ports, the protocol, and whether it is IPv6.
+    /// Written down: both addresses, both ports, the protocol, and whether it is IPv6. That it is a
+    /// [second](FlowKey::second) one is left out.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -260,6 +273,8 @@ fn words(number: u64) -> [u32; 2] {
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// What the kind takes at most.
 const KIND_BITS: u32 = 9;
+/// Beside a kind: see [`FlowKey::second`].
+const SECOND: u32 = 1 << KIND_BITS;
 
 /// Protocol and version as one number.
 #[inline]

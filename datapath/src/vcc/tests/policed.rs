@@ -18,12 +18,15 @@ fn opened(now: Instant) -> Rig {
     rig
 }
 
-/// Whether what the client sends passes.
+/// Whether what the client sends passes, as a trace says beforehand.
 fn passes(rig: &mut Rig, says: &Says) -> bool {
     let frame = rig.frame(CLIENT, says);
+    let (bytes, meta) = (rig.pool.bytes(&frame), rig.pool.meta(&frame));
+    let told = rig.sides[CLIENT].explain_send(rig.now, ENDPOINT, (bytes, &meta.layout, &meta.offload));
     let sent = rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame);
     rig.pool.free(frame);
     assert!(matches!(sent, Ok(()) | Err(Stop::Drop(Reason::VccWindow))), "{sent:?}");
+    assert_eq!(told.map(|told| told.is_refused), Some(sent.is_err()));
     sent.is_ok()
 }
 
@@ -111,6 +114,87 @@ fn numbers_far_ahead_widen_no_window() {
     let last = Says { seq: nxt, payload: edge.wrapping_sub(nxt) as usize, ..ack };
     assert!(passes(&mut rig, &last));
     assert!(passes(&mut rig, &Says { seq: edge, flags: ACK | tcp_flags::FIN, ..ack }));
-    // A port that is used again is no matter of the window before.
-    assert!(passes(&mut rig, &Says { seq: far, flags: SYN, ..ack }));
+}
+
+/// A SYN of the client, on the ports of its connection.
+fn syn(seq: u32) -> Says {
+    Says { seq, flags: SYN, window: 64_240, options: LINUX, ..Says::default() }
+}
+
+/// The server's answer to it reaches the client, which sees no ECN in it.
+fn is_answered(rig: &mut Rig, seq: u32) {
+    let codes = codes::received(ecn::ECT0);
+    let answer = Segment { seq: 9000, ack: seq + 1, flags: SYN | ACK, codes, window: 65_160, ..Segment::default() };
+    let seen = rig.deliver(SERVER, &Segment { segments: 1, ecn: ecn::ECT0, ..answer }, LINUX);
+    assert_eq!((seen.codes, seen.ecn), (0, 0));
+}
+
+#[test]
+fn a_syn_or_a_syn_ack_of_its_own_frees_no_guest_of_its_window() {
+    for flags in [SYN, SYN | ACK] {
+        let mut rig = opened(Instant(1_000_000));
+        assert!(passes(&mut rig, &Says { ack: 777, flags, ..syn(500_000) }), "its port may be used again");
+        // Its peer knows better, and says so by an acknowledgement of the old numbers.
+        rig.pass(SERVER, &Says { seq: 201, ack: 101, flags: ACK, window: 509, ..Says::default() }, false);
+        let records = rig.sides[CLIENT].export(rig.now);
+        assert_eq!(passed_of(&mut rig, 100), 10, "{flags}");
+        let mut next = policing(rig.now);
+        assert_eq!(next.sides[CLIENT].import(next.now, &records, &[]).1, 0);
+        assert_eq!(passed_of(&mut next, 100), 10, "{flags}, handed over");
+    }
+}
+
+#[test]
+fn a_connection_takes_the_place_of_the_one_before_when_its_peer_answers() {
+    for is_handed_over in [false, true] {
+        let mut rig = opened(Instant(1_000_000));
+        assert!(passes(&mut rig, &syn(500_000)));
+        let counts =
+            |rig: &Rig| [Class::Open, Class::Asked].map(|class| rig.sides[CLIENT].connections().count(ENDPOINT, class));
+        assert_eq!((counts(&rig), rig.connection(CLIENT).first), ([1, 1], [100, 200]));
+        if is_handed_over {
+            let records = rig.sides[CLIENT].export(rig.now);
+            rig = policing(rig.now);
+            assert_eq!(rig.sides[CLIENT].import(rig.now, &records, &[]), (2, 0));
+        }
+        is_answered(&mut rig, 500_000);
+        assert_eq!((counts(&rig), rig.connection(CLIENT).first), ([1, 0], [500_000, 9000]));
+        let data = Says { seq: 500_001, ack: 9001, flags: ACK, window: 502, payload: 1448, ..Says::default() };
+        assert_eq!(rig.send(CLIENT, &data).ecn, ecn::ECT0);
+        assert!(!passes(&mut rig, &Says { seq: 500_001 + 14_480, ..data }), "it is held to a window of its own");
+    }
+}
+
+#[test]
+fn a_third_syn_of_the_same_ports_waits_for_the_second() {
+    let mut rig = opened(Instant(1_000_000));
+    assert!(passes(&mut rig, &syn(500_000)) && passes(&mut rig, &syn(500_000)), "also where it is sent again");
+    assert!(!passes(&mut rig, &syn(600_000)));
+    assert_eq!(rig.sides[CLIENT].counters(ENDPOINT).unwrap().policed, 1);
+    rig.now = rig.now.plus_ns(3_000_000_000);
+    assert!(passes(&mut rig, &syn(600_000)), "no answer comes to the second any more");
+    is_answered(&mut rig, 600_000);
+    assert_eq!(rig.connection(CLIENT).first, [600_000, 9000]);
+}
+
+#[test]
+fn a_policed_guest_sends_nothing_before_its_peer_has_answered() {
+    let mut rig = policing(Instant(1_000_000));
+    // Of two SYNs the peer answers the first, of which the second has taken the place.
+    assert!(passes(&mut rig, &syn(100)) && passes(&mut rig, &syn(500_000)));
+    assert_eq!(passed_of(&mut rig, 100), 0);
+    is_answered(&mut rig, 500_000);
+    let data = Says { seq: 500_001, ack: 9001, flags: ACK, window: 502, payload: 1448, ..Says::default() };
+    assert!(passes(&mut rig, &data));
+}
+
+#[test]
+fn a_policed_guest_uses_a_port_again_behind_a_connection_that_has_ended() {
+    let mut rig = opened(Instant(1_000_000));
+    let fin = Says { seq: 101, ack: 201, flags: ACK | tcp_flags::FIN, window: 9, ..Says::default() };
+    rig.pass(CLIENT, &fin, false);
+    rig.pass(SERVER, &Says { seq: 201, ack: 102, ..fin }, false);
+    rig.open([7000, 9000], [false; 2]);
+    assert_eq!((rig.connection(CLIENT).first, rig.connection(CLIENT).una), ([7000, 9000], 7001));
+    assert_eq!(rig.sides[CLIENT].counters(ENDPOINT).unwrap().opened, [2, 0, 0]);
 }
