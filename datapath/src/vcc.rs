@@ -37,6 +37,7 @@ pub mod handshake;
 mod hold;
 mod open;
 pub mod option;
+mod police;
 pub mod saved;
 pub mod segment;
 mod successor;
@@ -656,6 +657,10 @@ impl Vcc {
         } else if let Some(id) = found {
             self.send_known(&call, id, &segment, || options_of(bytes, &meta.layout))
         } else {
+            let edit = police::uncapable(&call.policy, &segment, Edit::NONE);
+            if !edit.is_none() {
+                edit.apply(bytes, &meta.layout, &mut meta.offload);
+            }
             return Err(Stop::Unknown);
         };
         edit.apply(bytes, &meta.layout, &mut meta.offload);
@@ -843,7 +848,7 @@ impl Vcc {
                 self.connections.remove(call.owner.tenant, id);
             }
             self.leave(endpoint, Why::Unknown);
-            return Edit::NONE;
+            return police::uncapable(&call.policy, segment, Edit::NONE);
         } else {
             let edit = handshake::answer(connection, &call.policy, segment, &options());
             if was == Treatment::Opening {
@@ -908,14 +913,12 @@ impl Vcc {
         let (key, old) = match self.opening(call, key, found, syn) {
             Opening::Again(id) => {
                 let connection = self.connections.get_mut(id);
-                return Ok(connection.map_or(Edit::NONE, |one| handshake::ask_again(one, &call.policy, options)));
+                return Ok(connection.map_or(Edit::NONE, |one| handshake::ask_again(one, &call.policy, syn, options)));
             }
             Opening::Crossed(id) => {
-                if let Some(connection) = self.connections.get_mut(id) {
-                    handshake::collide(connection, syn, options);
-                }
                 self.leave(key.endpoint, Why::Simultaneous);
-                return Ok(Edit::NONE);
+                let connection = self.connections.get_mut(id);
+                return Ok(connection.map_or(Edit::NONE, |one| handshake::collide(one, &call.policy, syn, options)));
             }
             Opening::New(key, old) => (key, old),
             Opening::Refused => return Err(self.refuse_syn(key.endpoint)),
@@ -930,7 +933,7 @@ impl Vcc {
             Ok(edit) => Ok(edit),
             // The old entry would be taken for that of the new connection.
             Err(NoRoom) if key.flow.is_second() => Err(self.refuse_syn(key.endpoint)),
-            Err(NoRoom) => Ok(Edit::NONE),
+            Err(NoRoom) => Ok(police::uncapable(&call.policy, syn, Edit::NONE)),
         }
     }
 

@@ -8,7 +8,7 @@
 
 use super::connection::{Asked, Connection, Scale, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Options, Segment, codes, ecn};
-use super::{Mode, Policy, option, syn};
+use super::{Mode, Policy, option, police, syn};
 
 /// Tries of a SYN or SYN-ACK that carry ECN flags; later ones carry none.
 pub(super) const TRIES_WITH_ECN: u8 = 2;
@@ -25,28 +25,33 @@ pub fn ask(policy: &Policy, syn: &Segment, options: &Options) -> (Connection, Ed
     connection.first[0] = syn.seq;
     (connection.una, connection.nxt) = (syn.seq, syn.end());
     connection.set(bit::SCALED, options.scale.is_some());
-    connection.asked = Asked::new(syn.codes, ecn::NOT);
-    connection.treatment = match syn.codes {
+    let asks = police::asks(policy, syn.codes);
+    connection.asked = Asked::new(asks, ecn::NOT);
+    connection.treatment = match asks {
         _ if options.is_signed => Treatment::Untouched(Why::Signed),
         _ if is_multipath(policy, options) => Treatment::Untouched(Why::Multipath),
         codes::NONE => Treatment::Opening,
         codes::ASK_CLASSIC | codes::ASK_ACCURATE => Treatment::Native,
         _ => Treatment::Untouched(Why::Codes),
     };
-    let edit = ask_again(&mut connection, policy, options);
+    let edit = ask_again(&mut connection, policy, syn, options);
     (connection, edit)
 }
 
 /// The same SYN once more.
-pub fn ask_again(connection: &mut Connection, policy: &Policy, options: &Options) -> Edit {
+pub fn ask_again(connection: &mut Connection, policy: &Policy, syn: &Segment, options: &Options) -> Edit {
     connection.tries = connection.tries.saturating_add(1);
     let stripped = Edit { strips: strips(connection, policy, options), ..Edit::NONE };
-    if connection.treatment != Treatment::Opening || !policy.translates() {
+    if connection.treatment == Treatment::Native {
         return stripped;
+    }
+    if connection.treatment != Treatment::Opening || !policy.translates() {
+        return police::uncapable(policy, syn, stripped);
     }
     if connection.tries > TRIES_WITH_ECN {
         // An answer to an earlier try may still come; it agrees to what that asked.
-        return stripped;
+        let asks = police::asks(policy, syn.codes);
+        return police::uncapable(policy, syn, Edit { codes: (asks != syn.codes).then_some(asks), ..stripped });
     }
     let asked = if policy.mode == Mode::EchoPublished { codes::ASK_CLASSIC } else { codes::ASK_ACCURATE };
     connection.asked = Asked::new(asked, ecn::NOT);
@@ -116,12 +121,13 @@ pub fn cross(connection: &mut Connection, options: &Options) -> Edit {
 }
 
 /// Both sides open at once.
-pub fn collide(connection: &mut Connection, syn: &Segment, options: &Options) {
+pub fn collide(connection: &mut Connection, policy: &Policy, syn: &Segment, options: &Options) -> Edit {
     connection.first[0] = syn.seq;
     (connection.una, connection.nxt) = (syn.seq, syn.end());
     // The guest has had the peer's SYN, or will, and this is what it says to it.
     settle_scale(connection, options.scale, None);
     connection.treatment = Treatment::Untouched(Why::Simultaneous);
+    police::uncapable(policy, syn, Edit::NONE)
 }
 
 /// Payload of a SYN (TCP Fast Open, RFC 7413).
@@ -164,11 +170,12 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
         if connection.treatment == Treatment::Opening {
             connection.treatment = if answer.codes == codes::NONE { Treatment::Plain } else { Treatment::Native };
         }
-        return Edit::NONE;
+        return police::uncapable(policy, answer, Edit::NONE);
     }
-    let (asked, seen) = (connection.asked.code(), connection.asked.met());
+    let seen = connection.asked.met();
     let accurate = codes::received(seen);
-    let wire = match (answer.codes, asked) {
+    let (asked, answers) = police::answers(policy, connection.asked.code(), answer.codes);
+    let wire = match (answers, asked) {
         // The guest knows AccECN.
         (said, codes::ASK_ACCURATE) if codes::said_of(said).is_some() => return native(connection, Wire::Accurate),
         // It knows RFC 3168 only, and the peer both.
@@ -189,7 +196,8 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
             connection.treatment = Treatment::Plain;
             connection.asked = connection.asked.answered(false);
         }
-        return Edit::NONE;
+        let codes = (answers != answer.codes).then_some(answers);
+        return police::uncapable(policy, answer, Edit { codes, ..Edit::NONE });
     }
     begin(connection, policy, wire);
     connection.asked = connection.asked.answered(answer.codes != codes::NONE);
@@ -200,7 +208,7 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
     if wire == Wire::Classic {
         connection.usual_wait = 0;
     }
-    let capable = policy.marks_all() && wire == Wire::Accurate;
+    let capable = if policy.marks_all() && wire == Wire::Accurate { ecn::ECT0 } else { ecn::NOT };
     let mut told = None;
     if wire == Wire::Accurate {
         // A box on the way may have dropped the first one for its option (RFC 9768, section
@@ -208,7 +216,7 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
         connection.option |= if is_again { option::flag::OFF } else { 0 };
         told = option::with(connection, answer);
     }
-    Edit { codes: Some(said), ecn: capable.then_some(ecn::ECT0), option: told, ..Edit::NONE }
+    Edit { codes: Some(said), ecn: (capable != answer.ecn).then_some(capable), option: told, ..Edit::NONE }
 }
 
 /// The SYN-ACK for a guest, which answers the guest's SYN.

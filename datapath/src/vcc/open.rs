@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Segment, codes, ecn};
-use super::{Counters, Policy, Waits, control, handshake, hold, option, watch, window};
+use super::{Counters, Policy, Waits, control, handshake, hold, option, police, watch, window};
 use crate::units::Instant;
 use crate::wire::tcp_flags;
 
@@ -50,10 +50,15 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
     }
     if !connection.is_translated() {
         let said = watch::say(connection, segment, is_new);
-        return if connection.is_silenced() { silenced(segment) } else { said };
+        return if connection.is_silenced() {
+            silenced(segment)
+        } else {
+            police::native(connection, policy, segment, said)
+        };
     }
     let is_capable =
         !connection.is(bit::BLEACHED) && if policy.marks_all() { true } else { segment.payload > 0 && !again };
+    let capable = if is_capable { ecn::ECT0 } else { ecn::NOT };
     let mut told = None;
     let says = match connection.wire {
         Wire::Accurate => {
@@ -73,7 +78,7 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
         Wire::Plain => codes::NONE,
     };
     Edit {
-        ecn: is_capable.then_some(ecn::ECT0).filter(|&ecn| ecn != segment.ecn),
+        ecn: (capable != segment.ecn).then_some(capable),
         codes: (says != segment.codes).then_some(says),
         is_counter: connection.wire == Wire::Accurate,
         option: told,

@@ -3,11 +3,12 @@
 //! A record has [`BYTES`] bytes, whatever its connection; numbers are in network byte order. What
 //! is open goes along, but for what is left alone, which is not told from what is unknown. Where a
 //! guest was told a finer window scale than its peer's, all goes along, since its windows are to be
-//! right: what a peer has begun, too, and what is left alone. So does a successor
-//! ([`super::successor`]), or what answers it would be taken for the old connection's. A switch that
+//! right: what a peer has begun, too, and what is left alone. So does a successor (see
+//! [`super::successor`]), or what it opens would be taken for the old connection. A switch that
 //! knows nothing of these leaves such records out, as it does those of any values that it does not
-//! know. Reading trusts nothing: a record that fits no endpoint, or whose values no connection has, is left out.
-//! Segments that were being timed are not, and every connection counts as used just now.
+//! know. Reading trusts nothing: a record that fits no endpoint, or whose values no connection has,
+//! is left out. Segments that were being timed are not, and every connection counts as used just
+//! now.
 
 use super::connection::{Asked, Connection, Count, Scale, Treatment, Why, Wire, bit};
 use super::connections::{Class, Key};

@@ -1,6 +1,6 @@
 //! Ports that a guest uses again.
 //!
-//! A SYN begins a connection, and what is known of its ports goes. But a SYN of the guest's own ends
+//! A SYN begins a connection, and what is known of its ports goes. But a guest's own SYN ends
 //! nothing: while its peer has the old connection, it answers by an acknowledgement of that (RFC
 //! 5961, section 4), and both may go on with it. So where a guest is held to its window, the old
 //! entry stays, and what the SYN begins waits beside it: the *successor*, a half-open entry like

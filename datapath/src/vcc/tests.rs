@@ -11,6 +11,7 @@ use core::net::Ipv4Addr;
 use proptest::prelude::*;
 
 mod between;
+mod codepoints;
 mod early;
 mod fast_open;
 mod floods;

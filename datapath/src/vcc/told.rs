@@ -5,7 +5,7 @@ use super::connection::{Connection, Scale, Treatment, Why, Wire, bit};
 use super::connections::Key;
 use super::segment::{Edit, Segment, codes, ecn, options_in, options_of};
 use super::successor::Opening;
-use super::{Call, Counters, Mode, Vcc, Waits, handshake, is_tcp, open};
+use super::{Call, Counters, Mode, Vcc, Waits, handshake, is_tcp, open, police};
 use crate::ids::EndpointId;
 use crate::offload::Offload;
 use crate::table::Id;
@@ -96,6 +96,7 @@ impl Vcc {
         }
         let Seen { mut segment, flow, .. } = self.see(now, from, frame)?;
         let mut told = Told::new(Direction::Egress, call.policy.mode, segment);
+        told.edit = police::uncapable(&call.policy, &segment, Edit::NONE);
         let key = Key { endpoint: call.owner.endpoint, flow };
         let found = self.connections.find(&key);
         let known = found.and_then(|id| self.connections.get(id)).copied();
@@ -133,13 +134,13 @@ impl Vcc {
         match self.opening(call, key, found, syn) {
             Opening::Again(id) => {
                 let mut c = known(id);
-                let edit = handshake::ask_again(&mut c, &call.policy, options);
+                let edit = handshake::ask_again(&mut c, &call.policy, syn, options);
                 told.of(&c, edit)
             }
             Opening::Crossed(id) => {
                 let mut c = known(id);
-                handshake::collide(&mut c, syn, options);
-                told.of(&c, Edit::NONE)
+                let edit = handshake::collide(&mut c, &call.policy, syn, options);
+                told.of(&c, edit)
             }
             Opening::Refused => Told { is_refused: true, treatment: Treatment::Opening, ..told },
             Opening::New(key, old) => {
@@ -279,6 +280,7 @@ impl Told {
     fn edit_words(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.edit.ecn, self.segment.ecn) {
             (None, _) => {}
+            (Some(ecn::NOT), _) if self.direction == Direction::Egress => write!(f, "; made not ECN-capable")?,
             (Some(_), ecn::CE) => write!(f, "; its mark counted and hidden")?,
             (Some(ecn::NOT), _) => write!(f, "; shown as not ECN-capable")?,
             (Some(_), _) => write!(f, "; made ECN-capable")?,
@@ -286,6 +288,7 @@ impl Told {
         let is_syn = self.segment.has(tcp_flags::SYN);
         match (self.edit.codes, is_syn) {
             (None, _) => {}
+            (Some(codes::NONE), true) if self.direction == Direction::Egress => write!(f, "; its ECN flags taken out")?,
             (Some(codes::NONE), _) => write!(f, "; its ECN flags hidden")?,
             (Some(codes::ASK_CLASSIC), true) => write!(f, "; asks for RFC 3168's ECN")?,
             (Some(codes::ASK_ACCURATE), true) => write!(f, "; asks for AccECN")?,
