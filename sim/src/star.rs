@@ -20,7 +20,6 @@ use datapath::units::{Both, Instant, Rate};
 use datapath::vcc::{Counters, Settings};
 
 use crate::fabric::FabricConfig;
-use crate::flow::FlowStats;
 use crate::packet::Nic;
 use crate::tcp::Cheat;
 use crate::tcp::congestion::Algorithm;
@@ -31,6 +30,9 @@ use crate::world::{Violation, World};
 const FULL_FRAME: u64 = 1538;
 /// Queues that are no bottleneck, in bytes.
 const WIDE: u32 = 1 << 30;
+/// How often a sender that begins connections anew looks whether the last has ended, in
+/// nanoseconds.
+const LOOK_NS: u64 = 200_000;
 
 /// What a sender's host is, and its receiver's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,13 +59,16 @@ pub struct Sender {
     pub algorithm: Algorithm,
     /// What it does not keep to.
     pub cheat: Cheat,
+    /// Bytes of a connection, behind which it begins another on other ports; none is one connection
+    /// without end.
+    pub each: Option<u64>,
 }
 
 impl Sender {
     /// One connection without end, of a sender that keeps to the rules.
     #[must_use]
-    pub fn honest(guest: Guest, algorithm: Algorithm) -> Sender {
-        Sender { guest, algorithm, cheat: Cheat::None }
+    pub const fn honest(guest: Guest, algorithm: Algorithm) -> Sender {
+        Sender { guest, algorithm, cheat: Cheat::None, each: None }
     }
 }
 
@@ -80,7 +85,7 @@ pub struct Star {
     pub service: Settings,
     /// The same for natives.
     pub of_natives: Settings,
-    /// One flow each.
+    /// One flow each, at a time.
     pub senders: Vec<Sender>,
     /// They begin one after the other within this time.
     pub begin_ns: u64,
@@ -136,11 +141,13 @@ impl Star {
     /// # Errors
     /// The first violation of safety.
     pub fn run(&self, warm_up_ns: u64, measured_ns: u64) -> Result<Seen, Violation> {
-        let mut world = World::new(self.topology());
-        world.run_until(Instant(warm_up_ns))?;
-        let before = Total::of(&world, self.senders.len());
-        world.run_for(measured_ns)?;
-        let after = Total::of(&world, self.senders.len());
+        let flows = self.flows(warm_up_ns + measured_ns);
+        let mut world = World::new(self.topology(&flows));
+        let mut open = vec![0; flows.len()];
+        self.run_until(&mut world, Instant(warm_up_ns), &flows, &mut open)?;
+        let before = Total::of(&world, &flows);
+        self.run_until(&mut world, Instant(warm_up_ns + measured_ns), &flows, &mut open)?;
+        let after = Total::of(&world, &flows);
         let pairs = after.received.iter().zip(&before.received);
         let mut counters = Counters::default();
         for machine in 1..=self.senders.len() {
@@ -153,7 +160,7 @@ impl Star {
         }
         Ok(Seen {
             ns: measured_ns,
-            payload: pairs.map(|(after, before)| after.bytes - before.bytes).collect(),
+            payload: pairs.map(|(after, before)| after - before).collect(),
             retransmits: after.retransmits - before.retransmits,
             timeouts: after.timeouts - before.timeouts,
             wire_bytes: after.link.bytes - before.link.bytes,
@@ -161,6 +168,42 @@ impl Star {
             backlog_max_bytes: after.link.backlog_max_bytes,
             counters,
         })
+    }
+
+    /// By sender, its flows in a run of so many nanoseconds, in their order: as many as the link
+    /// carries in that time. The first ones of all come before all others.
+    fn flows(&self, ns: u64) -> Vec<Vec<usize>> {
+        let carried = self.rate.bytes_in(ns);
+        let mut next = self.senders.len();
+        let of_one = |(first, sender): (usize, &Sender)| -> Vec<usize> {
+            let more = sender.each.map_or(0, |bytes| carried / bytes.max(1) + 1) as usize;
+            next += more;
+            std::iter::once(first).chain(next - more..next).collect()
+        };
+        self.senders.iter().enumerate().map(of_one).collect()
+    }
+
+    /// Runs on; `open` is which of its flows each sender has come to.
+    fn run_until(
+        &self,
+        world: &mut World,
+        until: Instant,
+        flows: &[Vec<usize>],
+        open: &mut [usize],
+    ) -> Result<(), Violation> {
+        let is_steady = self.senders.iter().all(|sender| sender.each.is_none());
+        while world.now() < until {
+            let look = if is_steady { until } else { until.min(world.now().plus_ns(LOOK_NS)) };
+            world.run_until(look)?;
+            for ((sender, flows), open) in self.senders.iter().zip(flows).zip(open.iter_mut()) {
+                let has_ended = sender.each.is_some_and(|bytes| world.received(flows[*open]).bytes >= bytes);
+                if has_ended && let Some(&next) = flows.get(*open + 1) {
+                    world.start(next);
+                    *open += 1;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn host(guest: Guest) -> HostSpec {
@@ -174,7 +217,7 @@ impl Star {
     }
 
     /// Hosts 0, 1 and 2 receive, by kind; host 3 + n is sender n's.
-    fn topology(&self) -> Topology {
+    fn topology(&self, flows: &[Vec<usize>]) -> Topology {
         let mut topology = Topology { seed: self.seed, ..Topology::default() };
         topology.hosts.extend(Guest::ALL.map(Self::host));
         topology
@@ -200,16 +243,22 @@ impl Star {
             ports.push(guests.iter().map(|&(_, host)| topology.address(host).mac).collect());
         }
         topology.fabrics.push(FabricConfig { ports, latency_ns: self.rate.time_ns(FULL_FRAME) });
-        for (number, sender) in self.senders.iter().enumerate() {
+        let flow = |number: usize, start_ns: u64| {
+            let sender = &self.senders[number];
             let traffic = Traffic::Tcp {
                 algorithm: sender.algorithm,
                 ecn: sender.guest == Guest::Native,
-                bytes: None,
+                bytes: sender.each,
                 again_after_ns: None,
                 pace: None,
             };
-            let start_ns = self.begin_ns * number as u64 / self.senders.len() as u64;
-            topology.flows.push(FlowSpec { start_ns, ..FlowSpec::new(3 + number, sender.guest as usize, traffic) });
+            FlowSpec { start_ns, ..FlowSpec::new(3 + number, sender.guest as usize, traffic) }
+        };
+        let starts = |number: usize| self.begin_ns * number as u64 / self.senders.len() as u64;
+        topology.flows.extend((0..self.senders.len()).map(|number| flow(number, starts(number))));
+        for (number, flows) in flows.iter().enumerate() {
+            // Begun when the one before has ended.
+            topology.flows.extend(flows[1..].iter().map(|_| flow(number, u64::MAX)));
         }
         topology
     }
@@ -243,17 +292,19 @@ impl Star {
 }
 
 struct Total {
-    received: Vec<FlowStats>,
+    /// By sender, in bytes.
+    received: Vec<u64>,
     retransmits: u64,
     timeouts: u64,
     link: LinkStats,
 }
 
 impl Total {
-    fn of(world: &World, senders: usize) -> Total {
-        let sent: Vec<_> = (0..senders).map(|flow| world.sent(flow).sender).collect();
+    fn of(world: &World, flows: &[Vec<usize>]) -> Total {
+        let sent: Vec<_> = flows.iter().flatten().map(|&flow| world.sent(flow).sender).collect();
+        let received = |flows: &Vec<usize>| flows.iter().map(|&flow| world.received(flow).bytes).sum();
         Total {
-            received: (0..senders).map(|flow| world.received(flow)).collect(),
+            received: flows.iter().map(received).collect(),
             retransmits: sent.iter().map(|sender| sender.retransmits).sum(),
             timeouts: sent.iter().map(|sender| sender.timeouts).sum(),
             link: world.link(0, Side::B),

@@ -28,9 +28,17 @@ const WARM_UP_NS: u64 = 2 * SECOND;
 const SEEDS: u64 = 5;
 /// What a cheater gains at most.
 const GAIN_MOST: f64 = 0.01;
-/// Kinds: what the first of ten does, whether it speaks ECN itself, and its name.
-const CHEATS: [(&str, Cheat, Guest); 2] =
-    [("ignores its window", Cheat::Window, Guest::Virtual), ("native, ignores ECE", Cheat::Deaf, Guest::Native)];
+/// Bytes of a connection, of who begins one after the other.
+const EACH: u64 = 1_000_000;
+/// Where it keeps to the rules.
+const HONEST: Sender = Sender::honest(Guest::Virtual, Algorithm::Cubic);
+/// What the first of ten does.
+const CHEATS: [(&str, Sender); 4] = [
+    ("ignores its window", Sender { cheat: Cheat::Window, ..HONEST }),
+    ("native, ignores ECE", Sender { cheat: Cheat::Deaf, guest: Guest::Native, ..HONEST }),
+    ("reopens each 1 MB", Sender { each: Some(EACH), ..HONEST }),
+    ("the same, 100 segments at once", Sender { each: Some(EACH), cheat: Cheat::Burst, ..HONEST }),
+];
 
 fn run(options: &Options) -> Result<Table, Violation> {
     let mut table = Table {
@@ -52,15 +60,15 @@ fn run(options: &Options) -> Result<Table, Violation> {
         ..Table::default()
     };
     for polices in [false, true] {
-        let cell = |cheat, guest| {
+        let cell = |first| {
             let seeds = (0..SEEDS)
-                .map(|seed| star(options.seed + seed, polices, cheat, guest).run(WARM_UP_NS, options.seconds * SECOND));
+                .map(|seed| star(options.seed + seed, polices, first).run(WARM_UP_NS, options.seconds * SECOND));
             seeds.collect::<Result<Vec<Seen>, Violation>>()
         };
-        let honest = cell(Cheat::None, Guest::Virtual)?;
+        let honest = cell(HONEST)?;
         push(&mut table, "is honest", polices, &honest, &honest);
-        for (name, cheat, guest) in CHEATS {
-            let seen = cell(cheat, guest)?;
+        for (name, first) in CHEATS {
+            let seen = cell(first)?;
             let gain = push(&mut table, name, polices, &seen, &honest);
             if polices {
                 let (id, target) = (format!("{name}: gain, high end"), Target::AtMost(GAIN_MOST));
@@ -71,10 +79,9 @@ fn run(options: &Options) -> Result<Table, Violation> {
     Ok(table)
 }
 
-fn star(seed: u64, polices: bool, cheat: Cheat, guest: Guest) -> Star {
-    let honest = Sender::honest(Guest::Virtual, Algorithm::Cubic);
-    let mut senders = vec![honest; SENDERS];
-    senders[0] = Sender { cheat, guest, ..honest };
+fn star(seed: u64, polices: bool, first: Sender) -> Star {
+    let mut senders = vec![HONEST; SENDERS];
+    senders[0] = first;
     Star {
         rate: RATE,
         delay_ns: DELAY_NS,

@@ -22,6 +22,9 @@ pub enum Cheat {
     Window,
     /// It ignores what is echoed of marks.
     Deaf,
+    /// It begins with [`Cheat::SEGMENTS`] at once, whatever its window is, and keeps to the rules
+    /// from the first acknowledgement on.
+    Burst,
 }
 
 impl Cheat {

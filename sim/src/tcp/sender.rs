@@ -309,7 +309,7 @@ impl Sender {
             self.rearm(now);
             return sent;
         }
-        let least = if self.config.cheat == Cheat::Window { Cheat::SEGMENTS } else { 0 };
+        let least = if self.ignores_window() { Cheat::SEGMENTS } else { 0 };
         let budget = (self.congestion.window() as u32).max(least).saturating_sub(self.in_flight);
         if budget == 0 {
             return None;
@@ -537,6 +537,15 @@ impl Sender {
 
     // --- what to send ------------------------------------------------------------------
 
+    /// Whether windows are nothing to it now.
+    fn ignores_window(&self) -> bool {
+        match self.config.cheat {
+            Cheat::Window => true,
+            Cheat::Burst => self.una == 0,
+            Cheat::None | Cheat::Deaf => false,
+        }
+    }
+
     /// Segments of a super-frame.
     fn goal(&self) -> u32 {
         let SenderConfig { mss, offload_bytes, .. } = self.config;
@@ -580,7 +589,7 @@ impl Sender {
 
     fn send_new(&mut self, now: Instant, most: u32) -> Option<Transmission> {
         let mss = u64::from(self.config.mss);
-        let allowed = if self.config.cheat == Cheat::Window { u64::MAX } else { self.peer_window };
+        let allowed = if self.ignores_window() { u64::MAX } else { self.peer_window };
         let window_end = self.una + allowed.min(self.config.buffer_bytes);
         let end = self.end();
         let capable = self.config.ecn;
