@@ -27,6 +27,7 @@ use connection::{Connection, Kind, Treatment, Why, bit};
 use connections::{Class, Connections, Key, NoRoom};
 use hold::Holds;
 use segment::{Edit, Segment, options_in, options_of};
+use siblings::Siblings;
 use successor::Opening;
 
 pub mod connection;
@@ -40,6 +41,7 @@ pub mod option;
 mod police;
 pub mod saved;
 pub mod segment;
+mod siblings;
 mod successor;
 mod syn;
 mod told;
@@ -324,6 +326,8 @@ struct Place {
     last: Id,
     /// Whose part of the frame memory has what waits.
     memory: frame::Owner,
+    /// Where it is policed: how far its connections are slowed.
+    siblings: Option<Box<Siblings>>,
     /// Where anything is done, or was: most endpoints have none.
     counters: Option<Box<Counters>>,
 }
@@ -338,6 +342,7 @@ impl Place {
     fn set(&mut self, settings: Settings, rescales: bool) {
         self.policy = settings.policy(rescales);
         self.is_in = settings.mode != Mode::Off;
+        self.siblings = self.policy.polices.then(|| self.siblings.take().unwrap_or_default());
         self.is_usual = usual::of(&self.policy);
         self.is_again = [false; 2];
     }
@@ -411,6 +416,7 @@ impl Vcc {
                 is_again: [false; 2],
                 last: Id(0),
                 memory: frame::Owner::NOBODY,
+                siblings: None,
                 counters: None,
             };
             let next = self.endpoints.len();
@@ -750,7 +756,12 @@ impl Vcc {
                 usual::receive(connection, now, place, seen);
                 return None;
             }
-            return Some((id, usual::receive_slowly(connection, now, place, seen)));
+            let round_end = connection.round_end;
+            let waits = usual::receive_slowly(connection, now, place, seen);
+            if place.siblings.is_some() && connection.round_end != round_end {
+                self.note(now, id);
+            }
+            return Some((id, waits));
         }
         self.show_any(pool, now, to, frame)
     }
@@ -778,17 +789,40 @@ impl Vcc {
             self.receive_handshake(now, (key, found), &segment, || options_of(bytes, &meta.layout))
         } else {
             let (connection, counters) = (self.connections.get_mut(found?)?, place.counters.as_deref_mut()?);
-            let (was, was_in) = (connection.treatment, Class::of(connection));
+            let (was, was_in, round_end) = (connection.treatment, Class::of(connection), connection.round_end);
             let edit = open::receive(connection, now, &place.policy, &segment, (counters, &mut waits));
             if was_in == Class::Offered && Class::of(connection) == Class::Open && !is_left(was) {
                 counters.opens(Treatment::Opening, was);
             }
             let class = class_of(connection, &segment);
+            let is_over = place.siblings.is_some() && connection.round_end != round_end;
             self.connections.touch(now, found?, to, class);
+            if is_over {
+                self.note(now, found?);
+            }
             edit
         };
         edit.apply(bytes, &meta.layout, &mut meta.offload);
         Some((found?, waits))
+    }
+
+    /// A round of a connection is over whose endpoint is policed: what it has now may be what the
+    /// next one to its peer begins with.
+    fn note(&mut self, now: Instant, id: Id) {
+        let (Some(key), Some(connection)) = (self.connections.key(id), self.connections.get(id)) else { return };
+        let is_slowed = connection.is_governed() && connection.ssthresh < u32::MAX;
+        let place = self.endpoints.get_mut(key.endpoint.0 as usize).filter(|_| is_slowed);
+        if let Some(siblings) = place.and_then(|place| place.siblings.as_mut()) {
+            siblings.note(now, self.connections.destination(&key.flow), connection.window);
+        }
+    }
+
+    /// A connection begins that may have siblings.
+    fn heed_siblings(&self, call: &Call, key: &Key, connection: &mut Connection) {
+        let place = self.endpoints.get(key.endpoint.0 as usize);
+        let siblings = place.and_then(|place| place.siblings.as_ref());
+        let window = siblings.and_then(|all| all.window(call.now, self.connections.destination(&key.flow)));
+        connection.ssthresh = window.unwrap_or(u32::MAX);
     }
 
     /// Lets an acknowledgement wait, where it should and there is room.
@@ -925,7 +959,8 @@ impl Vcc {
         };
         // The port is used again.
         old.into_iter().for_each(|id| self.connections.remove(call.owner.tenant, id));
-        let (connection, edit) = handshake::ask(&call.policy, syn, options);
+        let (mut connection, edit) = handshake::ask(&call.policy, syn, options);
+        self.heed_siblings(call, &key, &mut connection);
         if connection.treatment == Treatment::Native {
             count_kinds(self.counters_mut(key.endpoint), [Kind::of_syn(syn.codes, syn.ecn), None]);
         }
@@ -980,6 +1015,7 @@ impl Vcc {
             self.connections.remove(call.owner.tenant, id);
         }
         let mut connection = handshake::offered(&call.policy, syn, options);
+        self.heed_siblings(call, &key, &mut connection);
         let edit = handshake::offer(&call.policy, Some(&mut connection), syn, options);
         self.insert(call, key, connection, edit).unwrap_or(Edit::NONE)
     }

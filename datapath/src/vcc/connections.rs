@@ -229,6 +229,12 @@ impl Connections {
         self.table.find(key)
     }
 
+    /// A hash of where a flow goes, under a key that nobody knows.
+    #[must_use]
+    pub(super) fn destination(&self, flow: &FlowKey) -> u64 {
+        flow.destination(self.guess_key)
+    }
+
     /// Where guesses are.
     #[inline(always)]
     fn place(&self, guess: u64) -> usize {

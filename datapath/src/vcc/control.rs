@@ -171,6 +171,11 @@ fn less(window: u32, alpha: u32) -> u32 {
     window - ((u64::from(window) * u64::from(alpha)) >> 17) as u32
 }
 
+/// What a window was that was reduced to this, as CUBIC's.
+pub(super) fn prior_of(window: u32) -> u32 {
+    ((u64::from(window) << 10) / CUBIC_BETA).min(u64::from(WINDOW_MOST)) as u32
+}
+
 /// The least that the window may be: two segments, as for natives (RFC 5681), or what
 /// acknowledgements that wait can make of these.
 fn floor(connection: &Connection, policy: &Policy) -> u32 {

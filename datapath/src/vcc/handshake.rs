@@ -8,7 +8,7 @@
 
 use super::connection::{Asked, Connection, Scale, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Options, Segment, codes, ecn};
-use super::{Mode, Policy, option, police, syn};
+use super::{Mode, Policy, control, option, police, syn, window};
 
 /// Tries of a SYN or SYN-ACK that carry ECN flags; later ones carry none.
 pub(super) const TRIES_WITH_ECN: u8 = 2;
@@ -257,7 +257,7 @@ fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options:
     };
     if connection.treatment != Treatment::Opening {
         // Once more, since the guest's acknowledgement was lost; the first one counts.
-        return hidden;
+        return Edit { window: first_window(connection, policy, answer.window), ..hidden };
     }
     connection.first[1] = answer.seq;
     connection.heed_answer(options);
@@ -287,7 +287,7 @@ fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options:
         }
         _ => {}
     }
-    hidden
+    Edit { window: first_window(connection, policy, answer.window), ..hidden }
 }
 
 /// What a SYN and its answer agree to.
@@ -310,13 +310,18 @@ fn native(connection: &mut Connection, wire: Wire) -> Edit {
     Edit::NONE
 }
 
-/// From here on the switch speaks. A guest that is held to its window has one from the start.
+/// From here on the switch speaks. A guest that is held to its window has one from the start: where
+/// its siblings are slowed, [`super::siblings`], what they have.
 fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
     if policy.polices {
+        let mss = u32::from(connection.mss);
         connection.set(bit::ENGAGED, true);
-        connection.window = INITIAL_SEGMENTS * u32::from(connection.mss);
-        let first = connection.first[0].wrapping_add(1);
-        connection.edge = later(connection.nxt, first.wrapping_add(connection.window));
+        connection.window = (INITIAL_SEGMENTS * mss).min(connection.ssthresh).max(window::LEAST_SEGMENTS * mss);
+        if connection.ssthresh < u32::MAX {
+            connection.prior = control::prior_of(connection.ssthresh);
+        }
+        let from = later(connection.first[0].wrapping_add(1), connection.una);
+        connection.edge = later(connection.nxt, from.wrapping_add(connection.window / mss * mss));
     }
     connection.wire = wire;
     connection.treatment = Treatment::Translated;
@@ -324,6 +329,15 @@ fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
     connection.ace_seen = FIRST_COUNT;
     connection.round_end = connection.nxt;
     connection.reduced_to = connection.una;
+}
+
+/// The window field of a SYN-ACK for a guest that is held to less than the segments that it would
+/// send at once. It has no scale.
+fn first_window(connection: &Connection, policy: &Policy, field: u16) -> Option<u16> {
+    let (window, mss) = (connection.window, u32::from(connection.mss));
+    let is_less = policy.polices && connection.is_translated() && window < INITIAL_SEGMENTS * mss;
+    let told = window / mss * mss;
+    (is_less && told < field.into()).then_some(told as u16)
 }
 
 /// A marked packet of the handshake counts as one, and is told by the handshake's own code.

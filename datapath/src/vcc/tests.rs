@@ -21,6 +21,7 @@ mod natives;
 mod options;
 mod policed;
 mod saved;
+mod siblings;
 mod syn;
 
 const POOL: PoolLimits = PoolLimits { small: 64, medium: 4, large: 4 };

@@ -320,6 +320,10 @@ impl Told {
             write!(f, "; its window scale {} told as {scale}", scale + by)?;
         }
         let Some(window) = self.edit.window else { return Ok(()) };
+        if is_syn {
+            let all = self.segment.window;
+            return write!(f, "; window {all} lowered to {window}, as of others to its peer");
+        }
         let all = u64::from(self.segment.window) << (scale + by);
         let told = u64::from(window) << scale;
         if by > 0 && told == all.min(u64::from(u16::MAX) << scale) {

@@ -282,6 +282,7 @@ mod tests {
             is_again: [false; 2],
             last: Id(0),
             memory: frame::Owner::NOBODY,
+            siblings: None,
             counters: Some(Box::default()),
         }
     }

@@ -189,6 +189,13 @@ impl FlowKey {
         state.write_u64(number([owner, self.ports()]));
     }
 
+    /// A hash of where it goes, whatever the ports are.
+    #[must_use]
+    pub(crate) fn destination(&self, key: [u64; 2]) -> u64 {
+        let [a, b, c] = self.first[1];
+        folded(number([a, b]).wrapping_add(key[0]), number([c, self.last[0]]).wrapping_add(key[1]))
+    }
+
     /// The same for a guess where it was last: cheap, and of IPv6 addresses the last words only.
     #[must_use]
     #[inline]
