@@ -3,7 +3,7 @@
 use datapath::aqm::{At, Discipline, Red, Step};
 use datapath::units::Rate;
 use datapath::vcc::{Mode, Settings};
-use sim::star::{Guest, Seen, Sender, Star};
+use sim::star::{Guest, Seen, Sender, Star, jain};
 use sim::tcp::congestion::Algorithm;
 
 const MS: u64 = 1_000_000;
@@ -44,6 +44,29 @@ fn natives_that_keep_to_the_rules_do_not_notice_that_they_are_policed() {
                 assert_eq!(free, policed, "{algorithm:?}, {queue:?}, {senders} senders");
             }
         }
+    }
+}
+
+/// A queue that marks all that finds another packet in it: windows are at their floor, each has its
+/// part of a full link, nothing is lost and nobody waits for a timer.
+#[test]
+fn where_all_is_marked_translated_guests_share_the_link_and_none_stands_still() {
+    let red = Red { min_bytes: 1, max_bytes: 2, ..Red::VCC_RED1 };
+    for mode in [Mode::Echo, Mode::Dctcp] {
+        let star = Star {
+            rate: Rate(100_000_000),
+            delay_ns: MS / 4,
+            queue: (Discipline::Red(red), 1_000_000),
+            service: mode.into(),
+            of_natives: Settings::default(),
+            senders: vec![Sender::honest(Guest::Virtual, Algorithm::Cubic); 10],
+            begin_ns: 200 * MS,
+            seed: 1,
+        };
+        let seen = star.run(500 * MS, 1000 * MS).expect("it is safe");
+        let rates: Vec<f64> = (0..10).map(|sender| seen.bps(sender)).collect();
+        assert_eq!((seen.timeouts, seen.retransmits, seen.lost), (0, 0, 0), "{mode:?}");
+        assert!(seen.used(star.rate) > 0.95 && jain(&rates) > 0.9, "{mode:?}: {} {rates:?}", seen.used(star.rate));
     }
 }
 

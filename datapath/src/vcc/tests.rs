@@ -18,6 +18,7 @@ mod floods;
 mod kinds;
 mod many;
 mod natives;
+mod networks;
 mod options;
 mod policed;
 mod saved;
