@@ -1,15 +1,19 @@
 //! Any segments of a few connections, in both directions, through virtual congestion control: no
 //! panic, checksums that stay right, nothing changed but the ECN fields, the window and what hides
-//! an option of AccECN or of Multipath TCP, and no window above the receiver's.
+//! an option of AccECN or of Multipath TCP, and no window above the receiver's. Of a guest that is
+//! policed nothing is ECN-capable but what the switch says, and natives whose peers have ECN.
 
 use datapath::checksum;
 use datapath::frame::{Pool, PoolLimits};
 use datapath::offload::Offload;
 use datapath::program::{EndpointId, TenantId};
 use datapath::units::Instant;
+use datapath::vcc::connection::{Treatment, Wire};
+use datapath::vcc::connections::Key;
+use datapath::vcc::segment::{Segment, ecn};
 use datapath::vcc::{Mode, Owner, Settings, Stop, Vcc};
 use datapath::wire::build::eth;
-use datapath::wire::{L3, Layout, Mac, Tcp, parse};
+use datapath::wire::{FlowKey, L3, Layout, Mac, Tcp, parse};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
@@ -38,6 +42,7 @@ pub fn run(data: &[u8]) {
     let mode = Mode::ALL[usize::from(mode & 7) % Mode::ALL.len()];
     let service = Settings { mode, polices, holds, strips_multipath, ignores_loss, passes_classic: polices && holds };
     vcc.set(Owner { tenant: TenantId(0), endpoint: ENDPOINT }, service);
+    let is_held = polices && matches!(mode, Mode::Echo | Mode::Dctcp);
     let (mut now, mut numbers) = (Instant(1), [0u32; 2]);
     for _ in 0..MOST {
         let Some((step, tail)) = rest.split_first_chunk::<STEP>() else { break };
@@ -48,7 +53,7 @@ pub fn run(data: &[u8]) {
         while let Some((_, frame)) = vcc.dequeue(&mut pool, now) {
             pool.free(frame);
         }
-        one(&mut pool, (&mut vcc, rescales), now, &mut numbers, step, options);
+        one(&mut pool, (&mut vcc, rescales, is_held), now, &mut numbers, step, options);
         assert_eq!(pool.in_use(), vcc.frames(), "what is not delivered waits");
     }
     vcc.clear(&mut pool);
@@ -57,7 +62,7 @@ pub fn run(data: &[u8]) {
 
 fn one(
     pool: &mut Pool,
-    (vcc, rescales): (&mut Vcc, bool),
+    (vcc, rescales, is_held): (&mut Vcc, bool, bool),
     now: Instant,
     numbers: &mut [u32; 2],
     step: &[u8; STEP],
@@ -108,11 +113,22 @@ fn one(
             return pool.free(frame);
         }
         check(&bytes, pool.bytes(&frame), &layout, &offload, (is_out, false));
+        if is_held && step[1] & SYN == 0 && !speaks(vcc, &bytes, &layout) {
+            let sent = Segment::of(pool.bytes(&frame), &layout, &offload).expect("TCP");
+            assert_eq!(sent.ecn, ecn::NOT, "nobody would heed its marks");
+        }
         return pool.free(frame);
     }
     let Some(frame) = vcc.receive_or_hold(pool, now, ENDPOINT, frame) else { return };
     check(&bytes, pool.bytes(&frame), &layout, &offload, (is_out, rescales));
     pool.free(frame);
+}
+
+/// Whether somebody speaks ECN on the connection of a frame: the switch, or a native.
+fn speaks(vcc: &Vcc, frame: &[u8], layout: &Layout) -> bool {
+    let (all, flow) = (vcc.connections(), FlowKey::of(frame, layout).expect("TCP"));
+    let known = all.find(&Key { endpoint: ENDPOINT, flow }).and_then(|id| all.get(id));
+    known.is_some_and(|one| one.is_translated() || one.treatment == Treatment::Native && one.wire != Wire::Plain)
 }
 
 fn check(before: &[u8], after: &[u8], layout: &Layout, offload: &Offload, (is_out, rescales): (bool, bool)) {
