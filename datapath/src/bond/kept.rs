@@ -29,6 +29,12 @@ impl Keepers {
         self.holdings[at].set_owner(pool, owner);
     }
 
+    /// Whose that is.
+    #[cfg(test)]
+    pub fn owner(&self, endpoint: EndpointId) -> Owner {
+        self.holdings.get(endpoint.0 as usize).map_or(Owner::NOBODY, Holding::owner)
+    }
+
     /// Bytes of buffers that are kept of an endpoint's.
     pub fn bytes(&self, endpoint: EndpointId) -> u64 {
         self.holdings.get(endpoint.0 as usize).map_or(0, Holding::bytes)

@@ -140,6 +140,12 @@ impl Bond {
         self.keepers.set_owner(pool, endpoint, owner);
     }
 
+    /// Whose that is.
+    #[cfg(test)]
+    pub fn keeper(&self, endpoint: EndpointId) -> Owner {
+        self.keepers.owner(endpoint)
+    }
+
     /// Bytes of buffers that are kept of what an endpoint has sent.
     #[must_use]
     pub fn kept_bytes(&self, endpoint: EndpointId) -> u64 {

@@ -227,6 +227,13 @@ impl Holding {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Whose they are.
+    #[cfg(test)]
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
 }
 
 /// What decides whether one more frame may wait in a queue.

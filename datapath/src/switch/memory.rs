@@ -49,10 +49,12 @@ pub(super) struct Memory {
     /// Accounts of endpoints that have a guarantee.
     endpoints: Vec<Option<Owner>>,
     sums: Both<Sums>,
-    /// Where setting parts anew goes on: tenants, then endpoints; and how many are still to be
-    /// looked at.
+    /// Where the round goes on that sets parts anew: tenants, then endpoints. A new round begins
+    /// with the tenants: accounts of endpoints are parts of theirs.
     place: usize,
-    left: usize,
+    /// For which version of the pool this round began; zero where something has changed since, and
+    /// another round is to follow.
+    round: u32,
     /// For which version of the pool all is set; zero where it is not.
     settled: u32,
     /// Whether it is one of the pool's holders.
@@ -100,7 +102,7 @@ impl Memory {
 
     /// All is to be set anew.
     pub fn unsettle(&mut self) {
-        (self.left, self.settled) = (self.tenants.len() + self.endpoints.len(), 0);
+        (self.round, self.settled) = (0, 0);
     }
 
     /// Who a new queue of an endpoint is charged to.
@@ -212,20 +214,26 @@ impl Switch {
         if begins || self.memory.settled != 0 {
             // Nothing is set in this pool, or for another version of it.
             self.memory.unsettle();
+            self.memory.place = 0;
+        }
+        if self.memory.place == 0 {
+            self.memory.round = pool.version();
         }
         self.settle_bond(pool);
-        for _ in 0..self.memory.left.min(AT_ONCE) {
-            let place = self.memory.place % all;
+        let end = all.min(self.memory.place + AT_ONCE);
+        for place in self.memory.place..end {
             if place < tenants {
                 self.settle_tenant(pool, TenantId(place as u32));
             } else {
                 self.settle_endpoint(pool, EndpointId((place - tenants) as u32));
             }
-            self.memory.place = place + 1;
-            self.memory.left -= 1;
         }
-        if self.memory.left == 0 {
-            self.memory.settled = pool.version();
+        self.memory.place = end;
+        if end == all {
+            self.memory.place = 0;
+            if self.memory.round == pool.version() {
+                self.memory.settled = self.memory.round;
+            }
         }
     }
 

@@ -2,9 +2,10 @@
 //! buffer, whatever the others hold.
 
 use super::*;
+use crate::bond::{BondSettings, Mode};
 use crate::frame::Class;
-use crate::program::{Attachment, Change, PortFeatures, Program};
-use crate::switch::chaos::{MBIT, OUTSIDE, Rig, both, endpoint, ip, limited, mac, program, tenant, udp};
+use crate::program::{Attachment, Change, PortFeatures, Program, Uplink};
+use crate::switch::chaos::{MBIT, OUTSIDE, Rig, both, endpoint, ip, limited, mac, program, tenant, udp, uplink};
 use crate::verdict::{Reason, Verdict};
 use crate::wire::build::{Build, eth};
 
@@ -161,4 +162,55 @@ fn what_waits_for_limits_of_agents_is_counted_too() {
     let all = rig.pool.limits().large;
     assert!((all / 8..=all / 3).contains(&waits), "{waits} of {all}");
     assert!(fill(&mut rig, Class::Large, 0..1) >= all / 5);
+}
+
+/// The share of each tenant, then of each endpoint.
+fn shares(rig: &Rig) -> Vec<u64> {
+    let program = rig.switch.program();
+    let tenants = program.tenants.iter().map(|(id, _)| rig.switch.tenant_own_memory(&rig.pool, TenantId(id)).share);
+    let endpoints = program.endpoints.iter().map(|(id, _)| rig.switch.endpoint_memory(&rig.pool, EndpointId(id)).share);
+    tenants.chain(endpoints).collect()
+}
+
+#[test]
+fn shares_are_those_of_a_new_switch_also_where_endpoints_come_in_the_same_commit() {
+    let promised = |n, tenant| Endpoint { share: guaranteed(300), ..endpoint(n, tenant) };
+    let come = |rig: &mut Rig, number, tenant| rig.add(number, endpoint(number, tenant));
+    // The uplink is slower, and an endpoint comes.
+    let mut slower = rig(&program(&[endpoint(0, 0), promised(1, 1)]));
+    slower.change(Change::Uplink(Some(uplink(500)))).expect("a change");
+    come(&mut slower, 2, 0);
+    // A tenant comes, with more endpoints than there were owners.
+    let mut more = rig(&program(&[endpoint(0, 0), promised(1, 1), endpoint(2, 2)]));
+    more.change(Change::Tenant(TenantId(3), Some(tenant(Attachment::Vlan(13))))).expect("room");
+    (3..9).for_each(|number| come(&mut more, number, 3));
+    // They come in the middle of a round, of which more than one look is left.
+    let mut amid = rig(&two_tenants());
+    amid.change(Change::Uplink(Some(uplink(2000)))).expect("a change");
+    amid.remove(9);
+    amid.due();
+    amid.change(Change::Tenant(TenantId(2), Some(tenant(Attachment::Vlan(30))))).expect("room");
+    come(&mut amid, 9, 2);
+    for mut changed in [slower, more, amid] {
+        (0..20).for_each(|_| drop(changed.due()));
+        assert_eq!(shares(&changed), shares(&rig(changed.switch.program())));
+    }
+}
+
+#[test]
+fn what_a_bond_keeps_is_its_senders_tenants_also_where_it_comes_in_the_middle_of_a_round() {
+    let mut rig = rig(&two_tenants());
+    let again = rig.switch.program().tenants[1].clone();
+    rig.change(Change::Tenant(TenantId(1), Some(again))).expect("a change");
+    // The round is among the endpoints.
+    (0..2).for_each(|_| drop(rig.due()));
+    let bond = Some(BondSettings { mode: Mode::BalanceRr, order: true, ..BondSettings::default() });
+    rig.change(Change::Uplink(Some(Uplink { bond, ..uplink(1000) }))).expect("a change");
+    (0..20).for_each(|_| drop(rig.due()));
+    let bond = rig.switch.bond.as_ref().expect("it is one");
+    for (id, endpoint) in rig.switch.program().endpoints.iter() {
+        let kept = rig.switch.memory.tenants[endpoint.tenant.0 as usize].kept;
+        assert_ne!(kept, Owner::NOBODY);
+        assert_eq!(bond.keeper(EndpointId(id)), kept, "{id}");
+    }
 }
