@@ -149,9 +149,14 @@ impl Fdb {
         self.outside.find(now, &Key::new(network, 0, mac)).is_some()
     }
 
-    /// A tenant's network is another's from now on.
+    /// A network is another's from now on, or attached otherwise: others are outside of it.
     pub fn clear_outside(&mut self, network: Network) {
         self.outside.clear(slot(network));
+    }
+
+    /// No network has an outside any more.
+    pub fn clear_all_outside(&mut self, now: Instant) {
+        self.outside.clear_all(now);
     }
 
     /// What was seen outside, and for how many nanoseconds it is remembered yet; the newest first.

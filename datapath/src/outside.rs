@@ -29,12 +29,14 @@ pub(crate) struct Outside<K, V> {
     quota: u32,
     /// By network: until when more may be outside than are remembered.
     crowded: Vec<Instant>,
+    /// What was seen before is forgotten.
+    since: Instant,
     age_ns: u64,
 }
 
 impl<K: Eq + Hash + Copy, V> Outside<K, V> {
     pub(crate) fn new(keyed: Keyed, age_ns: u64) -> Self {
-        Outside { table: Table::new(keyed, 0), quota: 0, crowded: Vec::new(), age_ns }
+        Outside { table: Table::new(keyed, 0), quota: 0, crowded: Vec::new(), since: Instant::ZERO, age_ns }
     }
 
     pub(crate) fn set_age(&mut self, age_ns: u64) {
@@ -99,6 +101,13 @@ impl<K: Eq + Hash + Copy, V> Outside<K, V> {
         }
     }
 
+    /// Forgets all of all networks that was seen before `now`. Takes no time for what there is: it
+    /// is as if it had aged.
+    pub(crate) fn clear_all(&mut self, now: Instant) {
+        self.since = now;
+        self.crowded.fill(Instant::ZERO);
+    }
+
     /// Whether more addresses may be outside than are remembered.
     pub(crate) fn is_crowded(&self, now: Instant, network: usize) -> bool {
         self.crowded.get(network).is_some_and(|&until| now < until)
@@ -140,7 +149,7 @@ impl<K: Eq + Hash + Copy, V> Outside<K, V> {
 
     /// For how many nanoseconds an entry is remembered yet.
     fn left(&self, now: Instant, id: Id) -> u64 {
-        let left = self.table.get(id).zip(self.table.seen(id));
+        let left = self.table.get(id).zip(self.table.seen(id).filter(|&seen| seen >= self.since));
         left.map_or(0, |((_, expires), seen)| (*expires).min(seen.plus_ns(self.age_ns)).since(now))
     }
 }
@@ -179,6 +188,26 @@ mod tests {
         assert!(!outside.is_crowded(at(303), 0));
         assert!(outside.find(at(303), &(0, 100)).is_none(), "aged");
         assert_eq!(outside.of(at(303), 0).count(), 3000);
+    }
+
+    #[test]
+    fn what_is_cleared_leaves_room_for_as_many() {
+        let mut outside = outside(2);
+        let at = |seconds: u64| Instant(seconds * SECOND);
+        for network in 0..2 {
+            for n in 0..=PER_NETWORK {
+                outside.note(at(1), network, (network, n), ());
+            }
+        }
+        outside.clear_all(at(2));
+        assert_eq!([0, 1].map(|network| outside.is_crowded(at(2), network)), [false; 2]);
+        for network in 0..2 {
+            assert_eq!(outside.of(at(2), network).count(), 0);
+            // One that was known, and others.
+            assert!((100..PER_NETWORK + 100).all(|n| outside.note(at(2), network, (network, n), ())), "all are news");
+            assert_eq!(outside.of(at(3), network).count(), PER_NETWORK as usize);
+            assert!(!outside.is_crowded(at(3), network) && outside.find(at(3), &(network, 7)).is_none());
+        }
     }
 
     #[test]

@@ -251,9 +251,14 @@ impl Owners {
         self.changes += 1;
     }
 
-    /// A tenant's network is another's from now on.
+    /// A network is another's from now on, or attached otherwise: others are outside of it.
     pub fn clear(&mut self, network: Network) {
         self.outside.clear(slot(network));
+    }
+
+    /// No network has an outside any more.
+    pub fn clear_all(&mut self, now: Instant) {
+        self.outside.clear_all(now);
     }
 
     /// Whether a packet comes from where the last good one of its endpoint came from, both

@@ -172,6 +172,8 @@ impl Switch {
         // Another port may be the first now, at whose turns they are worked on.
         self.backlogs.wake_uplink();
         if !is_there {
+            self.fdb.clear_all_outside(now);
+            self.owners.clear_all(now);
             let freed = self.backlogs.clear_storms(pool);
             self.uplink_drops.add(Reason::Removed, u64::from(freed));
             for (id, _) in self.program.endpoints.iter() {
@@ -285,10 +287,12 @@ impl Switch {
             let (gone, come) = if is_there { (&[][..], &list.ips[..]) } else { (&list.ips[..], &[][..]) };
             self.owners.list(network, gone, come);
         }
-        if tenant.is_none() {
-            self.fdb.clear_outside(Network(id.0));
-            self.owners.clear(Network(id.0));
-        }
+    }
+
+    /// Forgets what was seen outside of a network.
+    fn clear_outside(&mut self, network: Network) {
+        self.fdb.clear_outside(network);
+        self.owners.clear(network);
     }
 
     fn set_endpoint(
@@ -482,6 +486,10 @@ impl Switch {
         self.untagged += u32::from(after == Some(Attachment::Untagged));
         self.forward.attach(id, after.filter(|_| self.program.uplink.is_some()));
         self.attach_untagged();
+        self.clear_outside(Network(id.0));
+        if before == Some(Attachment::Untagged) && self.untagged == 0 {
+            self.clear_outside(Network::UNTAGGED);
+        }
     }
 
     fn attach_untagged(&mut self) {

@@ -265,6 +265,56 @@ fn what_a_trunk_has_learned_behind_tags_goes_with_the_tags() {
 }
 
 #[test]
+fn what_was_seen_outside_is_forgotten_with_what_was_outside() {
+    let (vlan, untagged) = (Attachment::Vlan(10), Attachment::Untagged);
+    for (before, after) in [
+        (vlan, Some(Attachment::Vlan(20))),
+        (vlan, Some(Attachment::Isolated)),
+        (vlan, Some(untagged)),
+        (untagged, Some(vlan)),
+        // The uplink goes instead, and comes back.
+        (vlan, None),
+        (untagged, None),
+    ] {
+        let of = |attachment| Change::Tenant(TenantId(0), Some(tenant(attachment)));
+        let mut rig = Rig::new(&program(&[learning(0, 0)]));
+        let attach = |rig: &mut Rig, attachment| {
+            rig.remove(0);
+            rig.change(of(attachment)).unwrap();
+            rig.add(0, learning(0, 0));
+        };
+        attach(&mut rig, before);
+        // More than are remembered of a network.
+        for n in 0..5000 {
+            let frame = udp(1000 + n, 0, vec![]);
+            rig.rx(0, &if before == vlan { frame.vlan(10) } else { frame });
+            rig.due();
+        }
+        assert_eq!(rig.rx(1, &udp(1000, OUTSIDE, vec![])), Verdict::Dropped(Reason::SeenOutside));
+        assert_eq!(rig.rx(1, &udp(20_000, OUTSIDE, vec![])), Verdict::Dropped(Reason::OutsideFull));
+        rig.now = rig.now.plus_ns(1);
+        match after {
+            Some(after) => attach(&mut rig, after),
+            None => {
+                rig.change(Change::Uplink(None)).unwrap();
+                rig.change(Change::Uplink(Some(uplink(1000)))).unwrap();
+            }
+        }
+        for n in [1000, 20_000] {
+            let verdict = rig.rx(1, &udp(n, OUTSIDE, vec![]));
+            let is_refused = matches!(verdict, Verdict::Dropped(Reason::SeenOutside | Reason::OutsideFull));
+            assert!(!is_refused, "{before:?}, {after:?}: {verdict:?}");
+        }
+        assert_eq!(rig.switch.learned(), 2);
+        // Where it comes back, nothing is outside of it either.
+        if after.is_some() {
+            attach(&mut rig, before);
+            assert_eq!(rig.rx(1, &udp(1000, OUTSIDE, vec![])), Verdict::Forwarded);
+        }
+    }
+}
+
+#[test]
 fn without_its_uplink_a_switch_goes_on() {
     let mut rig = Rig::new(&program(&[Endpoint { share: limited(1), ..endpoint(0, 0) }, endpoint(1, 0)]));
     for _ in 0..10 {
