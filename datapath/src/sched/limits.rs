@@ -73,8 +73,7 @@ impl Limit {
     pub fn set_share(&mut self, now: Instant, share: &Share) {
         let pace = Pace::of(share.limit);
         if pace != self.pace {
-            let owed = self.free_at.saturating_sub(tag(now));
-            let owed = if self.pace.is_limited() { self.pace.at(pace, owed) } else { 0 };
+            let owed = self.pace.at(pace, self.free_at.saturating_sub(tag(now)));
             self.free_at = self.free_at.min(tag(now)).saturating_add(owed);
             // Who waits asks again in its turn.
             (self.lead, self.waits) = (0, [false; 2]);

@@ -75,8 +75,8 @@ impl Scheduler {
     }
 
     /// Changes the uplink, or takes it away. Takes time in proportion to the endpoints.
-    pub fn set_uplink(&mut self, uplink: Option<&Uplink>) {
-        self.wire.set_capacity(capacity(uplink, self.direction));
+    pub fn set_uplink(&mut self, now: Instant, uplink: Option<&Uplink>) {
+        self.wire.set_capacity(now, capacity(uplink, self.direction));
     }
 
     /// So many wire bytes leave by the uplink that waited in no lane.

@@ -52,10 +52,11 @@ impl Pace {
         ((u128::from(self.0) * u128::from(bytes) + (1 << (PACE_BITS - 1))) >> PACE_BITS) as u64
     }
 
-    /// How long what takes `owed` at this pace takes at another one.
+    /// How long what takes `owed` at this pace takes at another one: no time where either is no
+    /// bound.
     #[must_use]
     pub fn at(self, other: Pace, owed: Tag) -> Tag {
-        let units = u128::from(owed) * u128::from(other.0) / u128::from(self.0.max(1));
+        let units = (u128::from(owed) * u128::from(other.0)).checked_div(u128::from(self.0)).unwrap_or(0);
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 

@@ -76,9 +76,13 @@ impl Rig {
     }
 
     fn set_rate(&mut self, link: u64) {
+        self.set_link(Rate(link * MBIT));
+    }
+
+    fn set_link(&mut self, rate: Rate) {
         let uplink = self.program.uplink.as_mut().expect("an uplink");
-        uplink.members[0].rate = Both { egress: Rate(link * MBIT), ingress: Rate(link * MBIT) };
-        self.scheduler.set_uplink(Some(uplink));
+        uplink.members[0].rate = Both { egress: rate, ingress: rate };
+        self.scheduler.set_uplink(self.now, Some(uplink));
     }
 
     fn feed(&mut self, endpoint: usize) {
@@ -372,6 +376,26 @@ fn a_limit_that_is_raised_or_removed_holds_nobody_back_for_what_was_sent_under_i
         // The other way, what is owed is owed in bytes too: a frame, or two.
         rig.set_tenant(0, Share { limit: Rate(100_000), ..share(0, 0, 1) });
         rig.expect(SECOND / 2, &[0.1, 999.9], TWO_FRAMES);
+    }
+}
+
+/// Likewise the link, for all of them.
+#[test]
+fn a_link_that_is_raised_or_comes_back_holds_nobody_back_for_what_was_sent_before() {
+    for order in EXACT {
+        let tenants = [(share(0, 0, 1), &[share(0, 0, 1)][..]), (share(0, 0, 3), &[share(0, 0, 1)])];
+        let mut rig = Rig::new(order, 1000, &tenants);
+        for is_there in [true, false] {
+            rig.set_link(Rate(1000));
+            rig.run(SECOND / 10, 1);
+            if !is_there {
+                rig.scheduler.set_uplink(rig.now, None);
+            }
+            rig.set_rate(1000);
+            rig.expect(SECOND / 2, &[250.0, 750.0], TWO_FRAMES);
+            // What a late loop loses is counted on.
+            rig.run(SECOND / 10, 400_000);
+        }
     }
 }
 

@@ -125,7 +125,8 @@ pub struct Tree {
     burst: Tag,
     /// The link is paid for up to here.
     busy_until: Tag,
-    /// Link time that was lost by being late; the clock of guarantees is `busy_until - lost`.
+    /// Link time that was lost by being late, and what other rates took of `busy_until`; the clock
+    /// of guarantees is `busy_until - lost`. It wraps.
     lost: Tag,
     /// Until when tenants count as contending, and who was served last.
     contended_until: Instant,
@@ -144,7 +145,7 @@ fn pay((busy_until, lost): (&mut Tag, &mut Tag), now: Tag, burst: Tag, pace: Pac
     }
     let floor = now.saturating_sub(burst);
     if *busy_until < floor {
-        *lost += floor - *busy_until;
+        *lost = lost.wrapping_add(floor - *busy_until);
         *busy_until = floor;
     }
     *busy_until += pace.cost(bytes);
@@ -186,7 +187,7 @@ impl Tree {
             seen: Instant::ZERO,
             losses: Losses::default(),
         };
-        tree.set_capacity(capacity);
+        tree.set_capacity(Instant::ZERO, capacity);
         tree
     }
 
@@ -198,12 +199,12 @@ impl Tree {
         self.wheel.reserve(2 * endpoints);
     }
 
-    /// Changes the link's rate, or takes the link away. Takes time in proportion to the endpoints:
-    /// bounds are in units of the longest frame, which is a matter of the rate.
-    pub fn set_capacity(&mut self, capacity: Option<Capacity>) {
+    /// Changes the link's rate at `now`, or takes the link away. Takes time in proportion to the
+    /// endpoints: bounds are in units of the longest frame, which is a matter of the rate.
+    pub fn set_capacity(&mut self, now: Instant, capacity: Option<Capacity>) {
         self.capacity = capacity;
         let contended = |c: Capacity| c.rate.less_ppm(c.headroom_ppm);
-        self.pace = capacity.map_or(Pace::UNLIMITED, |c| Pace::of(c.rate));
+        self.set_pace(now, capacity.map_or(Pace::UNLIMITED, |c| Pace::of(c.rate)));
         self.pace_contended = capacity.map_or(Pace::UNLIMITED, |c| Pace::of(contended(c)));
         self.max_frame = capacity.map_or(QUANTUM_MAX, |c| quantum(c.rate));
         let least = BURST_FRAMES * self.pace_contended.cost(QUANTUM_MIN as u32);
@@ -216,6 +217,19 @@ impl Tree {
         for index in 0..self.nodes.len() {
             self.fit_frames(index);
         }
+    }
+
+    /// What the link owes stays, in bytes: at another rate it takes another time, and without one
+    /// nothing is owed. The clock of guarantees stays where it is: who came to wait meanwhile began
+    /// at it.
+    fn set_pace(&mut self, now: Instant, pace: Pace) {
+        let owed = self.busy_until.saturating_sub(tag(now));
+        if pace != self.pace && owed > 0 {
+            let busy_until = tag(now).saturating_add(self.pace.at(pace, owed));
+            self.lost = self.lost.wrapping_add(busy_until.wrapping_sub(self.busy_until));
+            self.busy_until = busy_until;
+        }
+        self.pace = pace;
     }
 
     /// Adds an endpoint; its slot must be vacant and its tenant there.

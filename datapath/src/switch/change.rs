@@ -162,7 +162,7 @@ impl Switch {
         self.memory.unsettle();
         self.move_members(pool, before.as_ref());
         self.change_bond(pool, now, before.as_ref());
-        self.follow_members();
+        self.follow_members(now);
         if before.is_some() != is_there {
             for (id, tenant) in self.program.tenants.iter() {
                 self.forward.attach(TenantId(id), is_there.then_some(tenant.attachment));

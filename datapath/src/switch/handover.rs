@@ -264,7 +264,7 @@ impl Switch {
         let Some(bond) = &mut self.bond else { return };
         let freed = bond.set_leaving(pool, now, is_leaving);
         self.uplink_drops.add(Reason::PortDown, freed.into());
-        self.follow_members();
+        self.follow_members(now);
     }
 
     /// IP addresses that an endpoint came first with.

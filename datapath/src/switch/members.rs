@@ -125,7 +125,7 @@ impl Switch {
         let Some(bond) = &mut self.bond else { return };
         let freed = bond.set_state(pool, now, member, state);
         self.uplink_drops.add(Reason::PortDown, freed.into());
-        self.follow_members();
+        self.follow_members(now);
     }
 
     /// What a member's link has negotiated; `None` where it has no carrier. It carries no more than
@@ -140,7 +140,7 @@ impl Switch {
         let Some(bond) = &mut self.bond else { return };
         let freed = bond.set_negotiated(pool, now, member, negotiated);
         self.uplink_drops.add(Reason::PortDown, freed.into());
-        self.follow_changed();
+        self.follow_changed(now);
     }
 
     /// The secret under which the bond says hello, where it is to have one.
@@ -152,7 +152,7 @@ impl Switch {
         let Some(bond) = &mut self.bond else { return };
         let freed = bond.set_key(pool, now, key);
         self.uplink_drops.add(Reason::PortDown, freed.into());
-        self.follow_members();
+        self.follow_members(now);
     }
 
     /// Another member is the active one now.
@@ -160,15 +160,15 @@ impl Switch {
         let Some(bond) = &mut self.bond else { return };
         let freed = bond.set_active(pool, now, member);
         self.uplink_drops.add(Reason::PortDown, freed.into());
-        self.follow_members();
+        self.follow_members(now);
     }
 
     /// The schedulers' rate follows the members'.
-    pub(super) fn follow_members(&mut self) {
+    pub(super) fn follow_members(&mut self, now: Instant) {
         let rate = self.uplink_rate().unwrap_or_default();
         let uplink = self.program.uplink.as_ref().map(|uplink| uplink.at_rate(rate));
-        self.egress.set_uplink(uplink.as_ref());
-        self.ingress.set_uplink(uplink.as_ref());
+        self.egress.set_uplink(now, uplink.as_ref());
+        self.ingress.set_uplink(now, uplink.as_ref());
         if let Some(policer) = &mut self.policer {
             policer.set_link(rate.ingress);
         }
@@ -366,15 +366,15 @@ impl Switch {
         pool.free(frame);
         let freed = heard.as_ref().copied().unwrap_or_default();
         self.uplink_drops.add(Reason::PortDown, freed.into());
-        self.follow_changed();
+        self.follow_changed(now);
         self.let_ordered_go(pool, now);
         Ok(heard.map(drop))
     }
 
     /// The rate follows where who may send has changed, or how fast.
-    fn follow_changed(&mut self) {
+    fn follow_changed(&mut self, now: Instant) {
         if self.bond.as_mut().is_some_and(|bond| bond.take_changed()) {
-            self.follow_members();
+            self.follow_members(now);
         }
     }
 
@@ -386,7 +386,7 @@ impl Switch {
         }
         let freed = bond.advance(pool, now);
         self.uplink_drops.add(Reason::PortDown, freed.into());
-        self.follow_changed();
+        self.follow_changed(now);
         while let Some((member, hello)) = self.bond.as_mut().and_then(|bond| bond.poll_hello(pool, now)) {
             let port = self.program.uplink.as_ref().map(|uplink| uplink.port_of(member));
             if let Some(port) = port {

@@ -128,7 +128,7 @@ impl Twins {
             2 => {
                 let rate = Rate(u64::from(10 + self.below(990)) * MBIT);
                 let uplink = Uplink::new(PortId(0), Both { egress: rate, ingress: rate });
-                self.schedulers.iter_mut().for_each(|one| one.set_uplink(Some(&uplink)));
+                self.schedulers.iter_mut().for_each(|one| one.set_uplink(self.now, Some(&uplink)));
             }
             _ => {
                 let changed = any_endpoint(&mut self.state, TenantId(tenant));

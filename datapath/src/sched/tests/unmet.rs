@@ -111,7 +111,7 @@ fn one_that_gets_nothing_at_all_shows_while_it_waits() {
     rig.run(SECOND, 1);
     assert_eq!(rig.unmet(0), 0);
     // The link stands still, and nothing is served any more.
-    rig.scheduler.set_uplink(Some(&Uplink::new(PortId(0), Both { egress: Rate(1000), ingress: Rate(1000) })));
+    rig.set_link(Rate(1000));
     rig.expect_unmet(5 * SECOND, 1_000_000, &[0]);
     let so_far = rig.unmet(0);
     // Read again, it is not more; a guarantee that is taken away ends it, and what was counted

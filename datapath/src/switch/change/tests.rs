@@ -333,6 +333,27 @@ fn without_its_uplink_a_switch_goes_on() {
     assert_eq!(rig.ports(), [0, 1]);
 }
 
+/// One frame at 1 kbit/s takes 8 s.
+#[test]
+fn an_uplink_that_is_raised_or_comes_back_sends_at_once() {
+    for goes in [false, true] {
+        let slow = Some(Uplink::new(PortId(0), both(Rate(1000))));
+        let mut rig = Rig::new(&Program { uplink: slow, ..program(&[endpoint(0, 0), endpoint(1, 1)]) });
+        rig.rx(1, &udp(0, OUTSIDE, vec![0; 1000]));
+        rig.rx(0, &udp(OUTSIDE, 1, vec![0; 1000]).vlan(11));
+        assert_eq!(rig.run(MS).len(), 2);
+        if goes {
+            rig.change(Change::Uplink(None)).unwrap();
+        }
+        rig.change(Change::Uplink(Some(uplink(1000)))).unwrap();
+        rig.rx(2, &udp(1, OUTSIDE, vec![]));
+        rig.rx(0, &udp(OUTSIDE, 0, vec![]).vlan(10));
+        let mut ports: Vec<u32> = rig.run(MS).into_iter().map(|(port, _)| port).collect();
+        ports.sort_unstable();
+        assert_eq!(ports, [0, 1]);
+    }
+}
+
 /// A load that keeps every queue of four endpoints busy, and what came out of it: when, where and
 /// what.
 fn loaded(switch: Switch, mut meanwhile: impl FnMut(&mut Rig, u32)) -> Vec<(u64, u32, Vec<u8>)> {
