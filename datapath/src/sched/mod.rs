@@ -223,7 +223,25 @@ impl Scheduler {
             Plane::Wire => &mut self.wire,
             Plane::Local => &mut self.local,
         };
-        tree.dequeue(pool, now, &mut self.limits, &mut self.sojourns)
+        let out = tree.dequeue(pool, now, &mut self.limits, &mut self.sojourns);
+        if plane == Plane::Local
+            && let Some((endpoint, _)) = &out
+        {
+            self.note_left(*endpoint);
+        }
+        out
+    }
+
+    /// A frame has left an endpoint's lane between neighbours. Where it was the last one that a
+    /// limit had held back which is no more, those that come need not queue.
+    fn note_left(&mut self, endpoint: EndpointId) {
+        let at = endpoint.0 as usize;
+        if self.limited[at]
+            && self.local.lane(endpoint).is_empty()
+            && let Some(tenant) = self.local.tenant(endpoint)
+        {
+            self.limited[at] = self.must_queue(endpoint, tenant);
+        }
     }
 
     /// How long frames of an endpoint waited.

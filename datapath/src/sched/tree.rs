@@ -731,6 +731,13 @@ impl Tree {
         stats
     }
 
+    /// Whose an endpoint is.
+    #[must_use]
+    pub fn tenant(&self, endpoint: EndpointId) -> Option<TenantId> {
+        let tenant = self.nodes.get(endpoint.0 as usize)?.tenant;
+        (tenant != NOBODY).then_some(TenantId(tenant))
+    }
+
     /// One endpoint's lane.
     #[must_use]
     pub fn lane(&self, endpoint: EndpointId) -> &Lane {

@@ -200,6 +200,16 @@ fn a_limit_that_is_lifted_lets_nothing_overtake_what_it_had_held_back() {
         out.append(&mut rig.run(1000 * MS));
         let numbers: Vec<u8> = out.iter().map(|(_, bytes)| bytes[bytes.len() - 1]).collect();
         assert_eq!(numbers, (0..50).collect::<Vec<_>>());
+        // Nothing is queued any more for what once was.
+        let mut fresh = Rig::new(rig.switch.program());
+        fresh.now = rig.now;
+        let explained = [&mut rig, &mut fresh].map(|rig| {
+            let frame = udp(0, 1, vec![]).frame(&mut rig.pool).expect("a buffer");
+            let explained = rig.switch.explain(&rig.pool, rig.now, PortId(1), &frame);
+            rig.pool.free(frame);
+            explained
+        });
+        assert_eq!(explained[0], explained[1]);
     }
 }
 
