@@ -244,6 +244,7 @@ impl Services {
         self.fronts.withdraw(&running);
         self.unplan_checks(id, &mut running);
         let is_removed = service.is_none();
+        let anew = service.as_ref().is_some_and(|service| check::asks_otherwise(&running.service, service));
         let mut has_lost = is_removed;
         match service {
             Some(service) => has_lost |= running.change(now, service, network, &self.service_key, sweeps),
@@ -272,7 +273,7 @@ impl Services {
         if let Some(running) = self.all.get_mut(id.0) {
             self.fronts.publish(id, running);
         }
-        self.plan_checks(now, id);
+        self.plan_checks(now, id, anew);
         self.sweep();
     }
 

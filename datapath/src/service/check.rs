@@ -15,7 +15,7 @@ use super::ask::{Ask, LOOKED_AT};
 use super::entry::Segment;
 use super::running::Running;
 use super::sweep::Sweep;
-use super::{Address, Decision, OnFailure, Role, ServiceId, Services, ends};
+use super::{Address, Decision, OnFailure, Role, Service, ServiceId, Services, ends};
 use crate::ids::EndpointId;
 use crate::network::Network;
 use crate::units::Instant;
@@ -52,6 +52,11 @@ impl Default for Check {
     fn default() -> Check {
         Check { ask: Ask::Port, interval_ns: 1_000_000_000, timeout_ns: 1_000_000_000, rise: 2, fall: 3 }
     }
+}
+
+/// Whether both are checked, and another thing is asked.
+pub(super) fn asks_otherwise(before: &Service, after: &Service) -> bool {
+    matches!((&before.check, &after.check), (Some(before), Some(after)) if before.ask != after.ask)
 }
 
 /// What a probe waits for.
@@ -121,6 +126,12 @@ impl Prober {
     /// One of a backend of which another switch knew this.
     pub(super) fn known(self, is_down: bool) -> Prober {
         Prober { is_down, is_known: true, ..self }
+    }
+
+    /// Something else is to be asked, from `next` on. What was found stays until that has said
+    /// something, which decides alone; what is under way does not count.
+    fn ask_anew(&mut self, next: Instant) {
+        (self.stage, self.is_known, self.in_row, self.next) = (Stage::Idle, false, 0, next);
     }
 
     /// When there is something to do: a probe has lasted too long, or the next one is due.
@@ -267,18 +278,24 @@ impl Services {
         }
     }
 
-    /// Who is to be checked of a service's backends, and when.
-    pub(super) fn plan_checks(&mut self, now: Instant, ServiceId(id): ServiceId) {
+    /// Who is to be checked of a service's backends, and when; `anew` where something else is
+    /// asked.
+    pub(super) fn plan_checks(&mut self, now: Instant, ServiceId(id): ServiceId, anew: bool) {
         let Some(running) = self.all.get_mut(id) else { return };
         for (server, number) in running.servers.iter_mut().zip(0u8..) {
             let (Some(_), Some(check)) = (&server.backend, &running.service.check) else {
                 server.prober = None;
                 continue;
             };
-            let prober = server.prober.get_or_insert_with(|| {
+            let first = || {
                 let chance = self.keyed.hash_one((id, number, now)) >> 32;
-                Prober::new(now.plus_ns(part(check.interval_ns / JITTER, chance)))
-            });
+                now.plus_ns(part(check.interval_ns / JITTER, chance))
+            };
+            let prober = server.prober.get_or_insert_with(|| Prober::new(first()));
+            if anew {
+                prober.ask_anew(first());
+                server.well_in_row = 0;
+            }
             // The interval may be shorter now.
             prober.next = prober.next.min(now.plus_ns(check.interval_ns));
             let due = prober.due(check);

@@ -3,6 +3,8 @@
 use super::*;
 use crate::service::{Ask, Check, Http, OnFailure, Tls};
 
+mod anew;
+
 const SECOND: u64 = 1_000_000_000;
 
 /// Frames that the switch sends for itself until `until`, each with the time; what `respond`
