@@ -76,7 +76,8 @@ use running::{Asker, Running, Server, count, has_place};
 pub use running::{BackendStats, ServiceStats};
 pub use shown::Shown;
 pub use spec::{
-    Address, Backend, DEFAULT_PANIC_PPM, MOST_FRONTS, MOST_FRONTS_OF_TARGET, OnFailure, Service, ServiceId, WhenDown,
+    Address, Backend, DEFAULT_PANIC_PPM, MOST_ADDRESSES, MOST_FRONTS, MOST_FRONTS_OF_TARGET, OnFailure, Service,
+    ServiceId, WhenDown,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
@@ -270,6 +271,10 @@ impl Services {
         if is_removed {
             self.fronts.forget(id);
         }
+        // After some ten thousand addresses that went during a sweep.
+        while self.is_sweeping() && self.all.get(id.0).is_some_and(|running| !self.fronts.have_room(running)) {
+            self.sweep();
+        }
         if let Some(running) = self.all.get_mut(id.0) {
             self.fronts.publish(id, running);
         }
@@ -309,9 +314,9 @@ impl Services {
     /// # Errors
     /// [`ChangeError::ServiceInUse`], [`ChangeError::ServicesFull`].
     pub fn check(&self, id: ServiceId, network: Network, service: &Service) -> Result<(), ChangeError> {
-        let is_new = |address: &&Address| self.fronts.number(network, id, address).is_none();
-        let new = service.addresses.iter().filter(is_new).count();
-        if self.fronts.len() + new > MOST_FRONTS || service.backends.len() > MOST_BACKENDS {
+        let own = self.all.get(id.0).map_or(0, |running| running.fronts.len());
+        let fronts = self.fronts.in_use() - own + service.addresses.len();
+        if fronts > MOST_FRONTS || service.backends.len() > MOST_BACKENDS {
             return Err(ChangeError::ServicesFull);
         }
         let mut addresses = BTreeSet::new();

@@ -8,7 +8,7 @@ use crate::place::Place;
 use crate::problem::nearest;
 use datapath::program::Attachment;
 use datapath::service::choose::MOST_BACKENDS;
-use datapath::service::{MOST_FRONTS, MOST_FRONTS_OF_TARGET, OnFailure};
+use datapath::service::{MOST_ADDRESSES, MOST_FRONTS_OF_TARGET, OnFailure};
 use datapath::wire::protocol;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -135,9 +135,10 @@ fn check_addresses(findings: &mut Findings, switch: &Switch, place: &Place) {
             }
         }
     }
-    if count > MOST_FRONTS {
+    if count > MOST_ADDRESSES {
         let message = format!("the services of the switch have {count} addresses");
-        findings.error(place.clone(), message, format!("at most {MOST_FRONTS}"));
+        let remedy = format!("at most {MOST_ADDRESSES}: while a change replaces all, there are twice as many");
+        findings.error(place.clone(), message, remedy);
     }
 }
 

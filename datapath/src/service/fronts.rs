@@ -132,9 +132,17 @@ impl Fronts {
         self.get(number).filter(|front| front.service == service).map(|_| number)
     }
 
-    /// How many are in use, or not free yet.
-    pub fn len(&self) -> usize {
-        self.all.len() - self.free.len()
+    /// How many are in use.
+    pub fn in_use(&self) -> usize {
+        self.all.len() - self.free.len() - self.leaving.len()
+    }
+
+    /// Whether each address of a service that has no front yet can get one.
+    pub fn have_room(&self, running: &Running) -> bool {
+        let free = MOST_FRONTS - self.all.len() + self.free.len();
+        let known = || running.fronts.iter().filter(|&&number| self.get(number).is_some()).count();
+        let wanted = running.service.addresses.len();
+        wanted <= free || wanted <= free + known()
     }
 
     /// What an address is, where it is something to services.

@@ -13,6 +13,9 @@ pub struct ServiceId(pub u32);
 /// Fronts (address, protocol and port) of a switch at most: a connection's key has two bytes for
 /// them.
 pub const MOST_FRONTS: usize = 65_535;
+/// Addresses that the services of a switch have at most, as configured: while a change replaces all
+/// of them, both those before and those behind it have fronts.
+pub const MOST_ADDRESSES: usize = MOST_FRONTS / 2;
 /// Fronts that may have one backend's address and port as their target: so many lookups a frame of
 /// the backend takes at most.
 pub const MOST_FRONTS_OF_TARGET: usize = 8;
