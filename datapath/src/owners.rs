@@ -126,7 +126,7 @@ struct Held {
 /// See the module.
 #[derive(Debug)]
 pub struct Owners {
-    /// Who lists an address.
+    /// Who lists an address, in order: the first one is named.
     declared: HashMap<Key, Vec<EndpointId>, Keyed>,
     /// How often an address is listed as outside.
     listed: HashMap<Key, u32, Keyed>,
@@ -191,8 +191,8 @@ impl Owners {
         for address in identity.into_iter().flat_map(Identity::hosts) {
             let key = Key::new(network, address);
             let owners = self.declared.entry(key).or_default();
-            if !owners.contains(&endpoint) {
-                owners.push(endpoint);
+            if let Err(at) = owners.binary_search(&endpoint) {
+                owners.insert(at, endpoint);
             }
             self.forget(&key);
             self.outside.forget(&key);

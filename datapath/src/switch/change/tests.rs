@@ -364,6 +364,25 @@ fn an_uplink_that_is_raised_or_comes_back_sends_at_once() {
     }
 }
 
+#[test]
+fn of_several_owners_of_an_address_the_same_one_is_named_whoever_was_changed_last() {
+    let lists = |n| {
+        let mut endpoint = endpoint(n, 0);
+        endpoint.identity.ipv4 = vec![(ip(), 32)];
+        endpoint
+    };
+    let program = program(&[lists(0), lists(1), endpoint(2, 0)]);
+    let mut changed = Rig::new(&program);
+    changed.add(0, endpoint(0, 0));
+    changed.add(0, lists(0));
+    let explained = [&mut changed, &mut Rig::new(&program)].map(|rig| {
+        let frame = arp_request(mac(2), ip(), ip()).frame(&mut rig.pool).expect("a buffer");
+        rig.switch.explain(&rig.pool, rig.now, PortId(3), &frame)
+    });
+    assert_eq!(explained[0].verdict, Verdict::Dropped(Reason::SpoofedArp));
+    assert_eq!(explained[0], explained[1]);
+}
+
 /// A load that keeps every queue of four endpoints busy, and what came out of it: when, where and
 /// what.
 fn loaded(switch: Switch, mut meanwhile: impl FnMut(&mut Rig, u32)) -> Vec<(u64, u32, Vec<u8>)> {
