@@ -296,8 +296,13 @@ impl Fdb {
             }
             self.learned.touch(now, id, endpoint.0);
             if let Some(entry) = self.learned.get_mut(id) {
+                // What had aged is learned anew, and has not moved.
+                let is_aged = entry.expires <= now;
                 entry.expires = expires;
-                entry.moved = if moves { Some(now) } else { entry.moved };
+                entry.moved = entry.moved.filter(|_| !is_aged);
+                if moves && !is_aged {
+                    entry.moved = Some(now);
+                }
             }
             return Learning::Known;
         }

@@ -98,6 +98,16 @@ fn a_learned_address_moves_within_its_tenant_only() {
 }
 
 #[test]
+fn what_had_aged_has_not_moved_to_who_learns_it_next() {
+    let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 0), (0, 0)], |_| {});
+    assert_eq!(rig.send(1, &raw(7, 9)).0, FORWARDED);
+    later(&mut rig, 301);
+    assert_eq!(rig.send(2, &raw(7, 9)).0, FORWARDED, "it has aged");
+    assert_eq!(rig.send(1, &raw(7, 9)).0, FORWARDED, "it moves for the first time");
+    assert_eq!(rig.send(2, &raw(7, 9)).0, dropped(Reason::Flapping));
+}
+
+#[test]
 fn who_may_learn_nothing_sends_nothing_and_gets_nothing_for_strangers() {
     let mut rig = Rig::new(&SHARED, &[(0, 1), (1, 0)], |program| program.endpoints[1].max_learned = 0);
     assert_eq!(rig.send(2, &raw(7, 1)), (dropped(Reason::Undeclared), vec![]));
