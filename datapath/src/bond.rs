@@ -29,7 +29,7 @@ pub use hash::HashPolicy;
 pub use member::{BURST_NS, MemberCounts, MemberState};
 pub use negotiated::{Duplex, Negotiated};
 pub use numbered::PeerView;
-pub use peer::{NUMBERS_ON_NS, Plain, SILENCE_NS};
+pub use peer::{Plain, SILENCE_NS};
 pub use saved::{LineState, MembersState, PeerState};
 
 use crate::frame::{Fifo, Frame, Pool};

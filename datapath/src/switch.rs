@@ -35,10 +35,10 @@ use crate::wire::{L4, Mac};
 use backlog::Backlogs;
 use change::Gone;
 use control::Control;
-use members::OldNumbers;
 use memory::Memory;
 use outbox::Outbox;
 use parse::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, parse, segments, source};
+use past_numbers::PastNumbers;
 use recent::Recent;
 use route::{Route, Seen};
 use serve::Served;
@@ -60,6 +60,7 @@ mod members;
 mod memory;
 mod outbox;
 mod parse;
+mod past_numbers;
 mod recent;
 mod route;
 mod serve;
@@ -68,6 +69,7 @@ mod tunnel;
 
 pub use members::MemberView;
 pub use memory::MemoryStats;
+pub use past_numbers::NumbersState;
 
 pub use handover::{
     Crowded, EndpointState, Held, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState,
@@ -151,8 +153,8 @@ pub struct Switch {
     backlogs: Backlogs,
     /// Where the uplink has several ports: which of them carries what.
     bond: Option<Box<Bond>>,
-    /// Where it took numbers off until lately.
-    old_numbers: Option<Box<OldNumbers>>,
+    /// Where numbers may come that nobody takes off.
+    past_numbers: Option<Box<PastNumbers>>,
     /// Frames in their tunnels for which the bond is yet to choose members; empty between calls.
     for_bond: VecDeque<Frame>,
     out: Outbox,
@@ -222,7 +224,7 @@ impl Switch {
             policer: policed.then(|| Policer::new(published)),
             backlogs: Backlogs::default(),
             bond: None,
-            old_numbers: None,
+            past_numbers: None,
             for_bond: VecDeque::new(),
             out: Outbox::with_capacity(OUT),
             recent: Recent::default(),
@@ -598,7 +600,7 @@ impl Switch {
     #[inline(never)]
     fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: Frame) -> Result<(), Reason> {
         pool.meta_mut(&frame).set_member(member);
-        let number = match self.take_number(pool, now, member, &frame) {
+        let number = match self.take_number(pool, member, &frame) {
             Ok(number) => number,
             Err(reason) => return drop_for(pool, frame, reason),
         };

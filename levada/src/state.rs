@@ -24,7 +24,7 @@ use datapath::service::{
 };
 use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats, Traffic};
-use datapath::switch::{EndpointState, Held, Learned, PairState, State as Known, TenantState};
+use datapath::switch::{EndpointState, Held, Learned, NumbersState, PairState, State as Known, TenantState};
 use datapath::units::{Both, Rate};
 use datapath::vcc::Counters;
 use datapath::vcc::connection::Why;
@@ -85,6 +85,7 @@ struct Switch {
     /// How long connections may be open that none of them knows.
     recovers_ns: u64,
     bond: Option<Bond>,
+    numbers: Option<Numbers>,
     /// What LACP has agreed on, by member.
     lacp: BTreeMap<String, Lacp>,
     /// How a bond's members are used.
@@ -98,6 +99,15 @@ struct Members {
     used: Vec<String>,
     active: Option<String>,
     is_chosen: bool,
+}
+
+/// Over which members numbers may come that nobody takes off, by name; an uplink's only port has
+/// none.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Numbers {
+    members: Vec<String>,
+    has_shims: bool,
 }
 
 /// A member on which LACP has agreed: its number, and the other end.
@@ -425,6 +435,7 @@ impl State {
                 services: services_out(switch, &known.services, RECORDS / plan.switches.len().max(1)),
                 recovers_ns: known.recovers_ns,
                 bond: known.bond.as_ref().map(|state| bond_out(switch, state)),
+                numbers: known.numbers.as_ref().map(|state| numbers_out(switch, state)),
                 lacp: known.lacp.iter().filter_map(|record| lacp_out(switch, record)).collect(),
                 members: members_out(switch, &known.members),
             };
@@ -494,6 +505,7 @@ impl State {
                 services: services_in(switch, &written.services),
                 recovers_ns: written.recovers_ns,
                 bond: written.bond.as_ref().map(|state| bond_in(switch, state)),
+                numbers: written.numbers.as_ref().map(|state| numbers_in(switch, state)),
                 lacp: lacp_in(switch, &written.lacp),
                 members: members_in(switch, &written.members),
             };
@@ -529,6 +541,20 @@ fn members_in(switch: &SwitchPlan, written: &Members) -> MembersState {
     let id = |name: &String| member_names(switch).iter().position(|one| one == name).map(|n| MemberId(n as u8));
     let used = written.used.iter().filter_map(id).collect();
     MembersState { used, active: written.active.as_ref().and_then(id), is_chosen: written.is_chosen }
+}
+
+fn numbers_out(switch: &SwitchPlan, state: &NumbersState) -> Numbers {
+    let name = |id: &MemberId| member_names(switch).get(usize::from(id.0)).cloned().unwrap_or_default();
+    Numbers { members: state.members.iter().map(name).collect(), has_shims: state.has_shims }
+}
+
+/// Where one port was made a bond, or the other way round, any port may be the one.
+fn numbers_in(switch: &SwitchPlan, written: &Numbers) -> NumbersState {
+    let names = member_names(switch);
+    let is_one = |name: &str| written.members.iter().any(|one| one == name || one.is_empty());
+    let known = (0..).map(MemberId).zip(names).filter(|(_, name)| is_one(name)).map(|(id, _)| id);
+    let only = (names.is_empty() && !written.members.is_empty()).then_some(MemberId(0));
+    NumbersState { members: known.chain(only).collect(), has_shims: written.has_shims }
 }
 
 fn bond_out(switch: &SwitchPlan, state: &PeerState) -> Bond {

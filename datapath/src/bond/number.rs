@@ -98,6 +98,12 @@ pub fn read(bytes: &[u8]) -> Option<Number> {
     Number::of(be16(bytes, AT + 2))
 }
 
+/// Whether what a frame shows as a number ([`read`]) is a shim, and no tag.
+#[must_use]
+pub fn is_shim(bytes: &[u8]) -> bool {
+    be16(bytes, AT) == SHIM
+}
+
 /// Writes a number onto a frame, whose layout is known. False, and nothing changed, where there is
 /// no headroom.
 #[must_use = "the frame may be as it was"]
@@ -165,7 +171,7 @@ pub fn take_off(pool: &mut Pool, frame: &Frame) {
 #[must_use]
 pub fn yield_priority(bytes: &mut [u8]) -> bool {
     if read(bytes).is_some() {
-        if be16(bytes, AT) == SHIM {
+        if is_shim(bytes) {
             return false;
         }
         let tci = be16(bytes, AT + 2);

@@ -102,6 +102,13 @@ impl Bond {
         self.peer.is_some()
     }
 
+    /// Whether a bond is at a member's other end that numbers by VLAN tags.
+    #[must_use]
+    pub fn is_peer_tagging(&self, member: MemberId) -> bool {
+        let is_tagging = |peer: &Peer| peer.knows(usize::from(member.0)).0 && peer.their_encoding == Encoding::Tag;
+        self.peer.as_deref().is_some_and(is_tagging)
+    }
+
     /// Whether frames leave with numbers.
     #[inline]
     pub(super) fn is_numbering(&self) -> bool {
@@ -174,7 +181,7 @@ impl Bond {
         match &mut self.peer {
             Some(peer) if is_asked => {
                 peer.order.set_hold(settings.hold_ns);
-                peer.encoding = settings.encoding;
+                peer.set_encoding(now, settings.encoding);
                 peer.set_keyed(pool, now, settings.is_keyed);
             }
             Some(peer) => {

@@ -60,10 +60,9 @@ pub(super) const HELLO_LEAST_NS: u64 = 200_000;
 pub(super) const UNKNOWN_NS: u64 = 500_000_000;
 /// A peer that says nothing for so long is gone, in nanoseconds: three hellos and a half.
 const GONE_NS: u64 = 3_500_000_000;
-/// So long who is told nothing may number on, in nanoseconds, as it notices that by the time of a
-/// hello. Where nobody takes numbers off any more they are dropped meanwhile: in the network of a
-/// tenant each would be a tag.
-pub const NUMBERS_ON_NS: u64 = GONE_NS + HELLO_NS * 3 / 2;
+/// A peer that is told nothing may number on for so long by its own clock, in nanoseconds, as it
+/// notices that by the time of a hello. Until then its members count as not known.
+pub(super) const NUMBERS_ON_NS: u64 = GONE_NS + HELLO_NS * 3 / 2;
 /// Who has looked for the gone no sooner has stood still, in nanoseconds: a hello and a half.
 const STILL_NS: u64 = HELLO_NS * 3 / 2;
 /// A silent member is used again when hellos have come over it for so long, in nanoseconds.
@@ -251,8 +250,9 @@ pub(super) struct Peer {
     report_at: u64,
     report_due: Option<Instant>,
     look_due: Option<Instant>,
-    /// How hellos are sent.
+    /// How hellos are sent, and how the peer sends its own.
     pub(super) encoding: Encoding,
+    pub(super) their_encoding: Encoding,
     /// A secret is wanted; and the secret.
     pub(super) is_keyed: bool,
     pub(super) key: Option<HelloKey>,
@@ -301,6 +301,7 @@ impl Peer {
             report_due: None,
             look_due: None,
             encoding: Encoding::Tag,
+            their_encoding: Encoding::Tag,
             is_keyed: false,
             key: None,
             challenges: 0,
@@ -393,6 +394,14 @@ impl Peer {
         self.order.set_live(now, id, is_live);
         self.lines[member].target = self.order.passed(id);
         self.say(now);
+    }
+
+    /// How numbers and hellos are sent. The other end is told at once: it goes by that for what may
+    /// come when nobody takes numbers off.
+    pub fn set_encoding(&mut self, now: Instant, encoding: Encoding) {
+        if std::mem::replace(&mut self.encoding, encoding) != encoding {
+            self.say(now);
+        }
     }
 
     /// Another process goes on for this one, or does so no more.
@@ -631,6 +640,7 @@ impl Peer {
         for line in self.lines.iter_mut().filter(|line| line.theirs == hello.member) {
             line.theirs = NOBODYS;
         }
+        self.their_encoding = hello.encoding;
         let line = &mut self.lines[at];
         let is_new = line.end != End::Peer;
         (line.end, line.theirs, line.max_frame) = (End::Peer, hello.member, hello.max_frame);
@@ -650,9 +660,12 @@ impl Peer {
         let is_live = line.is_live();
         self.order.set_live(now, MemberId(at as u8), is_live);
         let is_newest = self.heard_count == 0 || hello.count.wrapping_sub(self.heard_count) < 1 << 31;
-        if hello.heard == self.epoch && is_newest {
-            self.agreed_at = Some(now);
+        if is_newest {
             self.heard_count = hello.count;
+            // Where it hears somebody else, or nobody, it takes no number of this end off.
+            self.agreed_at = (hello.heard == self.epoch).then_some(now);
+        }
+        if hello.heard == self.epoch && is_newest {
             self.are_cut = hello.has_pieces;
             for line in &mut self.lines {
                 let is_received =
@@ -762,12 +775,13 @@ impl Peer {
     }
 
     /// Members and peers that have said nothing for long. While this end stood still it read
-    /// nothing: that time does not count, and what came meanwhile is read first.
+    /// nothing: that time does not count, and what came meanwhile is read first. But the other end
+    /// takes this one for gone after a while, and then nothing gets a number until it is heard.
     fn look_for_the_gone(&mut self, pool: &mut Pool, now: Instant) {
         let pause = now.since(std::mem::replace(&mut self.judged_at, now));
         if pause >= STILL_NS && self.lines.iter().any(|line| line.end == End::Peer) {
             let later = |at: Instant| at.plus_ns(pause).min(now);
-            self.agreed_at = self.agreed_at.map(later);
+            self.agreed_at = self.agreed_at.filter(|_| pause < GONE_NS).map(later);
             self.lines.iter_mut().for_each(|line| line.heard_at = later(line.heard_at));
             return;
         }

@@ -158,7 +158,7 @@ impl Switch {
         steps.push(Step::Arrive(port, from));
         let (mut arrived, mut number, mut bytes) = (Arrived::of(pool, frame), None, Vec::new());
         if let Role::Uplink(member) = role
-            && let Some(numbered) = self.explain_number(now, member, arrived.bytes)
+            && let Some(numbered) = self.explain_number(member, arrived.bytes)
         {
             steps.push(Step::Number(numbered));
             number = match numbered {

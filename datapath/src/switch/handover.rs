@@ -7,15 +7,16 @@
 //! not fit the program that runs is left out and counted, and no value, however wrong, does more
 //! than a full budget or an empty one would.
 
-use super::Switch;
+use super::{NumbersState, Switch};
 use crate::bond::lacp::Record;
+use crate::bond::number::Encoding;
 use crate::bond::{MemberId, MembersState, PeerState};
 use crate::flood::Saved;
 use crate::frame::Pool;
 use crate::network::{Network, slot};
 use crate::pair::{PairStats, Toward};
 use crate::police::Tokens;
-use crate::program::{EndpointId, TenantId, Uplink};
+use crate::program::{EndpointId, TenantId};
 use crate::sched::limits::Plane;
 use crate::service::{ServiceId, ServiceState};
 use crate::stats::{EndpointStats, LaneStats};
@@ -58,6 +59,8 @@ pub struct State {
     pub recovers_ns: u64,
     /// What the uplink's bond knows of the other end.
     pub bond: Option<PeerState>,
+    /// Over which members numbers may come that nobody takes off; `None` of an older process.
+    pub numbers: Option<NumbersState>,
     /// What LACP has agreed on with the other ends of the uplink's members.
     pub lacp: Vec<(MemberId, Record)>,
     /// How the uplink's members are used: the switch does not know, and neither writes nor reads
@@ -253,6 +256,7 @@ impl Switch {
             services: self.services.export(now),
             recovers_ns: self.services.recovers_ns(now),
             bond: self.bond.as_ref().and_then(|bond| bond.export()),
+            numbers: Some(self.export_numbers()),
             lacp: self.bond.as_ref().map(|bond| bond.export_lacp()).unwrap_or_default(),
             members: MembersState::default(),
         }
@@ -390,8 +394,8 @@ impl Switch {
             && !self.bond.as_mut().is_some_and(|bond| bond.restore(now, state))
         {
             imported.ignored += 1;
-            self.refuse_numbers(now, self.program.uplink.iter().flat_map(Uplink::ports).collect());
         }
+        self.import_numbers(&state.numbers.clone().unwrap_or_else(|| self.supposed_numbers(state)));
         if !state.lacp.is_empty() && !self.bond.as_mut().is_some_and(|bond| bond.restore_lacp(now, &state.lacp)) {
             imported.ignored += 1;
         }
@@ -419,6 +423,15 @@ impl Switch {
         self.uplink_drops.count_on(&state.uplink_drops);
         self.uplink_floods[slot(Network::UNTAGGED)].restore(now, away_ns, state.uplink_flood);
         Ok(imported)
+    }
+
+    /// What an older process says of numbers: over which members it had agreed on them. How they
+    /// look, the settings of this one say.
+    fn supposed_numbers(&self, state: &State) -> NumbersState {
+        let settings = self.bond.as_ref().map(|bond| bond.settings());
+        let are_tags = settings.is_none_or(|settings| settings.encoding == Encoding::Tag);
+        let members = state.bond.iter().flat_map(|bond| &bond.members).filter(|_| are_tags).map(|&(id, _)| id);
+        NumbersState { members: members.collect(), has_shims: false }
     }
 
     fn import_endpoint(&mut self, now: Instant, away_ns: u64, id: EndpointId, state: &EndpointState) {

@@ -8,8 +8,8 @@ use super::parse::{drop_for, parse};
 use super::{Role, Switch};
 use crate::bond::hello::{HelloFrame, HelloKey};
 use crate::bond::lacp::LacpView;
-use crate::bond::number::{self, Number};
-use crate::bond::{Bond, BondSettings, MemberCounts, MemberState, NUMBERS_ON_NS, Negotiated, PeerView, Plain};
+use crate::bond::number::Number;
+use crate::bond::{Bond, MemberCounts, MemberState, Negotiated, PeerView, Plain};
 use crate::frame::{Frame, Out, Pool};
 use crate::program::{Attachment, Endpoint, EndpointId, Member, MemberId, PortFeatures, PortId, Uplink};
 use crate::units::{Both, Instant, Rate};
@@ -35,14 +35,6 @@ pub struct MemberView {
     pub is_active: bool,
     /// What it has carried.
     pub counts: MemberCounts,
-}
-
-/// Ports over which numbers may come that nobody takes off here any more: what looks like one is
-/// dropped, since in the network of a tenant it would be a tag.
-#[derive(Debug)]
-pub(super) struct OldNumbers {
-    until: Instant,
-    ports: Vec<PortId>,
 }
 
 impl Switch {
@@ -125,6 +117,9 @@ impl Switch {
         let Some(bond) = &mut self.bond else { return };
         let freed = bond.set_state(pool, now, member, state);
         self.uplink_drops.add(Reason::PortDown, freed.into());
+        if state == MemberState::Down {
+            self.forget_numbers(member);
+        }
         self.follow_members(now);
     }
 
@@ -179,13 +174,10 @@ impl Switch {
     pub(super) fn change_bond(&mut self, pool: &mut Pool, now: Instant, before: Option<&Uplink>) {
         let settings = self.program.uplink.as_ref().and_then(|uplink| uplink.bond);
         if self.bond.as_ref().is_some_and(|bond| bond.parts_with(settings.as_ref())) {
-            let is_asked = settings.as_ref().is_some_and(BondSettings::may_number);
             let ports: Vec<PortId> = before.into_iter().flat_map(Uplink::ports).collect();
             self.say_farewell(pool, now, &ports);
-            if !is_asked {
-                self.refuse_numbers(now, ports);
-            }
         }
+        self.follow_past_numbers();
         let uplink = self.program.uplink.as_ref();
         let Some((settings, uplink)) = uplink.and_then(|uplink| Some((uplink.bond?, uplink))) else {
             let freed = self.bond.take().map_or(0, |mut bond| bond.clear(pool));
@@ -226,18 +218,6 @@ impl Switch {
         if let Some(frame) = pool.alloc_from(hello.bytes()) {
             self.send_control(pool, port, frame);
         }
-    }
-
-    /// Over these ports the other end may number on until it notices that nobody takes numbers off.
-    pub(super) fn refuse_numbers(&mut self, now: Instant, ports: Vec<PortId>) {
-        self.old_numbers = Some(Box::new(OldNumbers { until: now.plus_ns(NUMBERS_ON_NS), ports }));
-    }
-
-    /// Whether a frame has a number of a bond that was known here.
-    #[cold]
-    fn has_old_number(&self, now: Instant, member: MemberId, bytes: &[u8]) -> bool {
-        let (Some(old), Some(uplink)) = (&self.old_numbers, &self.program.uplink) else { return false };
-        now < old.until && old.ports.contains(&uplink.port_of(member)) && number::read(bytes).is_some()
     }
 
     /// What the members' ports take, and the longest frame that is to leave.
@@ -289,33 +269,26 @@ impl Switch {
     /// The number of a frame that came over a member, which is taken off.
     #[inline]
     pub(super) fn take_number(
-        &mut self,
+        &self,
         pool: &mut Pool,
-        now: Instant,
         member: MemberId,
         frame: &Frame,
     ) -> Result<Option<Number>, Reason> {
-        match &self.bond {
-            Some(bond) if bond.may_have_numbers() => return bond.take_number(pool, member, frame),
-            _ if self.old_numbers.is_none() => {}
-            _ if self.has_old_number(now, member, pool.bytes(frame)) => return Err(Reason::BondControl),
-            _ => self.old_numbers = self.old_numbers.take().filter(|old| now < old.until),
+        let number = match &self.bond {
+            Some(bond) if bond.may_have_numbers() => bond.take_number(pool, member, frame)?,
+            _ => None,
+        };
+        if number.is_none() && self.is_past_number(pool.bytes(frame)) {
+            return Err(Reason::BondControl);
         }
-        Ok(None)
+        Ok(number)
     }
 
     /// What [`Switch::take_number`] would make of a frame of these bytes; `None` where it would
     /// leave it as it is.
-    pub(super) fn explain_number(
-        &self,
-        now: Instant,
-        member: MemberId,
-        bytes: &[u8],
-    ) -> Option<Result<Number, Reason>> {
-        match &self.bond {
-            Some(bond) if bond.may_have_numbers() => bond.explain_number(bytes, member),
-            _ => self.has_old_number(now, member, bytes).then_some(Err(Reason::BondControl)),
-        }
+    pub(super) fn explain_number(&self, member: MemberId, bytes: &[u8]) -> Option<Result<Number, Reason>> {
+        let number = self.bond.as_ref().and_then(|bond| bond.explain_number(bytes, member));
+        number.or_else(|| self.is_past_number(bytes).then_some(Err(Reason::BondControl)))
     }
 
     /// A frame with a number: in its turn, and with it what has waited for it.
@@ -366,7 +339,8 @@ impl Switch {
         pool.free(frame);
         let freed = heard.as_ref().copied().unwrap_or_default();
         self.uplink_drops.add(Reason::PortDown, freed.into());
-        self.follow_changed(now);
+        self.expect_numbers(member);
+        self.follow_changed();
         self.let_ordered_go(pool, now);
         Ok(heard.map(drop))
     }

@@ -2,8 +2,9 @@
 
 use super::*;
 use control::plan::Plan;
+use datapath::bond::MemberId;
 use datapath::program::TenantId;
-use datapath::switch::{Crowded, SeenOutside, State as Known, Switch as Datapath};
+use datapath::switch::{Crowded, NumbersState, SeenOutside, State as Known, Switch as Datapath};
 use datapath::units::Instant;
 use datapath::vcc::saved::BYTES;
 use datapath::wire::Mac;
@@ -224,6 +225,36 @@ fn crowded_networks_cross_by_their_tenants_names() {
     let other = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s0\"\n[[switch.tenant]]\nname = \"t1\"\n";
     let (_, known) = state.known(&control::load(other).plan.unwrap()).remove(0);
     assert_eq!(known.crowded, [crowded(None, 1, 2), crowded(a, 5, 6)]);
+}
+
+#[test]
+fn numbers_that_may_come_cross_by_their_members_names() {
+    let plan = |uplink: &str| {
+        let text = format!("[daemon]\nname = \"t\"\n[[switch]]\nname = \"s0\"\n{uplink}");
+        control::load(&text).plan.expect("a good configuration")
+    };
+    let member =
+        |name: &str| format!("[[switch.uplink.bond.member]]\nport = \"packet://{name}\"\nrate = \"1 Gbit/s\"\n");
+    let bond = |names: &[&str]| {
+        let members: String = names.iter().map(|name| member(name)).collect();
+        plan(&format!("[switch.uplink.bond]\nmode = \"balance-rr\"\n{members}"))
+    };
+    let cross = |from: &Plan, to: &Plan, members: &[u8]| {
+        let numbers = NumbersState { members: members.iter().copied().map(MemberId).collect(), has_shims: true };
+        let mut known = [Known { numbers: Some(numbers), ..switches(from)[0].export(Instant(0)) }];
+        let text = serde_json::to_vec(&State::new(0, from, &mut known)).unwrap();
+        let mut state: State = serde_json::from_slice(&text).unwrap();
+        let (_, known) = state.known(to).remove(0);
+        let numbers = known.numbers.expect("they are written");
+        assert!(numbers.has_shims);
+        numbers.members.iter().map(|member| member.0).collect::<Vec<_>>()
+    };
+    let one = plan("[switch.uplink]\nport = \"packet://a\"\nrate = \"1 Gbit/s\"\n");
+    let two = bond(&["c", "b"]);
+    assert_eq!(cross(&bond(&["a", "b", "c"]), &two, &[0, 2]), [0], "the one that is the first now");
+    assert_eq!(cross(&two, &one, &[1]), [0], "they may come by any port");
+    assert_eq!(cross(&one, &two, &[0]), [0, 1]);
+    assert!(cross(&two, &one, &[]).is_empty());
 }
 
 /// Strangers choose what was seen outside: a takeover does not fail by how much that is.

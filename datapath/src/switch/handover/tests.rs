@@ -285,6 +285,7 @@ prop_compose! {
             vcc: Vec::new(),
             vcc_unchanged: Vec::new(),
             bond: None,
+            numbers: Some(NumbersState::default()),
             lacp: Vec::new(),
             members: MembersState::default(),
             services: Vec::new(),

@@ -13,6 +13,7 @@ use crate::service::{Address, Backend, Service, ServiceId};
 use crate::wire::protocol;
 use std::collections::{BTreeSet, VecDeque};
 
+mod away;
 mod changed;
 mod switched;
 mod tunnels;
@@ -53,6 +54,10 @@ pub(super) struct Pair {
     was_plain: bool,
     /// By side: until then its process does not run.
     stalls_until: [Instant; 2],
+    /// By side: its clock is so far behind, in nanoseconds: it stood still with its host.
+    lags: [u64; 2],
+    /// By sender: what it says as a bond is lost.
+    loses_hellos: [bool; 2],
     /// Hellos that were seen on the wires, with who sent them over which member.
     seen: Vec<(usize, usize, Vec<u8>)>,
     /// Between two frames of a second tenant, in nanoseconds: more than both links carry.
@@ -115,6 +120,8 @@ impl Pair {
             members: rates.len(),
             was_plain: false,
             stalls_until: [Instant::ZERO; 2],
+            lags: [0; 2],
+            loses_hellos: [false; 2],
             seen: Vec::new(),
             every: 300,
             has_bridges: false,
@@ -129,7 +136,13 @@ impl Pair {
     }
 
     pub fn set(&mut self, side: usize, member: usize, state: MemberState) {
-        self.switches[side].set_member_state(&mut self.pool, self.now, MemberId(member as u8), state);
+        let now = self.clock(side);
+        self.switches[side].set_member_state(&mut self.pool, now, MemberId(member as u8), state);
+    }
+
+    /// What a side's clock says.
+    fn clock(&self, side: usize) -> Instant {
+        Instant(self.now.0 - self.lags[side])
     }
 
     fn random(&mut self, below: u64) -> u64 {
@@ -160,7 +173,8 @@ impl Pair {
             // What comes to who stalls waits for him.
             let due = [0, 1].into_iter().filter_map(|side| {
                 let arriving = self.wires[1 - side].iter().filter_map(|wire| Some(wire.arriving.front()?.0));
-                let due = arriving.chain(self.switches[side].poll_timeout()).min()?;
+                let timeout = self.switches[side].poll_timeout().map(|due| due.plus_ns(self.lags[side]));
+                let due = arriving.chain(timeout).min()?;
                 Some(due.max(self.stalls_until[side]))
             });
             match due.min() {
@@ -177,6 +191,7 @@ impl Pair {
             if self.stalls_until[side] > self.now {
                 continue;
             }
+            let now = self.clock(side);
             for member in 0..self.members {
                 while let Some(&(at, _)) = self.wires[1 - side][member].arriving.front() {
                     if at > self.now {
@@ -185,14 +200,14 @@ impl Pair {
                     let Some((_, frame)) = self.wires[1 - side][member].arriving.pop_front() else { break };
                     let port = PortId(member as u32 + 2);
                     let is_explained = !parse::destination(self.pool.bytes(&frame)).is_reserved();
-                    let told = is_explained.then(|| self.switches[side].explain(&self.pool, self.now, port, &frame));
-                    let verdict = self.switches[side].rx(&mut self.pool, self.now, port, frame);
+                    let told = is_explained.then(|| self.switches[side].explain(&self.pool, now, port, &frame));
+                    let verdict = self.switches[side].rx(&mut self.pool, now, port, frame);
                     if let Some(told) = told {
                         assert_eq!(told.verdict, verdict, "{told}");
                     }
                 }
             }
-            while let Some((port, frame)) = self.switches[side].tx(&mut self.pool, self.now) {
+            while let Some((port, frame)) = self.switches[side].tx(&mut self.pool, now) {
                 if port == GUEST {
                     self.arrive(side, frame);
                 } else if port.0 as usize >= self.members + 2 {
@@ -201,7 +216,7 @@ impl Pair {
                     // A cable takes the frame itself.
                     if self.switches[side].wants_back(&self.pool, port, &frame) {
                         let copy = self.pool.duplicate(&frame).expect("there is a buffer");
-                        self.switches[side].give_back(&mut self.pool, self.now, port, copy);
+                        self.switches[side].give_back(&mut self.pool, now, port, copy);
                     }
                     self.travel(side, port.0 as usize - 2, frame);
                 }
@@ -222,6 +237,9 @@ impl Pair {
     fn travel(&mut self, side: usize, member: usize, frame: Frame) {
         if is_hello(self.pool.bytes(&frame)) {
             self.seen.push((side, member, self.pool.bytes(&frame).to_vec()));
+            if self.loses_hellos[side] {
+                return self.pool.free(frame);
+            }
         }
         let dice = self.random(u64::from(u32::MAX));
         let bytes = u64::from(self.pool.meta(&frame).wire_bytes);
@@ -246,7 +264,8 @@ impl Pair {
             self.sent += 1;
             let frame = eth(mac(1), mac(2)).ipv4(ip(1), ip(2)).udp(1000, 2000).payload(payload);
             let frame = frame.frame(&mut self.pool).expect("a buffer");
-            self.switches[0].rx(&mut self.pool, self.now, GUEST, frame);
+            let now = self.clock(0);
+            self.switches[0].rx(&mut self.pool, now, GUEST, frame);
             self.run(gap_ns);
         }
     }

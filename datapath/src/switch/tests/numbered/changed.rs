@@ -228,10 +228,10 @@ fn a_takeover_keeps_the_numbers_of_members() {
 }
 
 /// VLAN of the second tenant; a number that is passed while frames are sent would be its tag.
-const OTHERS: u16 = 800;
+pub(super) const OTHERS: u16 = 800;
 
 /// Side 1 has a second tenant, whose endpoint gets what is for nobody known.
-fn with_others(pair: &mut Pair) {
+pub(super) fn with_others(pair: &mut Pair) {
     let port = PortId(pair.members as u32 + 2);
     let tenant = Tenant { attachment: Attachment::Vlan(OTHERS), ..Tenant::default() };
     let one = Endpoint { max_learned: 4, ..Endpoint::new(TenantId(1), port) };
@@ -245,14 +245,14 @@ fn with_others(pair: &mut Pair) {
 }
 
 /// Frames at side 1 whose number was taken for a tag: of nobody's network, and of another tenant's.
-fn taken_for_tags(pair: &Pair) -> (u64, u64) {
+pub(super) fn taken_for_tags(pair: &Pair) -> (u64, u64) {
     let others = pair.switches[1].endpoint_stats(EndpointId(1)).ingress.traffic.frames;
     (pair.switches[1].uplink_drops().get(Reason::BadVlan), others)
 }
 
 /// What makes side 1 number no more.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Ends {
+pub(super) enum Ends {
     OrderOff,
     OtherMode,
     OnePort,
@@ -260,7 +260,7 @@ enum Ends {
     OtherKey,
 }
 
-fn end(pair: &mut Pair, ends: Ends) {
+pub(super) fn end(pair: &mut Pair, ends: Ends) {
     let mut uplink = pair.switches[1].program().uplink.clone().expect("one");
     let key = if ends == Ends::OtherKey { HelloKey([1; 16]) } else { SECRET };
     match (ends, &mut uplink.bond) {

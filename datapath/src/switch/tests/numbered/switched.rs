@@ -17,7 +17,7 @@ fn switched(side: usize, mode: Mode, attachment: Attachment, max_frame: u32) -> 
     program
 }
 
-fn pair(mode: Mode, attachment: Attachment, max_frame: u32) -> Pair {
+pub(super) fn pair(mode: Mode, attachment: Attachment, max_frame: u32) -> Pair {
     let mut pair = Pair::with([0, 1].map(|side| switched(side, mode, attachment, max_frame)), &RATES, 3);
     pair.has_bridges = true;
     pair

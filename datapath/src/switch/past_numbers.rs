@@ -1,0 +1,105 @@
+//! Past numbers: those of a bond at the other end that nobody takes off here any more, and that may
+//! come all the same. That bond stands still, by a clock that does not count it (a virtual machine
+//! that is paused, a host in suspend), and numbers on when it continues, however much later. In the
+//! network of a tenant each number would be a tag.
+//!
+//! So once a bond was heard on a link that numbers by tags, what looks like a number is dropped
+//! until that link was down: only then may another be at its other end. A shim is nothing but a
+//! number, where the uplink's bond is for bridges. No clock is asked.
+
+use super::{Role, Switch};
+use crate::bond::number::{self, Encoding};
+use crate::ids::{MemberId, PortId};
+use crate::program::Uplink;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct PastNumbers {
+    /// Ports over which such a bond was heard, and whose links have not been down since.
+    ports: Vec<PortId>,
+    /// The uplink's bond is, or was, one for bridges.
+    has_shims: bool,
+}
+
+impl PastNumbers {
+    #[cold]
+    fn refuses(&self, bytes: &[u8]) -> bool {
+        number::read(bytes).is_some() && if number::is_shim(bytes) { self.has_shims } else { !self.ports.is_empty() }
+    }
+}
+
+/// What another process knew of them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NumbersState {
+    /// Members over which a bond was heard that numbers by tags, and whose links have not been down
+    /// since.
+    pub members: Vec<MemberId>,
+    /// Whether the uplink's bond is, or was, one for bridges.
+    pub has_shims: bool,
+}
+
+impl Switch {
+    /// Whether a frame from the uplink, whose number was not taken off, shows one.
+    #[inline]
+    pub(super) fn is_past_number(&self, bytes: &[u8]) -> bool {
+        self.past_numbers.as_ref().is_some_and(|past| past.refuses(bytes))
+    }
+
+    /// A hello came over a member: the bond at its other end may number.
+    pub(super) fn expect_numbers(&mut self, member: MemberId) {
+        let Some(uplink) = &self.program.uplink else { return };
+        if self.bond.as_ref().is_some_and(|bond| bond.is_peer_tagging(member)) {
+            let port = uplink.port_of(member);
+            let past = self.past_numbers.get_or_insert_default();
+            if !past.ports.contains(&port) {
+                past.ports.push(port);
+            }
+        }
+    }
+
+    /// The link of a member is down.
+    pub(super) fn forget_numbers(&mut self, member: MemberId) {
+        let port = self.program.uplink.as_ref().map(|uplink| uplink.port_of(member));
+        self.keep_past(|past| past.ports.retain(|&other| Some(other) != port));
+    }
+
+    /// The uplink is another.
+    pub(super) fn follow_past_numbers(&mut self) {
+        let settings = self.program.uplink.as_ref().and_then(|uplink| uplink.bond);
+        if settings.is_some_and(|settings| settings.may_number() && settings.encoding == Encoding::Shim) {
+            self.past_numbers.get_or_insert_default().has_shims = true;
+        }
+        let ports: Vec<PortId> = self.program.uplink.iter().flat_map(Uplink::ports).collect();
+        self.keep_past(|past| {
+            past.ports.retain(|port| ports.contains(port));
+            past.has_shims &= !ports.is_empty();
+        });
+    }
+
+    /// Changes what is past; where nothing is left, no frame is looked at for it.
+    fn keep_past(&mut self, change: impl FnOnce(&mut PastNumbers)) {
+        if let Some(past) = &mut self.past_numbers {
+            change(past);
+        }
+        self.past_numbers = self.past_numbers.take().filter(|past| past.has_shims || !past.ports.is_empty());
+    }
+
+    pub(super) fn export_numbers(&self) -> NumbersState {
+        let Some(past) = &self.past_numbers else { return NumbersState::default() };
+        let member = |&port: &PortId| if let Role::Uplink(member) = self.role(port) { Some(member) } else { None };
+        NumbersState { members: past.ports.iter().filter_map(member).collect(), has_shims: past.has_shims }
+    }
+
+    pub(super) fn import_numbers(&mut self, state: &NumbersState) {
+        let Some(uplink) = &self.program.uplink else { return };
+        let members = state.members.iter().filter(|member| usize::from(member.0) < uplink.members.len());
+        let ports: Vec<PortId> = members.map(|&member| uplink.port_of(member)).collect();
+        let past = self.past_numbers.get_or_insert_default();
+        past.has_shims |= state.has_shims;
+        past.ports.extend(ports);
+        self.keep_past(|past| {
+            past.ports.sort_unstable();
+            past.ports.dedup();
+        });
+    }
+}
