@@ -14,6 +14,7 @@ mod hash;
 pub mod hello;
 mod kept;
 pub mod lacp;
+mod loss;
 mod member;
 mod negotiated;
 pub mod number;
@@ -300,7 +301,9 @@ impl Bond {
     /// What a member has carried.
     #[must_use]
     pub fn counts(&self, member: MemberId) -> MemberCounts {
-        self.members.get(usize::from(member.0)).map(Member::counts).unwrap_or_default()
+        let at = usize::from(member.0);
+        let lost = self.peer.as_ref().map_or(0, |peer| peer.lost(at));
+        self.members.get(at).map(|member| MemberCounts { lost, ..member.counts() }).unwrap_or_default()
     }
 
     /// The active member.

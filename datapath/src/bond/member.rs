@@ -71,6 +71,8 @@ pub struct MemberCounts {
     pub failures: u32,
     /// Frames that went over a member that failed, and that this one sent again.
     pub replayed: u64,
+    /// Numbered frames that the other end has sent over it, and that did not come.
+    pub lost: u64,
     /// Wire bytes that wait for it.
     pub waiting_bytes: u64,
 }

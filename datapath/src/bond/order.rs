@@ -111,6 +111,8 @@ struct Member {
     /// The number of the last frame that came over it; 0 for none. Pieces of a frame, and frames
     /// that share a number, come one behind the other; what comes again later is a copy.
     last: u64,
+    /// Numbers that came over it, whatever became of them.
+    come: u32,
 }
 
 impl Order {
@@ -159,6 +161,12 @@ impl Order {
     #[must_use]
     pub fn passed(&self, member: MemberId) -> u64 {
         self.members.get(usize::from(member.0)).map_or(0, |member| member.passed)
+    }
+
+    /// Numbers that came over a member, counted on from wherever; pieces of one frame have one.
+    #[must_use]
+    pub fn come(&self, member: MemberId) -> u32 {
+        self.members.get(usize::from(member.0)).map_or(0, |member| member.come)
     }
 
     /// The furthest that any member in use has come.
@@ -281,6 +289,7 @@ impl Order {
             (place.number, place.seen, found.last) = (next, Some((member.0, false)), next);
             self.next = Some(next + 1);
             found.passed = found.passed.max(next + 1);
+            found.come = found.come.wrapping_add(1);
             return Ok(Some(frame));
         }
         self.rx_later(pool, now, member, (next, number), frame).map(|()| None)
@@ -383,7 +392,9 @@ impl Order {
     fn show(&mut self, member: MemberId, full: u64, is_shared: bool) -> bool {
         let Some(found) = self.members.get_mut(usize::from(member.0)) else { return false };
         found.passed = found.passed.max(full + u64::from(!is_shared));
-        std::mem::replace(&mut found.last, full) == full
+        let follows = std::mem::replace(&mut found.last, full) == full;
+        found.come = found.come.wrapping_add(u32::from(!follows));
+        follows
     }
 
     /// A frame whose number has passed.

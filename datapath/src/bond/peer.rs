@@ -21,6 +21,7 @@
 //! is still waited for when that is noticed and it is sent again.
 
 use super::hello::{Challenge, Hello, HelloFrame, HelloKey, is_hello};
+use super::loss::Loss;
 use super::number::{Encoding, MODULUS, Number};
 use super::order::Order;
 use super::saved::LineState;
@@ -125,6 +126,7 @@ pub(super) struct Line {
     shown: u64,
     shown_at: Instant,
     pub(super) sent: u32,
+    loss: Loss,
     /// Hellos read in this second.
     second: u64,
     hellos: u32,
@@ -158,6 +160,7 @@ impl Line {
         shown: 0,
         shown_at: Instant::ZERO,
         sent: 0,
+        loss: Loss::NONE,
         second: 0,
         hellos: 0,
         challenge: 0,
@@ -357,6 +360,11 @@ impl Peer {
         self.lines.get(member).map_or((false, false), |line| (line.end == End::Peer, !line.is_silent))
     }
 
+    /// Numbered frames of the other end that did not come over a member.
+    pub fn lost(&self, member: usize) -> u64 {
+        self.lines.get(member).map_or(0, |line| line.loss.lost())
+    }
+
     /// Whether offloaded frames arrive at the other end in pieces.
     pub fn are_cut(&self) -> bool {
         self.are_cut
@@ -368,8 +376,8 @@ impl Peer {
         if line.is_up == is_up {
             return;
         }
-        let Line { own, second, hellos, sent, .. } = *line;
-        *line = Line { is_up, own, up_at: now, second, hellos, sent, ..Line::NEW };
+        let Line { own, second, hellos, sent, loss, .. } = *line;
+        *line = Line { is_up, own, up_at: now, second, hellos, sent, loss, ..Line::NEW };
         line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
         line.hello_due = now;
         self.challenges += 1;
@@ -636,6 +644,7 @@ impl Peer {
 
     /// What a hello says of the peer, of the member it came over, and of the others.
     fn greet(&mut self, now: Instant, at: usize, hello: &Hello) {
+        let is_same = self.lines[at].end == End::Peer && self.lines[at].theirs == hello.member;
         // Who has this number now is no other member.
         for line in self.lines.iter_mut().filter(|line| line.theirs == hello.member) {
             line.theirs = NOBODYS;
@@ -644,6 +653,10 @@ impl Peer {
         let line = &mut self.lines[at];
         let is_new = line.end != End::Peer;
         (line.end, line.theirs, line.max_frame) = (End::Peer, hello.member, hello.max_frame);
+        if !is_same {
+            line.loss.begin();
+        }
+        line.loss.count(hello.sent, self.order.come(MemberId(at as u8)));
         let pause = now.since(line.heard_at);
         line.heard_at = now;
         let mut has_news = is_new;

@@ -340,7 +340,7 @@ impl Switch {
         let freed = heard.as_ref().copied().unwrap_or_default();
         self.uplink_drops.add(Reason::PortDown, freed.into());
         self.expect_numbers(member);
-        self.follow_changed();
+        self.follow_changed(now);
         self.let_ordered_go(pool, now);
         Ok(heard.map(drop))
     }

@@ -84,6 +84,10 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
         all.gauge("levada_bond_member_waiting_bytes", "Wire bytes that wait for it.", &to, member.waiting_bytes);
         all.counter("levada_bond_member_full", "Frames that it had no room for.", &to, member.full);
         all.counter("levada_bond_member_marks", "Segments that it marked (ECN).", &to, member.marks);
+        if bond.order.is_some() {
+            let help = "Numbered frames that the other end has sent over it, and that did not arrive.";
+            all.counter("levada_bond_member_lost_frames", help, &to, member.lost_frames);
+        }
         let Some(port) = &member.lacp else { continue };
         for (what, count) in [("received", port.received), ("sent", port.sent), ("bad", port.bad)] {
             let to = labels(&[&of[..], &[("what", what)]].concat());

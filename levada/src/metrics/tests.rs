@@ -309,6 +309,19 @@ fn a_bond_s_active_member_is_told_and_what_order_and_failures_cost() {
     assert!(!samples.keys().any(|key| key.contains("_member_active")));
 }
 
+#[test]
+fn what_a_member_of_a_bond_loses_is_told_where_frames_may_have_numbers() {
+    let mut report = bonded([MemberState::Distributing; 2]);
+    let key = "levada_bond_member_lost_frames_total{switch=\"s1\",member=\"up1\"}";
+    assert!(!read(&text(&report, &cluster(), &vcc(), &services())).contains_key(key));
+    let order = serde_json::json!({"numbered": true, "hold_us": 15_000, "received": 9, "held": 0, "waiting": 0,
+        "hold_max_us": 0, "late": 0, "lost": 57, "duplicate": 0, "pieces": 0});
+    let bond = report.switches[0].uplink.as_mut().and_then(|uplink| uplink.bond.as_mut()).expect("a bond");
+    bond.order = Some(serde_json::from_value(order).expect("a report"));
+    bond.members[1].lost_frames = 57;
+    assert_eq!(read(&text(&report, &cluster(), &vcc(), &services())).get(key), Some(&57.0));
+}
+
 /// A queue that drops as a signal is not full.
 #[test]
 fn what_a_links_queue_lost_is_counted_whether_it_was_full_or_not() {

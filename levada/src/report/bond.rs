@@ -192,6 +192,9 @@ pub struct MemberReport {
     pub marks: u64,
     /// Frames that it sent again, which had gone over a member that failed.
     pub replayed: u64,
+    /// Numbered frames that the other end has sent over it, and that did not arrive.
+    #[serde(default)]
+    pub lost_frames: u64,
     /// Wire bytes that wait for it.
     pub waiting_bytes: u64,
 }
@@ -254,6 +257,7 @@ pub(super) fn report(
         full: member.counts.full,
         marks: member.counts.marks,
         replayed: member.counts.replayed,
+        lost_frames: member.counts.lost,
         waiting_bytes: member.counts.waiting_bytes,
     });
     Some(BondReport {

@@ -67,6 +67,9 @@ pub fn text(reply: &BondsReply) -> String {
             if let Some(peer) = &member.peer {
                 let _ = writeln!(out, "  {}: {peer}", member.name);
             }
+            if member.lost_frames > 0 {
+                let _ = writeln!(out, "  {}: {} frames of the other end were lost", member.name, member.lost_frames);
+            }
             if let Some(port) = &member.lacp {
                 out += &port_text(&member.name, port);
             }

@@ -224,6 +224,7 @@ fn pieces_of_a_frame_are_no_duplicates() {
     assert_eq!(w.rx(4, 0, one(2), 202), [0; 0], "another member's is a copy");
     assert_eq!(w.rx(5, 2, one(1), 1), [1, 2, 102]);
     assert_eq!((w.order.stats().pieces, w.order.stats().duplicates), (2, 1));
+    assert_eq!([0, 1, 2].map(|member| w.order.come(MemberId(member))), [2, 1, 1], "each number once a member");
 }
 
 mod random {

@@ -15,6 +15,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 mod away;
 mod changed;
+mod loss;
 mod switched;
 mod tunnels;
 
@@ -36,6 +37,8 @@ pub(super) struct Wire {
     pub is_dead: bool,
     /// One of so many frames is lost; 0 for none.
     loses_one_of: u64,
+    /// Frames with numbers that it has lost.
+    lost: u64,
 }
 
 pub(super) struct Pair {
@@ -250,6 +253,7 @@ impl Pair {
         let to = parse::destination(self.pool.bytes(&frame));
         let is_filtered = self.has_bridges && to.is_reserved() && to != Mac::BONDS;
         if is_filtered || wire.is_dead || wire.loses_one_of > 0 && dice.is_multiple_of(wire.loses_one_of) {
+            wire.lost += u64::from(number::read(self.pool.bytes(&frame)).is_some());
             return self.pool.free(frame);
         }
         wire.arriving.push_back((wire.free_at.plus_ns(wire.delay_ns), frame));
