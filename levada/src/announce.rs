@@ -149,6 +149,16 @@ pub fn frame(mac: Mac) -> Vec<u8> {
     frame
 }
 
+/// The same behind a VLAN tag; 0 for none.
+pub fn tagged(mac: Mac, vlan: u16) -> Vec<u8> {
+    let mut frame = frame(mac);
+    if vlan != 0 {
+        let [high, low] = vlan.to_be_bytes();
+        drop(frame.splice(12..12, [0x81, 0, high, low]));
+    }
+    frame
+}
+
 /// Most IP addresses of an endpoint that are announced.
 const MOST_SAID: usize = 8;
 
@@ -175,6 +185,13 @@ pub fn queries() -> [Vec<u8>; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tag_lies_behind_both_addresses() {
+        let (plain, tagged) = (frame(face(7).1), tagged(face(7).1, 0x123));
+        assert_eq!((&tagged[..12], &tagged[12..18]), (&plain[..12], &[0x81, 0, 1, 0x23, 0x80, 0x35][..]));
+        assert_eq!((&tagged[16..], super::tagged(face(7).1, 0)), (&plain[12..], plain.clone()));
+    }
 
     /// What is said at `now`, each with whose it is.
     fn said(announced: &mut Announced, here: &Faces, now: Instant) -> Vec<(u8, Whose)> {

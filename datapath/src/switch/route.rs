@@ -250,6 +250,27 @@ impl Switch {
         result
     }
 
+    /// A frame of the shell's own leaves in an endpoint's name, as one that only the uplink is to
+    /// have: it says where an address is that was learned from the endpoint. It passes the guard
+    /// and waits where the endpoint's own frames do. Nothing is learned of it, so the address lives
+    /// no longer.
+    pub fn announce(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) {
+        let is_outside = matches!(
+            self.program.endpoints.get(from.0).and_then(|_| self.forward.outside(self.forward.network(from))),
+            Some(Outside::Vlan(_) | Outside::Untagged)
+        );
+        if !is_outside {
+            return pool.free(frame);
+        }
+        let sent = match self.look(pool, from, &frame) {
+            Ok(_) => self.send_wire(pool, now, from, frame),
+            Err(reason) => drop_for(pool, frame, reason),
+        };
+        if let Err(reason) = sent {
+            self.count_drop(from, reason);
+        }
+    }
+
     /// To the uplink: tagged, and into the sender's egress lane, or where the limit toward its
     /// destination lets it wait first.
     fn send_wire(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) -> Result<(), Reason> {

@@ -5,6 +5,8 @@
 //! behind the bond is announced over the member that is active now, and its guests are asked which
 //! groups they receive, some frames a round.
 
+mod passes;
+
 use super::{Backing, SwitchSlot, Task, Worker};
 use crate::announce;
 use control::bond::{Command, LinkState, LinkView, Notices, Policy, Settings};
@@ -15,10 +17,10 @@ use datapath::service::ServiceId;
 use datapath::switch::{MemberView, State};
 use datapath::units::{Instant, Rate};
 use datapath::wire::Mac;
-use std::ops::Range;
+use passes::{Passes, STEP};
 
-/// Endpoints and services in a round of notices: some 20 us of the worker's time.
-const STEP: u32 = 8;
+/// Learned addresses of an endpoint that are announced, those seen last.
+const MOST_NAMED: usize = 256;
 /// Between one membership query and the next, in nanoseconds: Linux's.
 const QUERY_NS: u64 = 200_000_000;
 
@@ -42,8 +44,10 @@ pub struct Bonded {
     /// By member: its port, its link as it was last told, and whether its device is open.
     members: Vec<Member>,
     notices: Notices,
-    /// Announcements of addresses behind the bond that are yet to be made.
+    /// Announcements of addresses behind the bond that are yet to be made: of those that are
+    /// declared, and of those that were learned.
     announcing: Option<Passes>,
+    naming: Option<Passes>,
     /// Membership queries to endpoints that are yet to be made.
     asking: Option<Passes>,
     /// The member by which memberships of groups leave, last.
@@ -111,39 +115,11 @@ impl Member {
     }
 }
 
-/// Passes over all endpoints, some of them a round.
-#[derive(Clone, Copy)]
-struct Passes {
-    left: u32,
-    next: Instant,
-    /// The endpoint that is next.
-    at: u32,
-}
-
-impl Passes {
-    fn begin(count: u32, now: Instant) -> Option<Passes> {
-        (count > 0).then_some(Passes { left: count, next: now, at: 0 })
-    }
-
-    /// Those of `all` endpoints whose turn it is; none while nothing is due. `gap_ns` lies between
-    /// two passes.
-    fn step(passes: &mut Option<Passes>, all: u32, now: Instant, gap_ns: u64) -> Range<u32> {
-        let Some(pass) = passes.as_mut().filter(|pass| pass.next <= now) else { return 0..0 };
-        let step = pass.at..all.min(pass.at + STEP);
-        pass.at = step.end;
-        if pass.at == all {
-            *pass = Passes { left: pass.left - 1, next: now.plus_ns(gap_ns), at: 0 };
-        }
-        *passes = passes.filter(|pass| pass.left > 0);
-        step
-    }
-}
-
 impl Bonded {
     /// When it is to be looked at, if no link changes before.
     pub(super) fn due(&self) -> Option<Instant> {
         let policy = self.policy.poll_timeout();
-        let passes = [self.announcing, self.asking].into_iter().flatten().map(|pass| pass.next);
+        let passes = [self.announcing, self.naming, self.asking].into_iter().flatten().map(|passes| passes.due());
         let untold = self.untold_at.map(|at| at.plus_ns(STEADY_NS));
         policy.into_iter().chain(passes).chain(untold).min()
     }
@@ -223,8 +199,9 @@ impl Worker {
         }
         policy.set_settings(now, post.settings);
         let partner = before.as_ref().and_then(|before| before.partner);
-        let (announcing, asking, groups_at) =
-            before.as_ref().map_or((None, None, None), |before| (before.announcing, before.asking, before.groups_at));
+        let passes = before.as_ref().map(|before| [before.announcing, before.naming, before.asking]);
+        let [announcing, naming, asking] = passes.unwrap_or_default();
+        let groups_at = before.as_ref().and_then(|before| before.groups_at);
         // What the change itself did to members is yet to be told.
         let (states, churned, told, untold_at) = match &before {
             Some(before) => {
@@ -245,6 +222,7 @@ impl Worker {
             members,
             notices: post.notices,
             announcing,
+            naming,
             asking,
             groups_at,
             states,
@@ -331,6 +309,7 @@ impl Worker {
                 self.run_bond(index, now);
                 self.follow_groups(index, now);
                 self.say_behind(index, now);
+                self.say_learned(index, now);
             }
             self.tell_states(index);
             self.tell_plain(index, now);
@@ -350,6 +329,7 @@ impl Worker {
                 Command::Active(member) => switch_slot.switch.set_active_member(&mut self.pool, now, member),
                 Command::Notify(_) => {
                     bond.announcing = Passes::begin(bond.notices.announcements, now);
+                    bond.naming = bond.announcing;
                 }
             }
             if let Command::State(member, state) = command {
@@ -461,6 +441,36 @@ impl Worker {
         }
     }
 
+    /// Announces some of the addresses that were learned behind a bond, in their names and behind
+    /// their tags, as the endpoint's that they were learned from. So many endpoints have their turn
+    /// in a round, or so many addresses.
+    fn say_learned(&mut self, index: usize, now: Instant) {
+        let SwitchSlot { switch, bond: Some(bond), touched, .. } = &mut self.switch_slots[index] else { return };
+        let Some((mut at, mut from)) = Passes::place(bond.naming.as_ref(), now) else { return };
+        let all = switch.program().endpoints.len() as u32;
+        let (end, mut room) = (all.min(at + STEP), STEP as usize);
+        while at < end {
+            let id = EndpointId(at);
+            let mut learned = Vec::new();
+            if attached(switch.program(), id).is_some() {
+                learned.extend(switch.learned_by(now, id, MOST_NAMED).1.skip(from as usize).take(room));
+            }
+            for one in &learned {
+                if let Some(frame) = self.pool.alloc_from(&announce::tagged(one.mac, one.vlan)) {
+                    switch.announce(&mut self.pool, now, id, frame);
+                    *touched = true;
+                }
+            }
+            room -= learned.len();
+            if room == 0 {
+                from += learned.len() as u32;
+                break;
+            }
+            (at, from) = (at + 1, 0);
+        }
+        Passes::reach(&mut bond.naming, (at, from), all, now, bond.notices.gap_ns);
+    }
+
     /// Memberships of groups leave by another member where the first that may send is another, or
     /// the active one: a switch outside is to learn where their receivers are.
     fn follow_groups(&mut self, index: usize, now: Instant) {
@@ -480,7 +490,12 @@ impl Worker {
 
 /// An endpoint that is reached over the uplink by its own address.
 fn behind(program: &Program, id: EndpointId) -> Option<&Endpoint> {
-    let endpoint = program.endpoints.get(id.0).filter(|endpoint| !endpoint.trunk)?;
+    attached(program, id).filter(|endpoint| !endpoint.trunk)
+}
+
+/// An endpoint whose network reaches the uplink, and not through tunnels.
+fn attached(program: &Program, id: EndpointId) -> Option<&Endpoint> {
+    let endpoint = program.endpoints.get(id.0)?;
     let attachment = program.tenants.get(endpoint.tenant.0)?.attachment;
     (!matches!(attachment, Attachment::Isolated | Attachment::Vxlan(_))).then_some(endpoint)
 }

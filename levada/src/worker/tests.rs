@@ -22,6 +22,8 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant as Wall};
 
+mod learned;
+
 /// A worker that runs, with one switch and an endpoint at each of its pairs, whose other ends these
 /// are.
 struct Bed {
