@@ -7,6 +7,7 @@ use crate::recipe::Recipe;
 use crate::worker::{Request, Waker};
 use control::bond::LinkState;
 use control::plan::{Plan, PortKind};
+use datapath::bond::Negotiated;
 use datapath::program::PortId;
 use ports::carriers::Carriers;
 use ports::netns::Netns;
@@ -227,9 +228,28 @@ fn confined(
     }
 }
 
+/// Who knows what links are like: the kernel, but in tests.
+trait Source {
+    /// What a link has negotiated; `None` where it has no carrier.
+    fn negotiated(&mut self, name: &str) -> io::Result<Option<Negotiated>>;
+
+    /// Whether a link has changed within this time.
+    fn wait(&mut self, patience: Duration) -> io::Result<bool>;
+}
+
+impl Source for Carriers {
+    fn negotiated(&mut self, name: &str) -> io::Result<Option<Negotiated>> {
+        Carriers::negotiated(self, name)
+    }
+
+    fn wait(&mut self, patience: Duration) -> io::Result<bool> {
+        Carriers::wait(self, patience)
+    }
+}
+
 /// Tells of each link once, and then of each change.
 fn listen(
-    mut carriers: Carriers,
+    mut carriers: impl Source,
     links: &Links,
     patience: Duration,
     is_polled: bool,
@@ -267,7 +287,57 @@ fn listen(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A link that loses its carrier during the third wait, which the kernel says by an event, or
+    /// does not. Nobody wants to know any more after ten.
+    struct Silent {
+        has_event: bool,
+        waits: u32,
+        wanted: Option<Arc<()>>,
+    }
+
+    const MIIMON: Duration = Duration::from_millis(100);
+
+    impl Source for Silent {
+        fn negotiated(&mut self, name: &str) -> io::Result<Option<Negotiated>> {
+            assert_eq!(name, "eth0");
+            Ok((self.waits < 3).then(Negotiated::default))
+        }
+
+        fn wait(&mut self, patience: Duration) -> io::Result<bool> {
+            assert_eq!(patience, MIIMON);
+            self.waits += 1;
+            if self.waits == 10 {
+                drop(self.wanted.take());
+            }
+            Ok(self.has_event && self.waits == 3)
+        }
+    }
+
+    /// What is told of such a link: whether it is up.
+    fn told(has_event: bool, is_polled: bool) -> Vec<bool> {
+        let wanted = Arc::new(());
+        let is_wanted = Arc::downgrade(&wanted);
+        let link = Link { device: 7, place: (0, PortId(1)), name: "eth0".to_owned(), is_made: false };
+        let told = RefCell::new(Vec::new());
+        let source = Silent { has_event, waits: 0, wanted: Some(wanted) };
+        listen(source, &vec![link], MIIMON, is_polled, &is_wanted, |device, link| {
+            assert_eq!(device, 7);
+            told.borrow_mut().push(link.is_up);
+            true
+        });
+        told.into_inner()
+    }
+
+    #[test]
+    fn a_carrier_that_goes_without_an_event_is_found_out_where_miimon_asks() {
+        assert_eq!(told(false, true), [true, false], "it is asked for");
+        assert_eq!(told(false, false), [true], "miimon is 0: nobody asks");
+        assert_eq!(told(true, false), [true, false], "the kernel says so");
+        assert_eq!(told(true, true), [true, false], "it is told once");
+    }
 
     #[test]
     fn a_thread_that_keeps_rights_does_nothing_and_says_why() {
