@@ -1,7 +1,7 @@
 //! After a warm-up the switch allocates nothing, whatever comes: learning and forgetting, floods,
 //! splitting, software segmentation, limits, limits on pairs, arrivals, full queues, marks, trims
-//! and drops. The allocator of this test counts for each thread, so that the test harness does not
-//! disturb.
+//! and drops; over a bond, numbers, copies and order. The allocator of this test counts for each
+//! thread, so that the test harness does not disturb.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -23,6 +23,9 @@ use datapath::units::{Both, Instant, Rate};
 use datapath::verdict::Reason;
 use datapath::wire::Mac;
 use datapath::wire::build::{Build, arp_request, eth};
+
+#[path = "no_alloc/bond.rs"]
+mod bond;
 
 thread_local! {
     // Without a destructor and with a constant start, so that it needs no allocation itself.
@@ -268,6 +271,24 @@ fn arrivals() -> Vec<Arrival> {
     all
 }
 
+/// Buffers are made when they are first needed; here that is now, whenever the traffic needs most
+/// of them.
+fn make_buffers(pool: &mut Pool) {
+    let mut frames = Vec::new();
+    while let Some(frame) = pool.alloc(60) {
+        frames.push(frame);
+    }
+    frames.into_iter().for_each(|frame| pool.free(frame));
+}
+
+/// A number below `n`, by xorshift.
+fn below(random: &mut u64, n: u32) -> u32 {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    ((*random >> 32) % u64::from(n)) as u32
+}
+
 struct Rig {
     switch: Switch,
     pool: Pool,
@@ -282,13 +303,7 @@ struct Rig {
 impl Rig {
     fn new(program: Program) -> Rig {
         let mut pool = Pool::new(PoolLimits { small: 2048, medium: 64, large: 96 });
-        // Buffers are made when they are first needed; here that is now, whenever the traffic needs
-        // most of them.
-        let mut frames = Vec::new();
-        while let Some(frame) = pool.alloc(60) {
-            frames.push(frame);
-        }
-        frames.into_iter().for_each(|frame| pool.free(frame));
+        make_buffers(&mut pool);
         let mut switch = Switch::new(&program, 1).expect("a sound program");
         switch.watch_arrivals(true);
         Rig {
@@ -315,10 +330,7 @@ impl Rig {
     }
 
     fn below(&mut self, n: u32) -> u32 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((self.random >> 32) % u64::from(n)) as u32
+        below(&mut self.random, n)
     }
 
     /// What the shell does, all of it: reading, sending, events, pausing, counters, the time to
