@@ -70,7 +70,7 @@ pub(crate) use held::Released;
 use inner::Quoted;
 use recent::Recent;
 pub(crate) use recent::Words;
-pub use retry::Again;
+pub use retry::{Again, Failure};
 use retry::Syns;
 use running::{Asker, Running, Server, count, has_place};
 pub use running::{BackendStats, ServiceStats};
@@ -521,8 +521,15 @@ impl Services {
         entry.is_hairpin()
     }
 
-    /// A backend's frame, to the client.
-    pub fn back(&mut self, now: Instant, known: &Known, bytes: &mut [u8], layout: &Layout, offload: &Offload) -> bool {
+    /// A backend's frame, to the client; `from` is the endpoint that it came from.
+    pub fn back(
+        &mut self,
+        (now, from): (Instant, Option<EndpointId>),
+        known: &Known,
+        bytes: &mut [u8],
+        layout: &Layout,
+        offload: &Offload,
+    ) -> bool {
         let Some(entry) = self.connections.get(known.id).copied() else { return false };
         let first = self.first(known, bytes, layout);
         let Some(owner) = self.to_client(known, entry.is_hairpin(), bytes, layout, offload) else { return false };
@@ -535,6 +542,7 @@ impl Services {
             |(before, after): (Entry, Entry)| before.state == State::Asked && after.state == State::Closed;
         if change.is_some_and(was_refused)
             && segment(bytes, layout).refuses()
+            && self.is_its_own(known, from)
             && let Some(server) = self.server_mut(&known.key, known.backend)
         {
             server.stats.refused += 1;

@@ -139,7 +139,7 @@ pub struct BackendReport {
     /// (too many connections failed one after the other), `drain` (weight 0), or `drained` (it has
     /// no connections any more, or its time for that is over).
     pub state: String,
-    /// Connections to which a reset was its first answer.
+    /// Connections to which a reset or an ICMP error was its first answer.
     pub refused: u64,
     /// Connections that it did not answer in time.
     pub silent: u64,

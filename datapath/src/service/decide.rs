@@ -6,7 +6,7 @@ use super::check::Checked;
 use super::entry::{Entry, Key, Segment, State};
 use super::fragments::FragmentKey;
 use super::inner::Quoted;
-use super::retry::Again;
+use super::retry::{Again, Failure};
 use super::running::Running;
 use super::{OnFailure, Role, Services, octets};
 use crate::ids::EndpointId;
@@ -38,8 +38,12 @@ pub enum Decision {
     Hear(Known, bool),
     /// A backend and who opened a connection to it speak without the service.
     Direct(Known),
-    /// A backend's reset in answer to a SYN: another backend gets the SYN in its place.
-    Retry(Known),
+    /// A backend's reset or ICMP error in answer to a SYN: another backend gets the SYN in its
+    /// place.
+    Retry(Known, Failure),
+    /// A backend's ICMP error in answer to a SYN that nobody else can have: to the client, and the
+    /// connection is over.
+    Refuse(Known),
     /// A backend's reset, as it does not know a connection: another is asked.
     Deny(Known),
     /// A client's reset, as it does not know a connection that its backend was heard of.
@@ -163,7 +167,7 @@ impl Services {
                 if by.is_some()
                     && let Some(known) = self.turned(network, number, (source, from_port), (destination, to_port))
                 {
-                    return self.decide_back(now, known, bytes, layout);
+                    return self.decide_back(now, from, known, bytes, layout);
                 }
                 if let Some(by) = by {
                     let client = if to.is_some_and(|role| role.mac.is_some()) { source } else { destination };
@@ -171,7 +175,7 @@ impl Services {
                     let found = self.answered(by, (number, from_port), (client, to_port), is_answer);
                     if let Some(mut known) = found {
                         known.is_plain = to.is_none() && by.targets(number, from_port).nth(1).is_none();
-                        return self.decide_back(now, known, bytes, layout);
+                        return self.decide_back(now, from, known, bytes, layout);
                     }
                     let is_tcp = layout.l4 == L4::Tcp && by.is_backend();
                     if is_tcp
@@ -202,7 +206,7 @@ impl Services {
                 let key = Key { client: octets(source), port: from_port, front };
                 self.decide_front((now, from), (key, by.is_none()), bytes, layout)
             }
-            L4::Icmp | L4::Icmpv6 => self.decide_icmp((now, network), to, bytes, layout, spoofed),
+            L4::Icmp | L4::Icmpv6 => self.decide_icmp((now, network, from), to, bytes, layout, spoofed),
             L4::Other if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::Unreachable),
             L4::Other => Decision::Pass,
         }
@@ -237,15 +241,22 @@ impl Services {
     }
 
     /// What a backend says of a connection that is known.
-    fn decide_back(&self, now: Instant, known: Known, bytes: &[u8], layout: &Layout) -> Decision {
+    fn decide_back(
+        &self,
+        now: Instant,
+        from: Option<EndpointId>,
+        known: Known,
+        bytes: &[u8],
+        layout: &Layout,
+    ) -> Decision {
         if let Some(reset) = Tcp::of(bytes, layout).filter(|tcp| tcp.flags() & tcp_flags::RST != 0)
             && let Some(entry) = self.connections.get(known.id)
         {
             if self.decide_denied(&known, entry) {
                 return Decision::Deny(known);
             }
-            if self.decide_refused(now, (&known, entry), reset) {
-                return Decision::Retry(known);
+            if self.is_its_own(&known, from) && self.decide_refused(now, (&known, entry), reset) {
+                return Decision::Retry(known, Failure::Refused);
             }
             return Decision::Back(known);
         }
@@ -294,7 +305,7 @@ impl Services {
 
     fn decide_icmp(
         &self,
-        (now, network): (Instant, Network),
+        (now, network, from): (Instant, Network, Option<EndpointId>),
         to: Option<&Role>,
         bytes: &[u8],
         layout: &Layout,
@@ -314,7 +325,7 @@ impl Services {
             };
         }
         if let Some(quoted) = Quoted::of(bytes, layout) {
-            return self.decide_error(network, to, &quoted);
+            return self.decide_error((now, network, from), to, &quoted);
         }
         let Some((_, service)) = to.and_then(|role| role.mac) else { return Decision::Pass };
         let echo = if layout.l4 == L4::Icmp { 8 } else { 128 };
@@ -328,11 +339,16 @@ impl Services {
     /// An error from a client's side quotes what the service had sent to it; one from a backend's
     /// side, be it of the backend or of a router before it, what the backend was to get from a
     /// client.
-    fn decide_error(&self, network: Network, to: Option<&Role>, quoted: &Quoted) -> Decision {
+    fn decide_error(
+        &self,
+        (now, network, from): (Instant, Network, Option<EndpointId>),
+        to: Option<&Role>,
+        quoted: &Quoted,
+    ) -> Decision {
         if let Some(to) = to.filter(|role| role.mac.is_some()) {
             let (number, (_, port)) = (quoted.protocol, quoted.source);
             if let Some(known) = self.turned(network, number, quoted.destination, quoted.source) {
-                return Decision::Error(known, false);
+                return self.decide_unreachable((now, from), known, quoted);
             }
             let known = to.front(number, port).and_then(|front| {
                 let (client, port) = quoted.destination;
@@ -345,7 +361,7 @@ impl Services {
         let (ip, port) = quoted.destination;
         let backend = self.fronts.role(network, ip);
         match backend.and_then(|role| self.answered(role, (quoted.protocol, port), quoted.source, || false)) {
-            Some(known) => Decision::Error(known, false),
+            Some(known) => self.decide_unreachable((now, from), known, quoted),
             None => Decision::Pass,
         }
     }

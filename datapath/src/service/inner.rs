@@ -5,18 +5,27 @@
 use super::translate::{End, replace};
 use crate::checksum;
 use crate::offload::Offload;
-use crate::wire::{L3, L4, Layout, be16, ipv4, ipv6, protocol, put16, transport};
+use crate::wire::{L3, L4, Layout, be16, be32, ipv4, ipv6, protocol, put16, transport};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Errors of ICMP: destination unreachable, time exceeded, parameter problem.
 const ERRORS_V4: [u8; 3] = [3, 11, 12];
 /// The first type of ICMPv6 that is no error, and the last that is one which is known.
 const ERRORS_V6: std::ops::RangeInclusive<u8> = 1..=4;
+/// "Destination unreachable", and those of its codes that speak of the destination: no way to the
+/// network or host, no such protocol or port, or a firewall that refuses. Of a SYN that is under way
+/// hard and soft errors (RFC 1122, section 4.2.3.9; RFC 5927, section 4) say alike that this
+/// destination does not take it. The others speak of what the sender has put into the packet: its
+/// length, its route, its type of service, its own address; and so do types 11 and 12, of its time
+/// to live and its options. Nobody is to say by these that a destination fails.
+const REFUSALS_V4: (u8, &[u8]) = (3, &[0, 1, 2, 3, 6, 7, 9, 10, 13]);
+const REFUSALS_V6: (u8, &[u8]) = (1, &[0, 1, 3, 4, 6]);
 /// Bytes of an ICMP header.
 const ICMP: usize = 8;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
-/// Bytes of a transport header that an error quotes at least (RFC 792), in which the ports are.
+/// Bytes of a transport header that an error quotes at least (RFC 792), in which the ports are, and
+/// the sequence number of TCP.
 const PORTS: usize = 8;
 
 /// The packet in an error.
@@ -32,6 +41,10 @@ pub struct Quoted {
     pub source: (IpAddr, u16),
     /// Whom it was for.
     pub destination: (IpAddr, u16),
+    /// Of TCP: its sequence number.
+    pub sequence: u32,
+    /// Whether its destination does not take it: see [`REFUSALS_V4`].
+    pub is_refused: bool,
 }
 
 impl Quoted {
@@ -42,7 +55,8 @@ impl Quoted {
         let message = usize::from(layout.l4_offset);
         let end = layout.end as usize;
         let packet = bytes.get(message + ICMP..end)?;
-        let kind = *bytes.get(message)?;
+        let (kind, code) = (*bytes.get(message)?, *bytes.get(message + 1)?);
+        let refusals = if layout.l4 == L4::Icmp { REFUSALS_V4 } else { REFUSALS_V6 };
         let (protocol, header, source, destination) = match layout.l4 {
             L4::Icmp if ERRORS_V4.contains(&kind) && !layout.fragment => quoted_v4(packet)?,
             L4::Icmpv6 if ERRORS_V6.contains(&kind) && !layout.fragment => quoted_v6(packet)?,
@@ -56,6 +70,8 @@ impl Quoted {
             protocol,
             source: (source, be16(ports, 0)),
             destination: (destination, be16(ports, 2)),
+            sequence: be32(ports, transport::TCP_SEQUENCE),
+            is_refused: kind == refusals.0 && refusals.1.contains(&code),
         })
     }
 
@@ -200,6 +216,38 @@ mod tests {
             if let Some(quoted) = Quoted::of(&bytes, &layout) {
                 quoted.set_end(&mut bytes, &layout, &Offload::default(), End::Source, (ip(version, 3), 3));
             }
+        }
+    }
+
+    #[test]
+    fn errors_about_the_destination_refuse_and_those_about_the_packet_do_not() {
+        for (version, kind, code, is_refused) in [
+            (4, 3, 0, true),
+            (4, 3, 1, true),
+            (4, 3, 3, true),
+            (4, 3, 13, true),
+            // Too long, by a route of its own, for this type of service, lived too long, malformed.
+            (4, 3, 4, false),
+            (4, 3, 5, false),
+            (4, 3, 11, false),
+            (4, 11, 0, false),
+            (4, 12, 0, false),
+            (6, 1, 0, true),
+            (6, 1, 1, true),
+            (6, 1, 4, true),
+            // From beyond the scope, or a source that may not, too long, lived too long, malformed.
+            (6, 1, 2, false),
+            (6, 1, 5, false),
+            (6, 2, 0, false),
+            (6, 3, 0, false),
+            (6, 4, 1, false),
+        ] {
+            let mut bytes = error((version, true), &[], (1, 1), (2, 2), 8).bytes();
+            let layout = parse(&bytes).unwrap();
+            let message = usize::from(layout.l4_offset);
+            (bytes[message], bytes[message + 1]) = (kind, code);
+            let quoted = Quoted::of(&bytes, &layout).expect("ports are quoted");
+            assert_eq!((quoted.is_refused, quoted.sequence), (is_refused, 77), "{version}: {kind}, {code}");
         }
     }
 

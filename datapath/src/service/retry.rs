@@ -2,16 +2,24 @@
 //! before its client notices.
 //!
 //! A copy of the SYN is kept until the backend answers. A reset in answer to it becomes that SYN,
-//! in the reset's own buffer, and goes to another backend: who refuses pays. A SYN that its client
-//! sends again, since nobody answered, is chosen for anew. Each tenant and bucket has places of its
-//! own for copies; who needs more takes from the tenant's common ones. A copy is overwritten when
-//! its connection has been answered, and else only in a common place: so a flood overwrites its own
-//! and what others have beyond their own.
+//! in the reset's own buffer, and goes to another backend: who refuses pays. So does an ICMP error
+//! that says that the backend does not take it. A SYN that its client sends again, since nobody
+//! answered, is chosen for anew. Each tenant and bucket has places of its own for copies; who needs
+//! more takes from the tenant's common ones. A copy is overwritten when its connection has been
+//! answered, and else only in a common place: so a flood overwrites its own and what others have
+//! beyond their own.
+//!
+//! What a client can make up moves no more than its own connection, and says nothing of a backend:
+//! a segment counts that comes from the backend's endpoint, and an error that does, with the number
+//! of the SYN. An error about a backend outside counts where its client is here, as nothing that
+//! comes from there is its client's.
 
 use super::connections::{BUCKETS, Opener};
 use super::decide::{Known, segment};
 use super::entry::{Entry, Key, Segment, State};
+use super::inner::Quoted;
 use super::{Decision, Services};
+use crate::ids::EndpointId;
 use crate::offload::Offload;
 use crate::table::Id;
 use crate::units::Instant;
@@ -33,13 +41,24 @@ const MOST_TRIES: u8 = 2;
 /// clocks differ.
 const SILENT_NS: u64 = 900_000_000;
 
+/// Why a connection is given to another backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The backend refused it.
+    Refused,
+    /// An error says so that its client may have made up: it does not count.
+    Alleged,
+    /// The backend did not answer.
+    Silent,
+}
+
 /// Another choice for a connection: not this backend, and how many were tried before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Again {
-    /// It refused or did not answer.
+    /// The backend that failed.
     pub avoid: u8,
-    /// Whether it refused.
-    pub is_refused: bool,
+    /// How.
+    pub failure: Failure,
     /// Tries before.
     pub tries: u8,
 }
@@ -50,7 +69,8 @@ struct Kept {
     key: Key,
     id: Id,
     offload: Offload,
-    /// What an answer to it acknowledges.
+    /// Its number, and what an answer to it acknowledges.
+    sequence: u32,
     next: u32,
     len: u8,
     bytes: [u8; SYN_BYTES],
@@ -169,7 +189,7 @@ impl Services {
         let Segment { sequence, len: payload, .. } = segment(bytes, layout);
         let next = sequence.wrapping_add(1).wrapping_add(payload);
         let (key, id, offload) = (known.key, known.id, *offload);
-        let mut kept = Kept { key, id, offload, next, len: len as u8, bytes: [0; SYN_BYTES] };
+        let mut kept = Kept { key, id, offload, sequence, next, len: len as u8, bytes: [0; SYN_BYTES] };
         kept.bytes[..TAG_AT].copy_from_slice(&bytes[..TAG_AT]);
         kept.bytes[TAG_AT..len].copy_from_slice(&bytes[TAG_AT + tag..]);
         if kept.offload.needs_csum {
@@ -219,12 +239,66 @@ impl Services {
             && self.has_other(now, known, self.is_turned(known))
     }
 
+    /// Whether a segment that has a backend's address is its own: nobody but its endpoint sends what
+    /// is of one here. Nobody here has the address of one outside (see [`crate::guard`]).
+    pub(super) fn is_its_own(&self, known: &Known, from: Option<EndpointId>) -> bool {
+        self.endpoint_of(known).is_none_or(|endpoint| endpoint.is_none() || endpoint == from)
+    }
+
+    /// Where a backend is, if it is still there; outside, where that is `None`.
+    fn endpoint_of(&self, known: &Known) -> Option<Option<EndpointId>> {
+        let (running, _) = self.running(known.key.front)?;
+        Some(running.servers.get(usize::from(known.backend))?.backend.as_ref()?.endpoint)
+    }
+
+    /// An ICMP error about what a backend was to get: where it answers the SYN that was kept,
+    /// another backend is asked. It may have any address, so it has to come from where the backend
+    /// is. Of a connection that is turned around the client is there too.
+    pub(super) fn decide_unreachable(
+        &self,
+        (now, from): (Instant, Option<EndpointId>),
+        known: Known,
+        quoted: &Quoted,
+    ) -> Decision {
+        let asked = self.connections.get(known.id).filter(|entry| entry.state == State::Asked);
+        let Some(entry) = asked.filter(|_| quoted.is_refused && self.endpoint_of(&known) == Some(from)) else {
+            return Decision::Error(known, false);
+        };
+        if self.kept(&known).is_none_or(|kept| kept.sequence != quoted.sequence) {
+            return Decision::Error(known, false);
+        }
+        let is_turned = self.is_turned(&known);
+        match entry.asked() < MOST_TRIES && self.has_other(now, &known, is_turned) {
+            true if is_turned => Decision::Retry(known, Failure::Alleged),
+            true => Decision::Retry(known, Failure::Refused),
+            false if is_turned => Decision::Error(known, false),
+            false => Decision::Refuse(known),
+        }
+    }
+
+    /// A backend has refused a connection that nobody else can have.
+    pub fn refuse(&mut self, now: Instant, known: &Known) {
+        self.close(now, known);
+        if let Some(server) = self.server_mut(&known.key, known.backend) {
+            server.stats.refused += 1;
+            if server.failed(now) {
+                self.fall_silent(now, &known.key, known.backend);
+            }
+        }
+    }
+
+    /// A connection is over that no backend has taken.
+    pub(crate) fn close(&mut self, now: Instant, known: &Known) {
+        let change = self.connections.update(now, known.id, Entry::close);
+        self.recount(&known.key, change);
+    }
+
     /// A SYN of a connection that is known: sent again, as its backend did not answer?
     pub(super) fn decide_silent(&self, now: Instant, known: &Known, entry: &Entry, outside: bool) -> Option<Decision> {
         let seen = self.connections.seen(known.id)?;
         let is_late = entry.state == State::Asked && now.since(seen) >= SILENT_NS;
         (is_late && self.has_other(now, known, outside)).then(|| {
-            let again = Again { avoid: known.backend, is_refused: false, tries: entry.asked() };
+            let again = Again { avoid: known.backend, failure: Failure::Silent, tries: entry.asked() };
             Decision::Choose(known.key, Some(again))
         })
     }
@@ -249,12 +323,15 @@ impl Services {
         let Some(running) = self.running_mut(key) else { return };
         running.stats.redirected += 1;
         let Some(server) = running.servers.get_mut(usize::from(again.avoid)) else { return };
-        let count = if again.is_refused { &mut server.stats.refused } else { &mut server.stats.silent };
-        *count += 1;
         // Who answers others meanwhile may have been sent what nobody would answer: a wrong
         // checksum, say.
-        let answers_others = !again.is_refused && server.answered > asked;
-        if !answers_others && server.failed(now) {
+        let (count, is_its_failure) = match again.failure {
+            Failure::Refused => (&mut server.stats.refused, true),
+            Failure::Silent => (&mut server.stats.silent, server.answered <= asked),
+            Failure::Alleged => return,
+        };
+        *count += 1;
+        if is_its_failure && server.failed(now) {
             self.fall_silent(now, key, again.avoid);
         }
     }

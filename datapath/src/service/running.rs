@@ -57,7 +57,7 @@ pub struct ServiceStats {
 pub struct BackendStats {
     /// Connections that it got.
     pub new: u64,
-    /// Those it refused: a reset was its first answer.
+    /// Those it refused: a reset or an ICMP error was its first answer.
     pub refused: u64,
     /// Those it did not answer in time.
     pub silent: u64,

@@ -52,7 +52,8 @@ impl Services {
             | Decision::Error(known, _)
             | Decision::Hear(known, _)
             | Decision::Direct(known)
-            | Decision::Retry(known)
+            | Decision::Retry(known, _)
+            | Decision::Refuse(known)
             | Decision::Deny(known)
             | Decision::Disown(known)
             | Decision::Cut(known, _) => (known.key.front, Some(known.backend)),

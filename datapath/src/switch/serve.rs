@@ -1,13 +1,15 @@
 //! Services in the switch: what the stage ([`crate::service`]) decides is done here, and what it
 //! says is shown.
 
+mod retry;
+
 use super::parse::{destination, drop_for, parse, source};
 use super::route::{Route, Seen};
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch};
 use crate::encap;
 use crate::forward::Outside;
-use crate::frame::{Frame, Meta, Out, Pool};
+use crate::frame::{Frame, Out, Pool};
 use crate::network::{Network, network_of};
 use crate::offload::Offload;
 use crate::program::{Attachment, ChangeError, EndpointId, PortId, Slots, Uplink};
@@ -127,7 +129,7 @@ impl Switch {
                 let bytes = pool.bytes_mut(&frame);
                 let may_return = match is_client {
                     true => self.services.forward(now, &known, bytes, layout, offload),
-                    false => self.services.back(now, &known, bytes, layout, offload),
+                    false => self.services.back((now, from), &known, bytes, layout, offload),
                 };
                 self.keep_own(pool, now, from, &frame, own);
                 if let Some(words) = words.filter(|_| director.is_none()) {
@@ -156,14 +158,16 @@ impl Switch {
                 Err(reason) => return dropped(pool, frame, reason),
             },
             Decision::Hear(known, client_asks) => match self.services.hear(now, &known, client_asks) {
-                Some(known) => self.services.back(now, &known, pool.bytes_mut(&frame), layout, offload),
+                Some(known) => self.services.back((now, from), &known, pool.bytes_mut(&frame), layout, offload),
                 None => return dropped(pool, frame, Reason::ServiceFull),
             },
             Decision::Direct(known) => {
                 self.services.speak_directly(now, &known);
                 false
             }
-            Decision::Retry(known) => return self.retry(pool, now, &known, (network, from), frame),
+            Decision::Retry(known, failure) => {
+                return self.retry(pool, now, (&known, failure), (network, from), frame);
+            }
             Decision::Deny(known) => {
                 self.services.deny(now, &known);
                 return dropped(pool, frame, Reason::ServiceRetry);
@@ -179,6 +183,11 @@ impl Switch {
             }
             Decision::Error(known, to_backend) => {
                 self.services.error(&known, to_backend, pool.bytes_mut(&frame), layout, offload);
+                false
+            }
+            Decision::Refuse(known) => {
+                self.services.refuse(now, &known);
+                self.services.error(&known, false, pool.bytes_mut(&frame), layout, offload);
                 false
             }
             Decision::Answer(answer) => return self.answer(pool, now, from, answer, frame),
@@ -349,60 +358,6 @@ impl Switch {
                 (Err(reason), None) => self.uplink_drops.add(reason, 1),
                 (Ok(()), _) => {}
             }
-        }
-    }
-
-    /// A backend's reset becomes the SYN that it refuses, for another backend.
-    #[cold]
-    fn retry(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        known: &Known,
-        (network, from): (Network, Option<EndpointId>),
-        frame: Frame,
-    ) -> Result<Served, Reason> {
-        let Meta { layout, offload, .. } = *pool.meta(&frame);
-        let asker = self.client(now, network, known, pool.bytes(&frame));
-        let sender = asker.filter(|_| from.is_none());
-        let Some(syn) = self.services.syn(known, pool.bytes(&frame), &untagged_for(sender, &layout)) else {
-            return dropped(pool, frame, Reason::ServiceRetry);
-        };
-        let tries = self.services.tries(known);
-        let again = Again { avoid: known.backend, is_refused: true, tries };
-        // One outside may get no backend that is outside too.
-        let chosen = match self.services.choose(now, known.key, asker, true, Some(again)) {
-            Ok(chosen) => chosen,
-            // None that its client may have.
-            Err(Reason::ServiceDown) => {
-                let own = source(pool.bytes(&frame));
-                let director = self.services.director(known).filter(|_| from.is_none());
-                let may_return = self.services.back(now, known, pool.bytes_mut(&frame), &layout, &offload);
-                self.keep_own(pool, now, from, &frame, own);
-                return Ok(Served::to(frame, may_return, director));
-            }
-            Err(reason) => return dropped(pool, frame, reason),
-        };
-        pool.set_len(&frame, syn.bytes().len());
-        if pool.len(&frame) != syn.bytes().len() {
-            return dropped(pool, frame, Reason::ServiceRetry);
-        }
-        pool.bytes_mut(&frame).copy_from_slice(syn.bytes());
-        pool.meta_mut(&frame).offload = syn.offload;
-        if let Err(reason) = parse(pool, &frame) {
-            return dropped(pool, frame, reason);
-        }
-        let layout = pool.meta(&frame).layout;
-        let director = match self.turn_around(now, asker, &chosen, source(syn.bytes())) {
-            Ok(director) => director,
-            Err(reason) => return dropped(pool, frame, reason),
-        };
-        self.services.keep(&chosen, syn.bytes(), &layout, &syn.offload);
-        self.services.forward(now, &chosen, pool.bytes_mut(&frame), &layout, &syn.offload);
-        match sender {
-            // It is its SYN, which goes from where it is.
-            Some(sender) => self.go_on(pool, now, sender, frame, true).map(|()| Served::Taken),
-            None => Ok(Served::to(frame, true, director)),
         }
     }
 

@@ -165,8 +165,8 @@ impl Switch {
                 }
                 return Ok(Served::default());
             }
-            Decision::Retry(known) => {
-                let again = Again { avoid: known.backend, is_refused: true, tries: 0 };
+            Decision::Retry(known, failure) => {
+                let again = Again { avoid: known.backend, failure, tries: 0 };
                 let asker = self.client(now, network, &known, seen.bytes);
                 let chosen = self.services.would_choose(now, &known.key, asker, Some(again));
                 let sender = asker.filter(|_| is_outside);
@@ -174,12 +174,18 @@ impl Switch {
                     return refuse(steps, Reason::ServiceRetry).map(|()| served);
                 };
                 let Some(backend) = chosen else {
+                    let is_error = layout.l4 != L4::Tcp;
                     if let Some((ip, port)) = reached(&known) {
-                        say(frame_trace::Served::Back(ip, port));
+                        let what = if is_error { frame_trace::Served::Error } else { frame_trace::Served::Back };
+                        say(what(ip, port));
                     }
-                    served.may_return = self.services.is_hairpin(&known);
                     served.director = self.services.director(&known).filter(|_| is_outside);
-                    self.services.to_client(&known, served.may_return, bytes, layout, offload);
+                    if is_error {
+                        self.services.error(&known, false, bytes, layout, offload);
+                    } else {
+                        served.may_return = self.services.is_hairpin(&known);
+                        self.services.to_client(&known, served.may_return, bytes, layout, offload);
+                    }
                     self.put_own_back(now, from, seen, bytes);
                     return Ok(served);
                 };
@@ -237,6 +243,12 @@ impl Switch {
                     say(frame_trace::Served::Error(ip, port));
                 }
                 self.services.error(&known, to_backend, bytes, layout, offload);
+            }
+            Decision::Refuse(known) => {
+                if let Some((ip, port)) = reached(&known) {
+                    say(frame_trace::Served::Error(ip, port));
+                }
+                self.services.error(&known, false, bytes, layout, offload);
             }
             Decision::Answer(answer) => {
                 if let Err(reason) = self.explain_answer(now, from, answer, seen) {

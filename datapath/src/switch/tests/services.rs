@@ -22,6 +22,7 @@ mod swept;
 mod taken;
 mod tunnels;
 mod turned;
+mod unreachable;
 
 pub(super) const MAC: Mac = Mac([2, 0, 0, 0, 0, 100]);
 const FIRST: ServiceId = ServiceId(0);

@@ -235,6 +235,22 @@ fn a_backend_that_refuses_is_replaced_wherever_both_are() {
     }
 }
 
+/// An error has any address, and its client knows the number of the SYN.
+#[test]
+fn an_error_moves_what_is_turned_around_and_ejects_nobody() {
+    let mut rig = plain(vec![backend(FAR, None), backend(FARTHER, None)]);
+    for port in 1..=20 {
+        let (first, asked_from) = reached(&rig.one(0, &asks((CLIENT, port), SYN, (99, 0))).1);
+        let quote = tcp((100, asked_from), (first, 8080), SYN, (99, 0)).bytes()[14..42].to_vec();
+        let away = eth(mac(70), MAC).ipv4(ip(70), ip(100)).icmp(3, 1, 0).payload(quote).vlan(VLAN);
+        let (second, _) = reached(&rig.one(0, &away).1);
+        assert_eq!([first, second].iter().filter(|backend| [FAR, FARTHER].contains(backend)).count(), 2);
+        assert_ne!(first, second);
+    }
+    let mut backends = rig.switch.service_backends(FIRST).map(|(.., stats)| stats);
+    assert!(backends.all(|stats| (stats.refused, stats.ejections) == (0, 0)));
+}
+
 #[test]
 fn without_a_director_nobody_outside_gets_a_backend_outside() {
     let mut rig = plain(vec![backend(FAR, None)]);
