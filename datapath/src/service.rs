@@ -26,6 +26,7 @@ pub mod health;
 mod held;
 pub mod inner;
 pub mod maglev;
+mod outcome;
 mod recent;
 mod recover;
 mod retry;
@@ -70,8 +71,8 @@ pub(crate) use held::Released;
 use inner::Quoted;
 use recent::Recent;
 pub(crate) use recent::Words;
-pub use retry::{Again, Failure};
 use retry::Syns;
+pub use retry::{Again, Failure};
 use running::{Asker, Running, Server, count, has_place};
 pub use running::{BackendStats, ServiceStats};
 pub use shown::Shown;
@@ -510,7 +511,7 @@ impl Services {
             L4::Tcp => entry.client_sends(&segment(bytes, layout)),
             _ => entry.datagram(false),
         });
-        self.recount(&known.key, change);
+        self.account(now, &known.key, change);
         // An acknowledgement of nothing that the backend has said opens nothing: it may be made up.
         let has_opened = |(before, after): (Entry, Entry)| {
             before.state == State::Answered && after.state == State::Open && after.client_ack == after.server_end
@@ -534,30 +535,16 @@ impl Services {
         let first = self.first(known, bytes, layout);
         let Some(owner) = self.to_client(known, entry.is_hairpin(), bytes, layout, offload) else { return false };
         self.remember(now, (owner, known), first, bytes, layout);
+        let said = segment(bytes, layout);
+        let broken_since = self.broken_since(now, known, &entry, &said);
         let change = self.connections.update(now, known.id, |entry| match layout.l4 {
-            L4::Tcp => entry.server_sends(&segment(bytes, layout)),
+            L4::Tcp => entry.server_sends(&said),
             _ => entry.datagram(true),
         });
-        let was_refused =
-            |(before, after): (Entry, Entry)| before.state == State::Asked && after.state == State::Closed;
-        if change.is_some_and(was_refused)
-            && segment(bytes, layout).refuses()
-            && self.is_its_own(known, from)
-            && let Some(server) = self.server_mut(&known.key, known.backend)
-        {
-            server.stats.refused += 1;
-            if server.failed(now) {
-                self.fall_silent(now, &known.key, known.backend);
-            }
+        if let Some(change) = change {
+            self.judge(now, (known, from), change, (&said, broken_since));
         }
-        if change.is_some_and(|(before, after)| before.state == State::Asked && after.state == State::Answered)
-            && let Some(running) = self.running_mut(&known.key)
-            && let Some(server) = running.servers.get_mut(usize::from(known.backend))
-        {
-            running.has_freed |= server.health.is_doubtful();
-            server.answered(now);
-        }
-        self.recount(&known.key, change);
+        self.account(now, &known.key, change);
         entry.is_hairpin()
     }
 
@@ -698,47 +685,6 @@ impl Services {
             let opener = Opener { owner, bucket: self.connections.bucket(known.id) };
             self.fragments.insert(now, opener, key, change);
         }
-    }
-
-    fn server_mut(&mut self, key: &Key, backend: u8) -> Option<&mut Server> {
-        let front = self.fronts.get(key.front)?;
-        self.all.get_mut(front.service.0)?.servers.get_mut(usize::from(backend))
-    }
-
-    /// A backend is ejected.
-    fn fall_silent(&mut self, now: Instant, key: &Key, backend: u8) {
-        let Services { all, fronts, sweep, .. } = self;
-        let running = fronts.get(key.front).and_then(|front| all.get_mut(front.service.0));
-        if let Some(running) = running
-            && let Some(server) = running.servers.get_mut(usize::from(backend))
-        {
-            server.fall_silent(now, sweep);
-            running.has_freed = true;
-        }
-    }
-
-    /// The backend's counts, after its connection was this and is that.
-    fn recount(&mut self, key: &Key, change: Option<(Entry, Entry)>) {
-        let Some((before, after)) = change else { return };
-        // Its first segment in both directions may be the last one, with a FIN.
-        if before.state == State::Sought
-            && matches!(after.state, State::Open | State::Closing)
-            && let Some(running) = self.running_mut(key)
-        {
-            running.stats.recovered += 1;
-        }
-        if before.kind() == after.kind() {
-            return;
-        }
-        if has_place(before.kind())
-            && !has_place(after.kind())
-            && let Some(running) = self.running_mut(key)
-        {
-            running.has_freed = true;
-        }
-        let Some(server) = self.server_mut(key, after.backend) else { return };
-        count(&mut server.stats, before.kind(), false);
-        count(&mut server.stats, after.kind(), true);
     }
 
     /// A connection is no longer in the table.

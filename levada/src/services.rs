@@ -143,6 +143,9 @@ pub struct BackendReport {
     pub refused: u64,
     /// Connections that it did not answer in time.
     pub silent: u64,
+    /// Connections that it accepted and ended at once, with nothing sent or received.
+    #[serde(default)]
+    pub ended: u64,
     /// How often it was ejected.
     #[serde(default)]
     pub ejections: u64,
@@ -250,6 +253,7 @@ pub fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceRepo
             state: state(count.now, backend, stats).to_owned(),
             refused: stats.refused,
             silent: stats.silent,
+            ended: stats.ended,
             ejections: stats.ejections,
             checks: stats.checks,
             failed_checks: stats.failed_checks,

@@ -476,10 +476,16 @@ impl super::Server {
             self.came = Some(now);
         }
         self.well_in_row = if is_well { self.well_in_row.saturating_add(1) } else { 0 };
-        if self.well_in_row >= check.rise && self.health.is_ejected(now) {
+        // An open port does not say that connections last.
+        let answers = check.ask != Ask::Port;
+        if self.well_in_row >= check.rise && self.health.is_ejected(now) && (answers || !self.health.has_broken()) {
             self.health.lift(now);
         }
         if is_well {
+            self.health.checked();
+            self.accepted(now);
+        }
+        if is_well && answers {
             self.answered(now);
         }
         prober.is_down && !was_down

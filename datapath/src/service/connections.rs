@@ -313,6 +313,12 @@ impl Connections {
         let holding = &mut self.holdings[opener.owner as usize];
         holding.half_open += u32::from(after.state.is_half_open());
         holding.half_open -= u32::from(before.state.is_half_open());
+        if after.is_fresh()
+            && before.state == after.state
+            && let Some(entry) = self.table.get_mut(id)
+        {
+            entry.settle();
+        }
         let class = Class::of(after.state);
         match class {
             Class::Open | Class::TwoWay => self.table.see(now, id, list_of(opener, class), ORDER),

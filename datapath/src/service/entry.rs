@@ -181,9 +181,12 @@ const ANSWERED: u8 = 16;
 const HEARD: u8 = 32;
 /// Of any other: its backend was found down, and has said nothing of it since.
 const SILENT: u8 = 32;
-/// How many backends were asked before this one, in two bits.
+/// Of one that is asked or sought: how many backends were asked before this one, in two bits.
 const ASKED_SHIFT: u8 = 6;
 const MOST_ASKED_BITS: u8 = 3;
+const ASKED: u8 = MOST_ASKED_BITS << ASKED_SHIFT;
+/// Of any other: its backend has accepted it within the last second, and sent nothing since.
+const FRESH: u8 = 64;
 
 /// What a segment of TCP says: flags, sequence number, acknowledgement, bytes of payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -254,6 +257,40 @@ impl Entry {
     #[inline]
     pub(super) fn is_as(&self, state: State, bits: u8) -> bool {
         self.state == state && (self.bits ^ bits) & (BUSY | SILENT) == 0
+    }
+
+    /// Whether its backend has accepted it within the last second, and sent nothing since.
+    #[inline]
+    pub(super) const fn is_fresh(&self) -> bool {
+        self.bits & FRESH != 0 && !matches!(self.state, State::Asked | State::Sought)
+    }
+
+    /// It was accepted longer ago.
+    pub(super) const fn settle(&mut self) {
+        if self.is_fresh() {
+            self.bits &= !FRESH;
+        }
+    }
+
+    /// Whether its backend ends by this what it has just accepted, with nothing sent and nothing
+    /// received: all numbers are those of its answer to the SYN.
+    pub(super) const fn is_broken_by(&self, segment: &Segment) -> bool {
+        const END: u8 = flags::FIN | flags::RST;
+        segment.has(END)
+            && segment.flags & (flags::SYN | flags::ACK) == flags::ACK
+            && segment.len == 0
+            && self.is_fresh()
+            && matches!(self.state, State::Answered | State::Open)
+            && segment.sequence == self.server_end
+            && segment.ack == self.server_ack
+    }
+
+    /// Whether its client has what the backend has answered, as of `after`, and had not before.
+    #[inline]
+    pub(super) const fn is_answered_in(&self, after: &Entry) -> bool {
+        matches!(self.kind(), Some(Kind::Busy))
+            && matches!(after.kind(), Some(Kind::Idle) | None)
+            && after.bits & ANSWERED != 0
     }
 
     /// Whether the client is the backend itself.
@@ -336,6 +373,9 @@ impl Entry {
             self.answer(segment);
             return;
         }
+        if self.state != State::Asked {
+            self.bits &= !FRESH;
+        }
         self.stay(segment);
         if segment.has(flags::ACK) {
             self.server_ack = segment.ack;
@@ -365,7 +405,7 @@ impl Entry {
             State::Closing if self.is_doubted() => self.state = State::Open,
             _ => return,
         }
-        self.bits = self.bits & !(CLIENT_FIN | SERVER_FIN | ANSWERED) | BUSY;
+        self.bits = self.bits & !(CLIENT_FIN | SERVER_FIN | ANSWERED | ASKED) | BUSY | FRESH;
         (self.server_end, self.client_ack, self.server_ack) = (end, end, segment.ack);
     }
 

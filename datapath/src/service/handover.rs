@@ -214,6 +214,8 @@ impl Services {
                     let (client, port, address) = (key.client, key.port, address as u16);
                     state.turns.push(TurnState { client, port, address, asked_from, mac });
                 }
+                let mut entry = *entry;
+                entry.settle();
                 state.connections.push(ConnectionState {
                     client: key.client,
                     port: key.port,
@@ -312,7 +314,7 @@ impl Services {
         }
         let Some((running, _)) = self.running(front) else { return false };
         let generation = running.servers[backend].generation;
-        let entry = Entry {
+        let mut entry = Entry {
             backend: backend as u8,
             generation,
             state: state.state,
@@ -321,6 +323,8 @@ impl Services {
             client_ack: state.client_ack,
             server_ack: state.server_ack,
         };
+        // By that bit an older process means something else.
+        entry.settle();
         let seen = Instant(now.0.saturating_sub(idle_ns));
         let (all, turns, fronts) = (&mut self.all, &mut self.turns, &self.fronts);
         let mut is_missed = false;
@@ -385,6 +389,7 @@ impl BackendStats {
         self.new = self.new.saturating_add(more.new);
         self.refused = self.refused.saturating_add(more.refused);
         self.silent = self.silent.saturating_add(more.silent);
+        self.ended = self.ended.saturating_add(more.ended);
         self.ejections = self.ejections.saturating_add(more.ejections);
         self.checks = self.checks.saturating_add(more.checks);
         self.failed_checks = self.failed_checks.saturating_add(more.failed_checks);

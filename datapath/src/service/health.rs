@@ -1,5 +1,8 @@
 //! What a backend's answers say of its health: passive, from the connections that it gets. Five
 //! failures one after the other eject it for a while; a longer while each time.
+//!
+//! To accept a connection disproves that it refuses them. Where it has ended what it accepted, it
+//! says nothing more: only an answer does.
 
 use crate::units::Instant;
 
@@ -13,17 +16,27 @@ const MOST_EJECTED_NS: u64 = 300_000_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Health {
     failures: u32,
+    /// Whether one of them was a connection that it had accepted.
+    has_broken: bool,
+    /// Whether no check has succeeded since the last one.
+    is_unchecked: bool,
     /// Ejections not long after each other.
     ejections: u32,
     until: Option<Instant>,
 }
 
 impl Health {
-    /// It refused a connection, or did not answer. Whether it is ejected for that.
+    /// It ended a connection that it had accepted: that is to be counted as failed, too.
+    pub fn breaks(&mut self) {
+        self.has_broken = true;
+    }
+
+    /// A connection has failed. Whether it is ejected for that.
     pub fn failed(&mut self, now: Instant) -> bool {
         if self.is_ejected(now) {
             return false;
         }
+        self.is_unchecked = true;
         self.failures += 1;
         if self.failures < FAILURES {
             return false;
@@ -42,8 +55,32 @@ impl Health {
     }
 
     /// It accepted a connection.
+    pub fn accepted(&mut self) {
+        if !self.has_broken {
+            self.answered();
+        }
+    }
+
+    /// It answered in a connection.
     pub fn answered(&mut self) {
-        self.failures = 0;
+        (self.failures, self.has_broken, self.is_unchecked) = (0, false, false);
+    }
+
+    /// A check has succeeded.
+    pub fn checked(&mut self) {
+        self.is_unchecked = false;
+    }
+
+    /// Whether it has ended what it had accepted, and not answered since.
+    #[must_use]
+    pub fn has_broken(&self) -> bool {
+        self.has_broken
+    }
+
+    /// Whether it has failed, and no check has succeeded since.
+    #[must_use]
+    pub fn is_unchecked(&self) -> bool {
+        self.is_unchecked
     }
 
     /// Whether it gets no new connections for now.
@@ -68,6 +105,26 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_breaks_what_it_accepted_has_to_answer() {
+        let mut health = Health::default();
+        for _ in 0..4 {
+            health.accepted();
+            health.breaks();
+            assert!(!health.failed(Instant(0)));
+        }
+        health.checked();
+        health.accepted();
+        assert!(health.is_doubtful() && !health.is_unchecked());
+        health.breaks();
+        assert!(health.failed(Instant(0)), "the fifth");
+        health.answered();
+        assert!(!health.is_doubtful() && !health.has_broken());
+        assert!(!health.failed(Instant(EJECTED_NS)));
+        health.accepted();
+        assert!(!health.is_doubtful(), "it does not refuse any more");
+    }
 
     #[test]
     fn five_failures_in_a_row_eject_it_and_longer_each_time() {

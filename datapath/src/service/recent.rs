@@ -361,7 +361,7 @@ impl Services {
         {
             let (client, port) = Line::client(&words, line.is_client);
             let (id, key) = (line.id, Key::of_v4(client, port, line.front));
-            self.recount(&key, Some((entry.opened(bits), entry)));
+            self.account(now, &key, Some((entry.opened(bits), entry)));
             if self.affinity.is_used() {
                 self.stay(now, &Known { id, key, backend: entry.backend, is_plain: false });
             }

@@ -327,7 +327,7 @@ impl Services {
         // checksum, say.
         let (count, is_its_failure) = match again.failure {
             Failure::Refused => (&mut server.stats.refused, true),
-            Failure::Silent => (&mut server.stats.silent, server.answered <= asked),
+            Failure::Silent => (&mut server.stats.silent, server.accepted <= asked),
             Failure::Alleged => return,
         };
         *count += 1;

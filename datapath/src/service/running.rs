@@ -61,6 +61,8 @@ pub struct BackendStats {
     pub refused: u64,
     /// Those it did not answer in time.
     pub silent: u64,
+    /// Those it accepted and ended at once, with nothing sent or received.
+    pub ended: u64,
     /// How often it was ejected: too many failed one after the other.
     pub ejections: u64,
     /// Checks that have ended, and those of them that failed.
@@ -117,7 +119,9 @@ pub(super) struct Server {
     pub(super) well_in_row: u8,
     /// When it came, or came back from a drain, while others were there.
     pub(super) came: Option<Instant>,
-    /// When it answered last: a client of a connection, or a check.
+    /// When it accepted a connection last, and when it answered in one: a client's, or a check.
+    pub(super) accepted: Option<Instant>,
+    /// See `accepted`.
     pub(super) answered: Option<Instant>,
     /// Since when it is drained.
     pub(super) drained: Option<Instant>,
@@ -180,6 +184,7 @@ impl Server {
             planned: None,
             well_in_row: 0,
             came: None,
+            accepted: None,
             answered: None,
             drained: None,
             report: None,
@@ -209,7 +214,7 @@ impl Server {
     /// Whether it may get connections, as far as its health goes.
     pub(super) fn is_well(&self, now: Instant) -> bool {
         // Where it is checked, one failure is enough until the next check.
-        let is_doubted = self.prober.is_some() && self.health.is_doubtful();
+        let is_doubted = self.prober.is_some() && self.health.is_unchecked();
         !self.health.is_ejected(now) && !self.is_down() && !is_doubted
     }
 
@@ -218,8 +223,8 @@ impl Server {
         self.prober.as_ref().is_some_and(|prober| prober.is_down)
     }
 
-    /// It refused a connection, or did not answer. Whether it is ejected for that: then it falls
-    /// silent.
+    /// It refused a connection, did not answer, or ended what it had accepted. Whether it is ejected
+    /// for that: then it falls silent.
     #[must_use]
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         self.well_in_row = 0;
@@ -228,7 +233,13 @@ impl Server {
         is_ejected
     }
 
-    /// It answered.
+    /// It accepted a connection.
+    pub(super) fn accepted(&mut self, now: Instant) {
+        self.health.accepted();
+        self.accepted = Some(now);
+    }
+
+    /// It answered in one.
     pub(super) fn answered(&mut self, now: Instant) {
         self.health.answered();
         self.answered = Some(now);
@@ -283,7 +294,7 @@ impl Running {
                 server.clean_after = sweeps.wanted;
                 (server.stats, server.health) = (BackendStats::default(), Health::default());
                 (server.report, server.sent_since_report, server.prober) = (None, 0, None);
-                server.answered = None;
+                (server.accepted, server.answered) = (None, None);
             }
             let weight = |backend: &Option<Backend>| backend.as_ref().map(|backend| backend.weight);
             if weight(&server.backend) == Some(0) && weight(&after).is_some_and(|weight| weight > 0) {

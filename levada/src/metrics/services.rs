@@ -83,6 +83,7 @@ fn backend(all: &mut Families, of: &[(&str, &str)], report: &BackendReport) {
         ("levada_service_backend_new", "Connections that it got.", report.new),
         ("levada_service_backend_refused", "Connections that it refused.", report.refused),
         ("levada_service_backend_silent", "Connections that it did not answer in time.", report.silent),
+        ("levada_service_backend_ended", "Connections that it accepted and ended at once.", report.ended),
         ("levada_service_backend_ejections", "How often it was ejected.", report.ejections),
         ("levada_service_backend_checks", "Health checks that have ended.", report.checks),
         ("levada_service_backend_failed_checks", "Health checks that failed.", report.failed_checks),

@@ -29,14 +29,15 @@ pub fn text(reply: &ServicesReply) -> String {
             service.table,
             service.table_most
         );
-        let head = ["backend", "state", "weight", "busy", "idle", "new", "refused", "silent", "checks", "load"]
-            .map(str::to_owned);
+        let head =
+            ["backend", "state", "weight", "busy", "idle", "new", "refused", "silent", "ended", "checks", "load"]
+                .map(str::to_owned);
         let rows = service.backends.iter().map(|backend| {
             let load = backend
                 .load_milli
                 .map_or_else(|| "-".to_owned(), |load| format!("{}.{:02}", load / 1000, load % 1000 / 10));
-            let connections = [backend.new, backend.refused, backend.silent];
-            let [new, refused, silent] = connections.map(|number| number.to_string());
+            let connections = [backend.new, backend.refused, backend.silent, backend.ended];
+            let [new, refused, silent, ended] = connections.map(|number| number.to_string());
             let [weight, busy, idle] = [backend.weight, backend.busy, backend.idle].map(|number| number.to_string());
             let checks = match backend.checks {
                 0 => "-".to_owned(),
@@ -52,7 +53,7 @@ pub fn text(reply: &ServicesReply) -> String {
                 0 => state,
                 unconfirmed => format!("{state}, {unconfirmed} unconfirmed"),
             };
-            [backend.name.clone(), state, weight, busy, idle, new, refused, silent, checks, load]
+            [backend.name.clone(), state, weight, busy, idle, new, refused, silent, ended, checks, load]
         });
         if service.holding > 0 {
             let _ = writeln!(out, "{} new connections wait for a backend that may have more", service.holding);

@@ -151,3 +151,65 @@ fn what_was_lost_is_kept_on_trial_until_the_other_side_confirms_it() {
     assert_eq!((entry.state, entry.is_busy(), entry.is_heard()), (State::Open, false, false));
     assert_eq!(Entry::heard(3, 1, false, true).state, State::Open);
 }
+
+#[test]
+fn what_is_accepted_and_ended_at_once_is_told_from_all_other_ends() {
+    const ENDS: [u8; 2] = [flags::RST | flags::ACK, flags::FIN | flags::ACK];
+    let end = |flags| segment(flags, 500, 100, 0);
+    let mut entry = open();
+    assert!(ENDS.iter().all(|&flags| entry.is_broken_by(&end(flags))));
+    // Its client's request is on its way, and does not matter.
+    entry.client_sends(&segment(flags::ACK, 100, 500, 50));
+    assert!(ENDS.iter().all(|&flags| entry.is_broken_by(&end(flags))));
+    for other in [
+        end(flags::RST),
+        end(flags::ACK),
+        end(flags::SYN | flags::FIN | flags::ACK),
+        segment(flags::RST | flags::ACK, 501, 100, 0),
+        segment(flags::RST | flags::ACK, 500, 150, 0),
+        segment(flags::FIN | flags::ACK, 500, 100, 9),
+    ] {
+        assert!(!entry.is_broken_by(&other), "{other:?}");
+    }
+    type Happens = fn(&mut Entry);
+    let happenings: [Happens; 4] = [
+        |entry| entry.server_sends(&segment(flags::ACK, 500, 100, 0)),
+        |entry| entry.client_sends(&segment(flags::FIN | flags::ACK, 100, 500, 0)),
+        |entry| entry.client_sends(&segment(flags::RST, 100, 0, 0)),
+        Entry::settle,
+    ];
+    for happens in happenings {
+        let mut entry = open();
+        happens(&mut entry);
+        assert!(ENDS.iter().all(|&flags| !entry.is_broken_by(&end(flags))), "{entry:?}");
+    }
+    // How many were asked before is no longer there.
+    let mut entry = syn().after_tries(2);
+    entry.settle();
+    assert_eq!((entry.asked(), entry.is_fresh()), (2, false));
+    entry.server_sends(&segment(flags::SYN | flags::ACK, 499, 100, 0));
+    assert!(entry.is_fresh() && entry.is_broken_by(&end(flags::RST | flags::ACK)), "its client need not have said so");
+    entry.settle();
+    assert_eq!((entry.asked(), entry.is_fresh()), (0, false));
+}
+
+#[test]
+fn an_answer_is_had_when_its_client_has_acknowledged_its_end() {
+    let after = |entry: &mut Entry, change: &dyn Fn(&mut Entry)| {
+        let before = *entry;
+        change(entry);
+        before.is_answered_in(entry)
+    };
+    let entry = &mut open();
+    assert!(!after(entry, &|entry| entry.client_sends(&segment(flags::ACK, 100, 500, 50))));
+    assert!(!after(entry, &|entry| entry.server_sends(&segment(flags::ACK, 500, 150, 0))));
+    assert!(!after(entry, &|entry| entry.server_sends(&segment(flags::ACK, 500, 150, 70))));
+    assert!(!after(entry, &|entry| entry.client_sends(&segment(flags::ACK, 150, 540, 0))));
+    let mut reset = *entry;
+    assert!(after(&mut reset, &|entry| entry.server_sends(&segment(flags::RST | flags::ACK, 570, 150, 0))), "some");
+    assert!(after(entry, &|entry| entry.client_sends(&segment(flags::ACK, 150, 570, 0))));
+    assert!(!after(entry, &|entry| entry.client_sends(&segment(flags::ACK, 150, 570, 0))), "once");
+    // Without one.
+    let entry = &mut open();
+    assert!(!after(entry, &|entry| entry.server_sends(&segment(flags::RST | flags::ACK, 500, 100, 0))));
+}

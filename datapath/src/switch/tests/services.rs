@@ -7,6 +7,7 @@ use crate::wire::{Arp, Icmp, Tcp, parse, protocol, tcp_flags};
 use std::net::{IpAddr, Ipv6Addr};
 
 mod ahead;
+mod broken;
 mod changed;
 mod checked;
 mod chosen;

@@ -9,7 +9,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Frames that the switch sends for itself until `until`, each with the time; what `respond`
 /// answers goes back.
-fn run(
+pub(super) fn run(
     rig: &mut Rig,
     until: Instant,
     mut respond: impl FnMut(u32, &[u8]) -> Option<build::Build<'static>>,
@@ -37,7 +37,7 @@ fn run(
 }
 
 /// Sends a frame, for which one other leaves at once: to which port.
-fn at_once(rig: &mut Rig, port: u32, frame: &build::Build<'_>) -> u8 {
+pub(super) fn at_once(rig: &mut Rig, port: u32, frame: &build::Build<'_>) -> u8 {
     let frame = frame.frame(&mut rig.pool).expect("a buffer");
     assert_eq!(rig.switch.rx(&mut rig.pool, rig.now, PortId(port), frame), FORWARDED);
     let (to, frame) = rig.switch.tx(&mut rig.pool, rig.now).expect("a frame");
@@ -47,7 +47,7 @@ fn at_once(rig: &mut Rig, port: u32, frame: &build::Build<'_>) -> u8 {
 }
 
 /// Opens a connection while no time passes, and so no check is due.
-fn connect(rig: &mut Rig, port: u16) -> u8 {
+pub(super) fn connect(rig: &mut Rig, port: u16) -> u8 {
     let backend = at_once(rig, 1, &ask(port, SYN, (99, 0)));
     assert_eq!(at_once(rig, backend.into(), &answer(backend, port, SYN_ACK, (499, 100))), 1);
     assert_eq!(at_once(rig, 1, &ask(port, ACK, (100, 500))), backend);
@@ -55,7 +55,7 @@ fn connect(rig: &mut Rig, port: u16) -> u8 {
 }
 
 /// What a server answers whose port is open: it accepts, and to a request it says `status`.
-fn open(bytes: &[u8], status: &str) -> Option<build::Build<'static>> {
+pub(super) fn open(bytes: &[u8], status: &str) -> Option<build::Build<'static>> {
     let layout = parse(bytes).unwrap();
     let tcp = Tcp::of(bytes, &layout).unwrap();
     let (source, destination) = (super::source(bytes), super::destination(bytes));
@@ -87,7 +87,7 @@ fn closed(bytes: &[u8]) -> Option<build::Build<'static>> {
     (tcp.flags() == SYN).then(|| open(bytes, "").unwrap().flags(RST | ACK))
 }
 
-fn checked(ask: Ask) -> Rig {
+pub(super) fn checked(ask: Ask) -> Rig {
     let mut rig = rig(Policy::RoundRobin);
     let two = vec![backend(2, Some(1)), backend(3, Some(2))];
     let check = Check { ask, ..Check::default() };
@@ -99,7 +99,7 @@ fn down(rig: &Rig) -> Vec<bool> {
     rig.switch.service_backends(FIRST).map(|(_, _, stats)| stats.is_down).collect()
 }
 
-fn after(rig: &Rig, seconds: u64) -> Instant {
+pub(super) fn after(rig: &Rig, seconds: u64) -> Instant {
     rig.now.plus_ns(seconds * SECOND)
 }
 
