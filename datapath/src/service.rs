@@ -19,6 +19,7 @@ pub mod choose;
 pub mod connections;
 mod decide;
 pub mod entry;
+mod flaps;
 mod fragments;
 mod fronts;
 mod handover;

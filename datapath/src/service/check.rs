@@ -13,6 +13,7 @@
 
 use super::ask::{Ask, LOOKED_AT};
 use super::entry::Segment;
+use super::flaps::Flaps;
 use super::running::Running;
 use super::sweep::Sweep;
 use super::{Address, Decision, OnFailure, Role, Service, ServiceId, Services, ends};
@@ -42,7 +43,8 @@ pub struct Check {
     pub interval_ns: u64,
     /// How long a probe may last: no longer than that.
     pub timeout_ns: u64,
-    /// Probes in a row that must succeed for a backend that is down to be up.
+    /// Probes in a row that must succeed for a backend that is down to be up; more for one that was
+    /// up and down several times within a minute.
     pub rise: u8,
     /// Those that must fail for one that is up to be down. The first one of all decides alone.
     pub fall: u8,
@@ -86,7 +88,8 @@ pub(super) struct Prober {
     got: usize,
     pub(super) is_down: bool,
     is_known: bool,
-    in_row: u8,
+    in_row: u32,
+    flaps: Flaps,
 }
 
 /// A segment that a probe sends.
@@ -120,6 +123,7 @@ impl Prober {
             is_down: false,
             is_known: false,
             in_row: 0,
+            flaps: Flaps::default(),
         }
     }
 
@@ -160,14 +164,14 @@ impl Prober {
     }
 
     /// A probe has ended.
-    fn end(&mut self, check: &Check, is_well: bool) {
+    fn end(&mut self, now: Instant, check: &Check, is_well: bool) {
         self.stage = Stage::Idle;
-        let needed = match (self.is_known, is_well) {
+        let was_known = std::mem::replace(&mut self.is_known, true);
+        let needed = match (was_known, is_well) {
             (false, _) => 1,
-            (true, true) => check.rise,
-            (true, false) => check.fall,
+            (true, true) => self.flaps.rise(now, check.rise),
+            (true, false) => check.fall.into(),
         };
-        self.is_known = true;
         if is_well != self.is_down {
             self.in_row = 0;
             return;
@@ -175,6 +179,9 @@ impl Prober {
         self.in_row += 1;
         if self.in_row >= needed {
             (self.is_down, self.in_row) = (!is_well, 0);
+            if was_known {
+                self.flaps.change(now);
+            }
         }
     }
 
@@ -463,7 +470,7 @@ impl super::Server {
         is_well: bool,
     ) -> bool {
         let was_down = prober.is_down;
-        prober.end(check, is_well);
+        prober.end(now, check, is_well);
         self.stats.checks += 1;
         self.stats.failed_checks += u64::from(!is_well);
         self.stats.falls += u64::from(prober.is_down && !was_down);
@@ -478,7 +485,8 @@ impl super::Server {
         self.well_in_row = if is_well { self.well_in_row.saturating_add(1) } else { 0 };
         // An open port does not say that connections last.
         let answers = check.ask != Ask::Port;
-        if self.well_in_row >= check.rise && self.health.is_ejected(now) && (answers || !self.health.has_broken()) {
+        let is_enough = u32::from(self.well_in_row) >= prober.flaps.rise(now, check.rise);
+        if is_enough && self.health.is_ejected(now) && (answers || !self.health.has_broken()) {
             self.health.lift(now);
         }
         if is_well {

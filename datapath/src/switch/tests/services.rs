@@ -13,6 +13,7 @@ mod checked;
 mod chosen;
 mod drained;
 mod failed;
+mod flapping;
 mod full;
 mod held;
 mod lost;
