@@ -14,6 +14,7 @@ mod chosen;
 mod drained;
 mod failed;
 mod flapping;
+mod flooded;
 mod full;
 mod held;
 mod lost;
