@@ -277,7 +277,8 @@ struct Side {
     is_switched: bool,
     /// The switch speaks for it.
     is_translated: bool,
-    /// A guest with AccECN makes all that it sends capable, not only new data.
+    /// A guest with AccECN makes all that it sends capable, not only new data. Of one with RFC 3168
+    /// the SYN or SYN-ACK is, as DCTCP's.
     marks_all: bool,
     first: u32,
     scale: Option<u8>,
@@ -292,8 +293,10 @@ struct Side {
     /// Marked segments that came, from 5 on, and how many were said.
     marks: u64,
     said: u64,
-    /// RFC 3168: marks are told until CWR comes; and a report came since CWR was said.
+    /// RFC 3168: marks are told until CWR comes. And a report came since CWR was said.
     is_latched: bool,
+    /// The same for a peer that reacts as DCTCP: the mark of the last data alone is told.
+    echoes_last: bool,
     is_reported: bool,
     /// The first segment behind the handshake is still to be sent, and says this.
     first_says: Option<u8>,
@@ -529,7 +532,7 @@ impl World {
         let client = all.sides[CLIENT].guest;
         let (asks, capable) = match client {
             Guest::Legacy => (codes::NONE, ecn::NOT),
-            Guest::Classic => (codes::ASK_CLASSIC, ecn::NOT),
+            Guest::Classic => (codes::ASK_CLASSIC, capable_if(all.sides[CLIENT].marks_all)),
             Guest::Accurate => (codes::ASK_ACCURATE, capable_if(all.sides[CLIENT].marks_all)),
         };
         let syn = self.write(&all, CLIENT, (0, 0), SYN, early as usize, 65_535).with(capable, asks, 65_535, false);
@@ -572,7 +575,8 @@ impl World {
             (Guest::Accurate, _) => codes::received(seen_ecn),
         };
         let is_accurate = server == Guest::Accurate && asks == codes::ASK_ACCURATE;
-        let capable = capable_if(is_accurate && all.sides[SERVER].marks_all);
+        let agrees = is_accurate || answers == codes::CLASSIC;
+        let capable = capable_if(agrees && all.sides[SERVER].marks_all);
         let answer = self.write(&all, SERVER, (0, received), SYN | ACK, 0, 65_535);
         let answer = answer.with(capable, answers, 65_535, false);
         let mut answered = answer.clone();
@@ -611,6 +615,10 @@ impl World {
         }
         same(&all, &seen, if is_asked_for { &hidden } else { &met_back }, "SYN-ACK, seen");
         all.sides[CLIENT].is_translated = is_asked_for && all.agreed != Agreed::Plain;
+        for (side, peers) in [(SERVER, met.ecn()), (CLIENT, met_back.ecn())] {
+            let is_dctcp = all.agreed == Agreed::Classic && peers != ecn::NOT && settings.mode == Mode::Dctcp;
+            all.sides[side].echoes_last = is_dctcp && all.sides[side].is_translated;
+        }
         // A guest with AccECN that is behind a switch cannot tell of a mark that it was not shown.
         let met_server = if all.sides[SERVER].is_translated { met.ecn() } else { seen_ecn };
         for (side, met) in [(SERVER, met_server), (CLIENT, met_back.ecn())] {
@@ -845,7 +853,8 @@ impl World {
             side.marks += u64::from(wire.segments());
         }
         if agreed == Agreed::Classic && payload > 0 {
-            side.is_latched = is_marked || side.is_latched && wire.codes() & codes::CWR == 0;
+            let stays = side.is_latched && wire.codes() & codes::CWR == 0;
+            side.is_latched = is_marked || stays && !side.echoes_last;
         }
         if agreed == Agreed::Classic && wire.codes() & codes::ECE != 0 {
             (side.is_reported, side.may_be_lowered) = (true, true);

@@ -283,7 +283,7 @@ pub mod bit {
     pub const ENGAGED: u16 = 1 << 2;
     /// A signal came with an acknowledgement that did not advance.
     pub const PENDING: u16 = 1 << 3;
-    /// Classic wire: the receiver tells of a mark until it sees CWR.
+    /// Classic wire: the receiver tells of a mark: until it sees CWR, or see [`ECHOES_LAST`].
     pub const LATCHED: u16 = 1 << 4;
     /// Classic wire: the next new data say that the window was reduced.
     pub const CWR_DUE: u16 = 1 << 5;
@@ -291,6 +291,9 @@ pub mod bit {
     pub const FIRST_OUT: u16 = 1 << 6;
     /// AccECN wire: the same of the peer.
     pub const FIRST_IN: u16 = 1 << 7;
+    /// Classic wire: the peer is a DCTCP sender, which is told of the mark of the last data alone
+    /// (RFC 8257, section 3.2). The wire tells it from [`FIRST_IN`].
+    pub const ECHOES_LAST: u16 = FIRST_IN;
     /// A segment is being timed.
     pub const TIMED: u16 = 1 << 8;
     /// The guest used its window in this round. Until it is answered: its SYN names timestamps.

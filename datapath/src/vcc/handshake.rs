@@ -6,7 +6,7 @@
 //! a guest is delivered as it came: the guest may speak for itself. If it does not, its SYN-ACK is
 //! answered for it. What a guest says for itself is native, and passes bit for bit.
 
-use super::connection::{Asked, Connection, Scale, Treatment, Why, Wire, before, bit, later};
+use super::connection::{Asked, Connection, Kind, Scale, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Options, Segment, codes, ecn};
 use super::{Mode, Policy, control, option, police, syn, window};
 
@@ -207,6 +207,7 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
     connection.set(bit::FIRST_IN, wire == Wire::Accurate);
     if wire == Wire::Classic {
         connection.usual_wait = 0;
+        choose_echo(connection, policy, Kind::of_syn(asked, seen));
     }
     let capable = if policy.marks_all() && wire == Wire::Accurate { ecn::ECT0 } else { ecn::NOT };
     let mut told = None;
@@ -271,6 +272,9 @@ fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options:
         return hidden;
     }
     begin(connection, policy, wire);
+    if wire == Wire::Classic {
+        choose_echo(connection, policy, Kind::of_answer(answer.codes, answer.ecn));
+    }
     // RFC 9768, section 3.2.3.2.4.
     connection.option |= if answer.option.is_some_and(|told| told.is_zeroed) { option::flag::IGNORED } else { 0 };
     connection.asked = Asked::new(connection.asked.code(), answer.ecn);
@@ -338,6 +342,13 @@ fn first_window(connection: &Connection, policy: &Policy, field: u16) -> Option<
     let is_less = policy.polices && connection.is_translated() && window < INITIAL_SEGMENTS * mss;
     let told = window / mss * mss;
     (is_less && told < field.into()).then_some(told as u16)
+}
+
+/// Classic wire: a peer that reacts as DCTCP is told of marks as RFC 8257 has it, where DCTCP is
+/// what the network's natives do. RFC 3168's echo, which stays until CWR comes, would tell it that
+/// all of a round was marked.
+fn choose_echo(connection: &mut Connection, policy: &Policy, peer: Option<Kind>) {
+    connection.set(bit::ECHOES_LAST, policy.mode == Mode::Dctcp && peer == Some(Kind::Dctcp));
 }
 
 /// A marked packet of the handshake counts as one, and is told by the handshake's own code.

@@ -236,12 +236,8 @@ fn has_forgotten(connection: &mut Connection, segment: &Segment) -> bool {
 fn count_marks(connection: &mut Connection, segment: &Segment, counters: &mut Counters) {
     let is_marked = segment.ecn == ecn::CE;
     if connection.wire == Wire::Classic && segment.payload > 0 {
-        if segment.codes & codes::CWR != 0 {
-            connection.set(bit::LATCHED, false);
-        }
-        if is_marked {
-            connection.set(bit::LATCHED, true);
-        }
+        let stays = connection.is(bit::LATCHED) && segment.codes & codes::CWR == 0;
+        connection.set(bit::LATCHED, is_marked || stays && !connection.is(bit::ECHOES_LAST));
     }
     if connection.wire == Wire::Accurate && segment.payload > 0 {
         option::count(connection, segment);

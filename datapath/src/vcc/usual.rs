@@ -161,7 +161,8 @@ pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Pla
     let is_usual = connection.is_translated()
         && word.is_ack_with(says)
         && ecn != ecn::CE
-        && !connection.is(bit::PENDING)
+        // Data end the report of a mark, with CWR or without it.
+        && !connection.is(bit::PENDING | bit::LATCHED)
         && !(is_accurate
             // Bytes are counted for the option, or it may be there.
             && (Segment::payload_of(&seen.meta.layout) > 0
@@ -259,6 +260,7 @@ mod tests {
             c.bits ^= dice.either(0, other);
         }
         let scale = dice.below(15) as u8;
+        c.bits |= [0, 0, 0, bit::LATCHED, bit::LATCHED | bit::ECHOES_LAST][dice.below(5) as usize];
         c.scale = dice.either(Scale::of(scale), Scale::lowered(7, 1 + scale / 2));
         (c.zero_codes, c.idle_rounds) = (dice.either(0, 1), dice.below(16) as u8);
         (c.ace_told, c.ce_untold) = (dice.below(256) as u8, dice.either(0, 3) as u16);

@@ -74,3 +74,42 @@ fn what_becomes_plain_after_it_was_translated_is_counted_and_nothing_else_is() {
         assert_eq!(lapsed(&rig, SERVER), count);
     }
 }
+
+#[test]
+fn a_native_dctcp_peer_is_told_of_the_mark_of_the_last_data_alone() {
+    for (old, mode, met, is_told_until_cwr) in [
+        (SERVER, Mode::Dctcp, ecn::ECT0, false),
+        (SERVER, Mode::Dctcp, ecn::CE, false),
+        (SERVER, Mode::Dctcp, ecn::NOT, true),
+        (SERVER, Mode::Echo, ecn::ECT0, true),
+        (CLIENT, Mode::Dctcp, ecn::ECT0, false),
+        (CLIENT, Mode::Dctcp, ecn::NOT, true),
+        (CLIENT, Mode::Echo, ecn::ECT0, true),
+    ] {
+        let case = format!("side {old}, {mode:?}, the peer's first packet with {met}");
+        let (mut rig, native) = (Rig::new([Mode::Off; 2]), 1 - old);
+        rig.sides[old].set(Owner { tenant: TenantId(0), endpoint: ENDPOINT }, mode.into());
+        let none = (codes::NONE, ecn::NOT);
+        let native_says = if old == SERVER { (codes::ASK_CLASSIC, met) } else { (codes::CLASSIC, met) };
+        shake(&mut rig, if old == SERVER { [native_says, none] } else { [none, native_says] });
+        assert_eq!(rig.connection(old).wire, Wire::Classic, "{case}");
+        let [mine, theirs] = if old == SERVER { [201, 101] } else { [101, 201] };
+        let data = Says { seq: theirs, ack: mine, flags: ACK, window: 502, ecn: ecn::ECT0, ..Says::default() };
+        let data = Says { payload: 100, ..data };
+        let answer = Says { seq: mine, ack: theirs + 100, flags: ACK, window: 502, payload: 50, ..Says::default() };
+        let mut tells = |says: &Says, marked| {
+            rig.pass(native, says, marked);
+            rig.send(old, &answer).codes & codes::ECE != 0
+        };
+        assert!(!tells(&data, false), "{case}");
+        assert!(tells(&Says { seq: theirs + 100, ..data }, true), "{case}");
+        // An acknowledgement says nothing of the direction of data.
+        assert!(tells(&Says { seq: theirs + 200, payload: 0, ecn: ecn::NOT, ..data }, false), "{case}");
+        // The next data acknowledge what the guest has sent, and are as most frames are.
+        let next = Says { seq: theirs + 200, ack: mine + 50, ..data };
+        assert_eq!(tells(&next, false), is_told_until_cwr, "{case}");
+        assert!(tells(&Says { seq: theirs + 300, ..next }, true), "{case}: one more mark");
+        let reduced = Says { seq: theirs + 400, codes: codes::CWR, ..next };
+        assert!(!tells(&reduced, false), "{case}");
+    }
+}
