@@ -64,7 +64,9 @@ pub enum Mode {
     Count,
     /// The switch reacts as RFC 3168's senders do: for networks whose natives are these.
     Echo,
-    /// As the published systems do, with what they lack; for comparison.
+    /// As the published systems do, with what they lack; for comparison. New data alone are
+    /// ECN-capable, as RFC 3168 has it; with the other modes all frames of a translated connection
+    /// are.
     EchoPublished,
     /// The switch reacts as DCTCP does: for networks whose natives are these.
     Dctcp,
@@ -153,24 +155,11 @@ impl From<Mode> for Settings {
     }
 }
 
-/// Which frames say that they are ECN-capable.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Marking {
-    /// All of a translated connection, SYN and pure acknowledgements too (RFC 8311 allows it):
-    /// what is not capable is dropped where capable frames are marked.
-    #[default]
-    All,
-    /// New data only, as RFC 3168 has it.
-    Data,
-}
-
 /// What holds for one endpoint's connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// What is done.
     pub mode: Mode,
-    /// Which frames are capable.
-    pub marking: Marking,
     /// A guest that knows RFC 3168 only is translated where the peer knows AccECN.
     pub translates_classic: bool,
     /// What a guest sends beyond the window that it was told is dropped, and natives that do not
@@ -193,7 +182,6 @@ impl Default for Policy {
     fn default() -> Self {
         Policy {
             mode: Mode::Echo,
-            marking: Marking::All,
             translates_classic: true,
             polices: false,
             holds: false,
@@ -209,12 +197,6 @@ impl Policy {
     #[must_use]
     pub fn translates(&self) -> bool {
         self.mode.translates()
-    }
-
-    /// Whether all frames of a translated connection are capable.
-    #[must_use]
-    pub fn marks_all(&self) -> bool {
-        self.marking == Marking::All && self.mode != Mode::EchoPublished
     }
 }
 

@@ -57,7 +57,7 @@ pub fn ask_again(connection: &mut Connection, policy: &Policy, syn: &Segment, op
     connection.asked = Asked::new(asked, ecn::NOT);
     // A server that knows only RFC 3168 refuses its flags on a SYN that is ECN-capable, unless AE
     // is set, which says that the sender knows what it does.
-    let capable = policy.marks_all() && asked == codes::ASK_ACCURATE;
+    let capable = asked == codes::ASK_ACCURATE;
     Edit { codes: Some(asked), ecn: capable.then_some(ecn::ECT0), ..stripped }
 }
 
@@ -209,7 +209,8 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
         connection.usual_wait = 0;
         choose_echo(connection, policy, Kind::of_syn(asked, seen));
     }
-    let capable = if policy.marks_all() && wire == Wire::Accurate { ecn::ECT0 } else { ecn::NOT };
+    let is_capable = policy.mode != Mode::EchoPublished && wire == Wire::Accurate;
+    let capable = if is_capable { ecn::ECT0 } else { ecn::NOT };
     let mut told = None;
     if wire == Wire::Accurate {
         // A box on the way may have dropped the first one for its option (RFC 9768, section
@@ -280,7 +281,7 @@ fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options:
     connection.asked = Asked::new(connection.asked.code(), answer.ecn);
     connection.set(bit::FIRST_OUT, wire == Wire::Accurate);
     count_handshake(connection, answer.ecn);
-    let sent_capable = policy.marks_all() && wire == Wire::Accurate && connection.tries <= TRIES_WITH_ECN;
+    let sent_capable = wire == Wire::Accurate && connection.tries <= TRIES_WITH_ECN;
     match codes::said_of(answer.codes) {
         // The codepoint that was sent did not arrive: the network clears it.
         Some(ecn::NOT) if sent_capable => connection.set(bit::BLEACHED, true),

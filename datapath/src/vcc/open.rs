@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Segment, codes, ecn};
-use super::{Counters, Policy, Waits, control, handshake, hold, option, police, watch, window};
+use super::{Counters, Mode, Policy, Waits, control, handshake, hold, option, police, watch, window};
 use crate::units::Instant;
 use crate::wire::tcp_flags;
 
@@ -57,7 +57,7 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
         };
     }
     let is_capable =
-        !connection.is(bit::BLEACHED) && if policy.marks_all() { true } else { segment.payload > 0 && !again };
+        !connection.is(bit::BLEACHED) && (policy.mode != Mode::EchoPublished || segment.payload > 0 && !again);
     let capable = if is_capable { ecn::ECT0 } else { ecn::NOT };
     let mut told = None;
     let says = match connection.wire {

@@ -93,7 +93,7 @@ impl Seen<'_> {
 pub(super) fn of(policy: &Policy) -> [bool; 2] {
     let is_ours = matches!(policy.mode, Mode::Echo | Mode::Dctcp);
     let is_free = is_ours && !policy.polices;
-    [is_free && policy.marks_all(), is_free && !policy.holds]
+    [is_free, is_free && !policy.holds]
 }
 
 /// A guest sends it, and it is within the window that the guest was told. The option that is to be
