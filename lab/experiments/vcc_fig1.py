@@ -15,7 +15,8 @@ the receiver of a guest without ECN cannot do.
 The same seeds are on both sides of each ratio. A claim holds if the upper end of the 95 % interval
 of its number is within the bound, fails if the lower end is beyond it, and is undecided otherwise.
 `--only` with `echo`, `echo-all`, `echo-late` or `dctcp` has these and their natives alone, with ten
-seeds; with `trace` it has all, with five, and the job is the first trace in $LEVADA_TRACES.
+seeds and RED2 with p = 1 (`red3`) too; with `trace` it has all guests, with five seeds and without
+`red3`, and the job is the first trace in $LEVADA_TRACES.
 Results of cells are kept in `cells.jsonl` beside the report: a run after one goes on where that
 was, ended or not, as long as nobody has edited the lab (`lab.kept`); the report says so.
 """
@@ -99,7 +100,7 @@ _PAIRS = (2, 4, 8)
 TRACE = "trace"
 #: Parts by name: a kind of natives and ours alone, with the seeds of a full run.
 PARTS = {TRACE: replace(QUICK, pairs=_PAIRS, seeds=5)} | {
-    part: replace(QUICK, guests=guests, pairs=_PAIRS, seeds=FULL.seeds)
+    part: replace(FULL, guests=guests, pairs=_PAIRS)
     for part, guests in (
         ("echo", ("native", "echo")),
         ("echo-all", ("native-all", "echo-all")),
