@@ -13,6 +13,7 @@ use crate::vcc::{Counters, Mode, Settings};
 use crate::wire::{Tcp, protocol, tcp_flags};
 use core::net::IpAddr;
 
+mod limits;
 mod settings;
 mod tunnels;
 
