@@ -2,15 +2,11 @@
 copies of SYNs, packets in fragments, who waits, and what it thinks of backends.
 
 One host, and two tenants in the untagged network. The victim's has services with two servers, and
-clients outside, each with an address of its own. Two attack at once, each where it can do most: an
-endpoint of the other tenant, and one of the victim's own. What they fill is their tenant's part, by
-a service that never answers (*decoy*), or the server's good name. What is shared is to have an
-owner, a bound and a share, by tenant and then by endpoint: so the victim's clients are to lose
-nothing.
-
-A round tells what an attack hit: counters of the switch, or of the servers' kernels, which must
-have grown by what the bound is, and more. One that did not hit is no attack, and shows nothing. Of
-the victim everything is counted, and so judged on a busy machine too.
+clients outside, each with an address of its own. Two attack at once (`lab.counted`). What they fill
+is their tenant's part, by a service that never answers (*decoy*), or the server's good name. What
+is shared is to have an owner, a bound and a share, by tenant and then by endpoint: so the victim's
+clients are to lose nothing. What an attack hit is told by counters of the switch, or of the
+servers' kernels.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
 
@@ -36,19 +32,31 @@ from lab.attacked import (
     visits,
 )
 from lab.costly import BLAMED_PER_S, SERVICE_PORT
+from lab.counted import (
+    ATTACKERS,
+    LOOK_S,
+    MATE,
+    MOST_PERCENT,
+    RIVAL,
+    Counted,
+    Hit,
+    Played,
+    Round,
+    meanwhile,
+    note,
+    until,
+    until_hit,
+)
 from lab.net import Lab, Namespace, inside
-from lab.report import Claim, at_least
 from lab.sender import packet_socket
-from lab.stats import table
 from lab.switches.one_host import UPLINK, OneHost
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import FlowResult, Tool
 
 LINK_BPS = 1_000_000_000
-#: The victim's servers, and the attackers.
+#: The victim's servers, and the router.
 SERVERS = ("web0", "web1")
-MATE, RIVAL, ROUTER = "mate0", "red0", "blue0"
-ATTACKERS = (MATE, RIVAL)
+ROUTER = "blue0"
 #: Addresses that attackers may send from, beside their own.
 MANY = {MATE: "10.1.128.0/17", RIVAL: "10.2.128.0/17"}
 #: Clients outside: the first of their addresses.
@@ -57,17 +65,18 @@ CLIENTS, CLIENT = 40, "10.1.64.1"
 PORT, SLOW_PORT, NO_PORT, WORK_MS = 8080, 8081, 8089, 30
 #: The victim's services: with both servers; with one that refuses; and with two places.
 WEB, HALF, NARROW = "10.1.0.100", "10.1.0.101", "10.1.0.102"
-#: Services that never answer: of each attacker's tenant, and one with a single place.
-DECOYS, SHUT = {MATE: "10.1.0.110", RIVAL: "10.2.0.110"}, "10.1.0.111"
+#: Services that never answer, of each attacker's tenant; and with a single place.
+DECOYS = {MATE: "10.1.0.110", RIVAL: "10.2.0.110"}
+SHUT = {MATE: "10.1.0.111", RIVAL: "10.2.0.111"}
 SILENT = {MATE: ("silent0", "10.1.0.99"), RIVAL: ("silent1", "10.2.0.99")}
-_SERVICES = (WEB, HALF, NARROW, *DECOYS.values(), SHUT)
+_SERVICES = (WEB, HALF, NARROW, *DECOYS.values(), *SHUT.values())
 MACS = {address: f"02:00:00:00:f0:{n:02x}" for n, address in enumerate(_SERVICES)}
 #: Connections that the switch keeps; clients that it remembers (datapath/src/service/affinity.rs),
 #: and packets in fragments (fragments.rs), of each of two tenants.
 CONNECTIONS, REMEMBERED, FRAGMENTED = 4096, 16_384 // 2, 4096 // 2
-#: Who waits of one endpoint alone: a quarter of its tenant's places, a third of the switch's
-#: (room.rs).
-WAITING = 1024 // 4 + 4096 // 3
+#: Who waits of one endpoint of two at least: a quarter of its tenant's places, and of the switch's
+#: a third of what another one leaves that has a third (room.rs).
+WAITING = 1024 // 4 + (4096 - 4096 // 3) // 3
 #: By how much what is sent is more than what has room.
 TIMES = 1.2
 #: Connections that stay open during a flood, visits of those that one server of two refuses.
@@ -75,15 +84,12 @@ KEPT, VISITS = 20, 20
 #: Between the first and the last part of a packet.
 APART_S = 0.6
 FRAGMENTS_PER_S = 10_000
-#: A flood ends by itself; it is watched until it has hit, for so long at most.
-FLOOD_S, PATIENCE_S, LOOK_S = 20, 4.0, 0.1
 BLAME_S, HELD_S, ECHO_S = 2.25, 1, 1.0
 #: SYNs that servers do not answer, or segments that they reset; the latter come faster.
 BLAMED, DISOWNED_PER_S = 64, 1000
 #: One bucket of 64 is the attacker's own (datapath/src/service/connections.rs): of 40 clients one
 #: or two may be in it with it.
 BUCKETS_PERCENT = 85.0
-ALL_PERCENT, MOST_PERCENT = 100.0, 98.0
 
 TOPOLOGY = Topology(
     (Tenant("blue"), Tenant("red")),
@@ -95,58 +101,6 @@ TOPOLOGY = Topology(
     ),
     (Host("host", LINK_BPS), Host("out", LINK_BPS)),
 )
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Something of the victim's: how many of all were as they have to be."""
-
-    what: str
-    good: int
-    all: int
-    least_percent: float = ALL_PERCENT
-
-    @property
-    def percent(self) -> float:
-        return 100 * self.good / self.all if self.all else 0.0
-
-    @property
-    def holds(self) -> bool:
-        return self.percent >= self.least_percent
-
-
-@dataclass(frozen=True)
-class Hit:
-    """What an attack did to what it is aimed at, and how much of it makes it one."""
-
-    what: str
-    count: int
-    least: int
-
-
-@dataclass(frozen=True)
-class Round:
-    """An attack once."""
-
-    attack: str
-    hits: tuple[Hit, ...]
-    counted: tuple[Counted, ...]
-
-    @property
-    def missed(self) -> list[Hit]:
-        """What it was to hit, and did not."""
-        return [hit for hit in self.hits if hit.count < hit.least]
-
-    def __str__(self) -> str:
-        told = [f"{c.good} of {c.all} {c.what}" for c in self.counted]
-        told += [f"not hit: {h.count} {h.what} < {h.least}" for h in self.missed]
-        return f"{self.attack}: {', '.join(told)}"
-
-    def as_row(self) -> dict[str, Any]:
-        """For result.json."""
-        missed = "; ".join(f"not hit: {h.count} {h.what} < {h.least}" for h in self.missed)
-        labels = {"attack": self.attack}
-        return {"labels": labels, "valid": not missed, "disturbed": missed or None, **asdict(self)}
 
 
 # --- the host -----------------------------------------------------------------------------
@@ -235,7 +189,7 @@ def _service(
 def _decoys(attacker: str) -> list[str]:
     silent = {"name": SILENT[attacker][0]}
     decoy = _service("decoy", DECOYS[attacker], [silent], udp=True, keys={"affinity": "client"})
-    shut = _service("shut", SHUT, [{**silent, "max_connections": 1}]) if attacker == MATE else ""
+    shut = _service("shut", SHUT[attacker], [{**silent, "max_connections": 1}])
     return [decoy, shut]
 
 
@@ -248,33 +202,18 @@ def clients() -> list[str]:
 # --- what is done -------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
 def _attack(
     switch: Remembering, kind: str, to: dict[str, str], per_s: float
-) -> Iterator[list[FlowResult]]:
-    """Frames of attackers meanwhile, each to an address. What they sent is in the list
-    afterwards. They do not yield: no rate is judged, and on a busy machine they would not start."""
-    begun = []
+) -> AbstractContextManager[list[FlowResult]]:
+    """Frames of attackers meanwhile, each to an address."""
+    flows = []
     for name, address in to.items():
         is_outside = name == ROUTER
         ends = ["--mac", switch.mac(name), "--to-mac", MACS[address], "--to-ip", address]
         ends += ["--ip", CLIENT if is_outside else switch.guests[name].address]
         options = [kind, "--device", switch.device(name), *ends, "--per-s", str(per_s)]
-        flow = Tool(f"{kind}-{address}", name, name, "costly", options)
-        flow.begin(switch.guests[name], switch.guests[name], 0, FLOOD_S)
-        begun.append(flow)
-    sent: list[FlowResult] = []
-    yield sent
-    for flow in begun:
-        flow.stop()
-    sent += [flow.end() for flow in begun]
-
-
-def _until(hit: Callable[[], bool]) -> None:
-    """Waits until an attack has hit, or for as long as it may take."""
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end and not hit():
-        time.sleep(LOOK_S)
+        flows.append(Tool(f"{kind}-{address}", name, name, "costly", options))
+    return meanwhile(switch.guests, flows)
 
 
 class Visit:
@@ -324,7 +263,7 @@ def syns(switch: Remembering) -> Round:
 
     first = new()
     with _attack(switch, "syns", DECOYS, UNBOUNDED_PER_S):
-        _until(lambda: all(b - a >= least for a, b in zip(first, new(), strict=True)))
+        until(lambda: all(b - a >= least for a, b in zip(first, new(), strict=True)))
         hits = [b - a for a, b in zip(first, new(), strict=True)]
         goes_on = [one.ask() for one in open_ones]
         refused = switch.found(HALF)["redirected"]
@@ -361,7 +300,7 @@ def fragments(switch: Remembering) -> Round:
             wire = stack.enter_context(packet_socket(UPLINK))
         forgotten = {name: _forgotten(switch, name) for name in ATTACKERS}
         with _attack(switch, "fragments", DECOYS, FRAGMENTS_PER_S) as sent:
-            _until(lambda: all(_forgotten(switch, n) > forgotten[n] for n in ATTACKERS))
+            until(lambda: all(_forgotten(switch, n) > forgotten[n] for n in ATTACKERS))
             for part in range(2):
                 for number, client in enumerate(clients()):
                     wire.send(halves(client, number, switch.mac(ROUTER))[part])
@@ -415,9 +354,13 @@ def _senders(receiver: socket.socket) -> Iterator[str]:
 def held(switch: Remembering) -> Round:
     """SYNs that wait for a place: others wait for theirs beside them."""
     before = switch.found(NARROW)["held"]
-    with _attack(switch, "syns", {MATE: SHUT}, UNBOUNDED_PER_S):
-        _until(lambda: switch.found(SHUT)["holding"] >= WAITING)
-        shut = switch.found(SHUT)
+
+    def waiting() -> Iterator[Hit]:
+        for name, address in SHUT.items():
+            yield Hit(f"of {name} waiting", switch.found(address)["holding"], WAITING)
+
+    with _attack(switch, "syns", SHUT, UNBOUNDED_PER_S):
+        hits = until_hit(waiting)
         guest = visits(ROUTER, NARROW)
         guest.begin(switch.guests[ROUTER], switch.guests[ROUTER], 0, HELD_S)
         told = guest.end().detail
@@ -425,10 +368,7 @@ def held(switch: Remembering) -> Round:
     answered, failed = (sum(told[key].values()) for key in ("answered", "failed"))
     return Round(
         "SYNs that wait",
-        (
-            Hit(f"of {MATE} waiting", shut["holding"], WAITING),
-            Hit("of the victim's that waited", waited, 1),
-        ),
+        (*hits, Hit("of the victim's that waited", waited, 1)),
         (Counted("visits answered", answered, answered + failed),),
     )
 
@@ -513,10 +453,6 @@ ATTACKS: tuple[Play, ...] = (syns, fragments, held, echoes, unanswered, disowned
 #: Those that are floods of SYNs.
 FLOODS: tuple[Play, ...] = (syns, held)
 
-#: All rounds, by attack.
-Played = dict[str, list[Round]]
-
-
 def play(
     lab: Lab,
     core: int,
@@ -535,35 +471,5 @@ def play(
                 serve(switch.guests[name], name, PORT)
                 serve(switch.guests[name], name, SLOW_PORT, WORK_MS)
             for attack in attacks:
-                one = attack(switch)
-                played.setdefault(one.attack, []).append(one)
-                say(str(one))
+                note(played, attack(switch), say)
     return played
-
-
-# --- judging ------------------------------------------------------------------------------
-
-
-def claims(played: Played) -> list[Claim]:
-    """Of the rounds that hit. What is lost in others is lost, and what is kept there shows
-    nothing."""
-    made = []
-    for attack, rounds in played.items():
-        for number, first in enumerate(rounds[0].counted):
-            counted = [one.counted[number] for one in rounds if not one.missed]
-            counted = counted or [c for one in rounds if not (c := one.counted[number]).holds]
-            good, all_ = (sum(getattr(c, key) for c in counted) for key in ("good", "all"))
-            percent = Counted(first.what, good, all_).percent if counted else None
-            made.append(at_least(f"{attack}: {first.what}", percent, "%", first.least_percent))
-    return made
-
-
-def rounds_table(played: Played) -> str:
-    """What each attack hit, and what of the victim's was as it has to be."""
-    rows = []
-    for attack, rounds in played.items():
-        for one in rounds:
-            hits = "; ".join(f"{hit.count} {hit.what}" for hit in one.hits)
-            counted = "; ".join(f"{c.good} of {c.all} {c.what}" for c in one.counted)
-            rows.append([attack, hits, counted, "not hit" if one.missed else ""])
-    return table(["what services remember", "hit", "of the victim", ""], rows)

@@ -16,10 +16,11 @@ rate or pings after an attack, and another had them before, shows harm that last
 that is judged, and does not hold. Where the machine cannot carry the victim's 400 Mbit/s even
 alone, link, guarantee and rate are made smaller by a factor, which the report names.
 
-Then what is remembered for services, which attackers fill (`lab.remembered`); single frames, of
-which each has a verdict that it has to have (`lab.gate`); a daemon that starts beside a stray file
-in a VDE directory; and a flood over a bond of two links (`lab.bond_flood`). Each of these parts can
-be played alone: `--only windows`, `services`, `frames`, `bond`.
+Then what attackers fill, and what of the victim's is counted meanwhile (`lab.counted`): what is
+remembered for services (`lab.remembered`); single frames, of which each has a verdict that it has
+to have (`lab.gate`); a daemon that starts beside a stray file in a VDE directory; and a flood over
+a bond of two links (`lab.bond_flood`). Each of these parts can be played alone: `--only windows`,
+`services`, `frames`, `bond`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import bond_flood, gate, machine, remembered, stray
+from lab import bond_flood, counted, gate, machine, remembered, stray
 from lab.attacked import (
     GUARANTEED,
     LINK_BPS,
@@ -189,9 +190,14 @@ def play_services(
 ) -> None:
     """What is remembered for services."""
     played = remembered.play(lab, core, plan.pairs, _say, attacks=attacks)
+    _add(report, "what services remember", played)
+
+
+def _add(report: Report, what: str, played: counted.Played) -> None:
+    """Rounds of attacks that are counted."""
     report.cells += [one.as_row() for rounds in played.values() for one in rounds]
-    report.tables.append(remembered.rounds_table(played))
-    report.claims += remembered.claims(played)
+    report.tables.append(counted.rounds_table(what, played))
+    report.claims += counted.claims(played)
 
 
 def _frames(lab: Lab, plan: Plan, core: int, report: Report) -> None:
@@ -391,20 +397,33 @@ def claims(p: Played) -> list[Claim]:
         stolen = sum(pair.sent["stolen"] for pair in p.pairs)
         told = stolen if stolen or p.was_made() else None
         made.append(at_most(f"{name}: stolen", told, "frames", 0))
+    # In disturbed windows too: nobody else's work may cost an answer or a connection.
     if p.attack.is_asked:
-        answered = middle_of(lambda pair: 100 * pair.sent["answered"] / pair.sent["asked"])
-        made.append(at_least(f"{name}: ARP answered", answered, "%", ANSWERED_PERCENT))
+        answered, asked = questions(p)
+        made.append(_part_of(p, f"{name}: ARP answered", answered, asked, ANSWERED_PERCENT))
     if p.attack.is_served:
-        # In disturbed windows too: nobody else's work may cost a connection.
         answered, asked, lost = visited(p.pairs)
-        served = 100 * answered / asked if asked else None
-        if not p.was_made():
-            # What fails without an attack fails; what holds shows nothing.
-            served = None if served is None or served >= SERVED_PERCENT else served
-        made.append(at_least(f"{name}: new connections answered", served, "%", SERVED_PERCENT))
+        what = f"{name}: new connections answered"
+        made.append(_part_of(p, what, answered, asked, SERVED_PERCENT))
         told = lost if lost or p.was_made() else None
         made.append(at_most(f"{name}: open ones lost", told, "connections", 0))
     return made
+
+
+def _part_of(p: Played, what: str, good: int, of: int, least: float) -> Claim:
+    """That so much of what was counted is good. What fails without an attack fails; what holds
+    shows nothing."""
+    percent = 100 * good / of if of else None
+    if percent is not None and percent >= least and not p.was_made():
+        percent = None
+    return at_least(what, percent, "%", least)
+
+
+def questions(p: Played) -> tuple[int, int]:
+    """Of questions by ARP: those that were answered, and all; of pairs with an attack, if any."""
+    made = [pair for pair in p.pairs if no_attack(pair, p.attack.least_per_s) is None]
+    sent = [pair.sent for pair in made or p.pairs]
+    return sum(one["answered"] for one in sent), sum(one["asked"] for one in sent)
 
 
 def visited(pairs: Sequence[Pair]) -> tuple[int, int, int]:
@@ -443,8 +462,7 @@ def _figures(p: Played) -> list[str]:
     if p.attack.is_theft:
         besides = f"{sum(pair.sent['stolen'] for pair in p.pairs)} stolen"
     if p.attack.is_asked:
-        answers = [sum(pair.sent[key] for pair in pairs) for key in ("answered", "asked")]
-        besides = "{} of {} answered".format(*answers)
+        besides = "{} of {} answered".format(*questions(p))
     if p.attack.is_served:
         besides = "{} of {} visits answered, {} open ones lost".format(*visited(p.pairs))
     return [

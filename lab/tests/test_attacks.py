@@ -328,9 +328,16 @@ def test_one_stolen_frame_is_one_too_many_even_in_a_disturbed_window() -> None:
 
 
 def test_questions_have_to_be_answered() -> None:
-    pairs = [pair(window(), asked=200, answered=n) for n in (197, 150, 196)]
+    disturbed = window(disturbed="others")
+    pairs = [pair(disturbed, asked=200, answered=n) for n in (197, 195, 196)]
     answered = claims(played(*pairs, is_asked=True))[-1]
     assert (answered.value, answered.holds) == (98.0, True)
+    # In one without an attack they show nothing, unless no other has any.
+    calm = pair(window(), per_s=0.0, asked=200, answered=0)
+    assert claims(played(*pairs, calm, is_asked=True))[-1].holds
+    assert claims(played(calm, is_asked=True))[-1].value == 0
+    one_more = pair(disturbed, asked=200, answered=195)
+    assert not claims(played(*pairs, one_more, is_asked=True))[-1].holds
 
 
 @pytest.mark.parametrize(

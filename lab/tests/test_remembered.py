@@ -10,8 +10,9 @@ from typing import cast
 
 from lab import costly, frames, remembered
 from lab.costly import Ends
+from lab.counted import Counted, Hit, Round, claims, rounds_table
 from lab.net import Lab
-from lab.remembered import Counted, Hit, Remembering, Round, claims
+from lab.remembered import Remembering
 from lab.tests.test_attacks import ENDS, Nowhere, checked, configuration, folded
 
 SERVICE = Path(__file__).parents[2] / "datapath" / "src" / "service"
@@ -32,7 +33,7 @@ def test_what_is_sent_is_more_than_what_the_switch_has_room_for() -> None:
     assert remembered.REMEMBERED * tenants == of_source("affinity.rs", "MOST_CLIENTS")
     assert remembered.FRAGMENTED * tenants == of_source("fragments.rs", "MOST")
     own, common = (of_source("room.rs", name) for name in ("OWN", "COMMON"))
-    assert own // 4 + common // 3 == remembered.WAITING
+    assert own // 4 + (common - common // 3) // 3 == remembered.WAITING
     assert remembered.TIMES * remembered.REMEMBERED < costly.SYN_SOURCES
     assert remembered.FRAGMENTED < costly.LATER_BY
     # While the victim's packets wait for their rest, more come than have room; half are later ones.
@@ -125,7 +126,7 @@ def test_an_attack_that_did_not_hit_shows_nothing_but_what_is_lost() -> None:
     assert [c.value for c in claims({"x": [lost]})] == [25.0, None]
     assert not missed.as_row()["valid"]
     assert "not hit: 99 y < 100" in str(missed)
-    assert "not hit" in remembered.rounds_table({"x": [missed]})
+    assert "not hit" in rounds_table("what", {"x": [missed]})
 
 
 def test_nothing_of_nothing_does_not_hold() -> None:
