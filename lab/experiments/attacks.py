@@ -17,10 +17,11 @@ that is judged, and does not hold. Where the machine cannot carry the victim's 4
 alone, link, guarantee and rate are made smaller by a factor, which the report names.
 
 Then what attackers fill, and what of the victim's is counted meanwhile (`lab.counted`): what is
-remembered for services (`lab.remembered`); single frames, of which each has a verdict that it has
-to have (`lab.gate`); a daemon that starts beside a stray file in a VDE directory; and a flood over
-a bond of two links (`lab.bond_flood`). Each of these parts can be played alone: `--only windows`,
-`services`, `frames`, `bond`.
+remembered for services (`lab.remembered`), tables of endpoints (`lab.tables`), and where a daemon
+lets others in (`lab.doors`); single frames, of which each has a verdict that it has to have
+(`lab.gate`); a daemon that starts beside a stray file in a VDE directory; and a flood over a bond
+of two links (`lab.bond_flood`). Each of these parts can be played alone: `--only windows`,
+`services`, `tables`, `doors`, `frames`, `bond`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import bond_flood, counted, gate, machine, remembered, stray
+from lab import bond_flood, counted, doors, gate, machine, remembered, stray, tables
 from lab.attacked import (
     GUARANTEED,
     LINK_BPS,
@@ -200,6 +201,17 @@ def _add(report: Report, what: str, played: counted.Played) -> None:
     report.claims += counted.claims(played)
 
 
+def _rounds(
+    what: str, play: Callable[[Lab, int, int, Callable[[str], None]], counted.Played]
+) -> Callable[[Lab, Plan, int, Report], None]:
+    """A part of such rounds."""
+
+    def part(lab: Lab, plan: Plan, core: int, report: Report) -> None:
+        _add(report, what, play(lab, core, plan.pairs, _say))
+
+    return part
+
+
 def _frames(lab: Lab, plan: Plan, core: int, report: Report) -> None:
     """Single frames, and a stray file."""
     verdicts = gate.play(lab)
@@ -223,6 +235,8 @@ def _bond(lab: Lab, plan: Plan, core: int, report: Report) -> None:
 _PLAYED: dict[str, Callable[[Lab, Plan, int, Report], object]] = {
     "windows": play_windows,
     "services": play_services,
+    "tables": _rounds("tables of endpoints", tables.play),
+    "doors": _rounds("where a daemon lets others in", doors.play),
     "frames": _frames,
     "bond": _bond,
 }
