@@ -453,6 +453,7 @@ ATTACKS: tuple[Play, ...] = (syns, fragments, held, echoes, unanswered, disowned
 #: Those that are floods of SYNs.
 FLOODS: tuple[Play, ...] = (syns, held)
 
+
 def play(
     lab: Lab,
     core: int,

@@ -740,7 +740,7 @@ impl Vcc {
             }
             let round_end = connection.round_end;
             let waits = usual::receive_slowly(connection, now, place, seen);
-            if place.siblings.is_some() && connection.round_end != round_end {
+            if place.siblings.is_some() && siblings::is_slowed(connection, round_end) {
                 self.note(now, id);
             }
             return Some((id, waits));
@@ -766,6 +766,15 @@ impl Vcc {
             return None;
         }
         let segment = segment.of_connection(known, || options_in(bytes, &meta.layout));
+        if segment.has(tcp_flags::RST) && segment.has(tcp_flags::ACK) && place.policy.polices {
+            // The peer has refused a successor: nobody else knows its number.
+            let next = self.connections.find(&key.second());
+            let is_refused =
+                |id: &Id| self.connections.get(*id).is_some_and(|one| handshake::is_answered(one, &segment));
+            if let Some(id) = next.filter(is_refused) {
+                self.connections.remove(place.owner.tenant, id);
+            }
+        }
         let mut waits = Waits::default();
         let edit = if segment.is_of_handshake() {
             self.receive_handshake(now, (key, found), &segment, || options_of(bytes, &meta.layout))
@@ -777,9 +786,9 @@ impl Vcc {
                 counters.opens(Treatment::Opening, was);
             }
             let class = class_of(connection, &segment);
-            let is_over = place.siblings.is_some() && connection.round_end != round_end;
+            let is_slowed = place.siblings.is_some() && siblings::is_slowed(connection, round_end);
             self.connections.touch(now, found?, to, class);
-            if is_over {
+            if is_slowed {
                 self.note(now, found?);
             }
             edit
@@ -788,8 +797,8 @@ impl Vcc {
         Some((found?, waits))
     }
 
-    /// A round of a connection is over whose endpoint is policed: what it has now may be what the
-    /// next one to its peer begins with.
+    /// A round of a connection is over whose endpoint is policed, and its window was reduced in it:
+    /// what it has now is what the next one to its peer begins with.
     fn note(&mut self, now: Instant, id: Id) {
         let (Some(key), Some(connection)) = (self.connections.key(id), self.connections.get(id)) else { return };
         let is_slowed = connection.is_governed() && connection.ssthresh < u32::MAX;

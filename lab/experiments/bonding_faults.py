@@ -112,7 +112,7 @@ def _fault(switch: LevadaBond, kind: str, turn: int) -> Fault:
     stream = Stream(f"tcp-{kind}-{turn}", "a0", "a1", STREAM_BPS)
     seconds = LEAD_S + WATCHED_S + 2 * FLAPS * FLAP_S
     before = _sent(switch)
-    stream.begin(src, dst, FIRST_PORT + 1, round(seconds) + 5)
+    stream.begin(src, dst, FIRST_PORT + 1, round(seconds + READY_S + LIVES_S) + 2)
     pulse.begin(src, dst, FIRST_PORT, round(seconds))
     time.sleep(LEAD_S)
     link = max(range(LINKS), key=lambda n: _sent(switch)[n] - before[n])

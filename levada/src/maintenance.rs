@@ -553,7 +553,7 @@ impl Maintenance {
             match watched.port.drops_before_us() {
                 Ok(total) => {
                     let frames = total.saturating_sub(watched.told);
-                    orders.extend((frames > 0).then_some(Request::Drops { device, frames }));
+                    orders.extend((frames > 0).then_some(Request::Drops { device, frames, are_unread: true }));
                     watched.told = total;
                     changed.extend(watched.changes().map(|how| (device, watched.line, how)));
                     if watched.line != before {

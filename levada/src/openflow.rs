@@ -79,11 +79,18 @@ impl House {
 
     /// What a switch is by now.
     fn note(&self, connection: u64, status: &Status) {
-        let mut seen = self.seen.borrow_mut();
-        if status.datapath != 0 && seen.len() < SWITCHES {
+        let (mut seen, mut switches) = (self.seen.borrow_mut(), self.switches.borrow_mut());
+        if status.datapath != 0 && !seen.contains(&status.datapath) {
+            // Of those that are away one goes: what is connected is always shown.
+            let is_here = |number: u64| switches.values().any(|one| one.datapath == number);
+            if seen.len() >= SWITCHES
+                && let Some(away) = seen.iter().copied().find(|&number| !is_here(number))
+            {
+                seen.remove(&away);
+            }
             seen.insert(status.datapath);
         }
-        self.switches.borrow_mut().insert(connection, status.clone());
+        switches.insert(connection, status.clone());
     }
 
     /// Another configuration, of which each connection learns before it reads on.

@@ -494,7 +494,7 @@ impl Board {
         for plug in &mut self.plugs {
             let missed = plug.counts.missed();
             if let Some(device) = plug.device.filter(|_| missed > plug.told) {
-                orders.push(Request::Drops { device, frames: missed - plug.told });
+                orders.push(Request::Drops { device, frames: missed - plug.told, are_unread: false });
                 plug.told = missed;
             }
         }

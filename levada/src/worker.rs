@@ -685,6 +685,8 @@ impl Worker {
             self.events_due = now.plus_ns(EVENTS_NS);
             self.report_events();
             self.look_for_shortage();
+            // No read pays for that.
+            self.outside.look();
         }
     }
 }

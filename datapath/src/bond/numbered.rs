@@ -102,11 +102,11 @@ impl Bond {
         self.peer.is_some()
     }
 
-    /// Whether a bond is at a member's other end that numbers by VLAN tags.
+    /// How the bond at a member's other end numbers, where there is one.
     #[must_use]
-    pub fn is_peer_tagging(&self, member: MemberId) -> bool {
-        let is_tagging = |peer: &Peer| peer.knows(usize::from(member.0)).0 && peer.their_encoding == Encoding::Tag;
-        self.peer.as_deref().is_some_and(is_tagging)
+    pub fn encoding_of_peer(&self, member: MemberId) -> Option<Encoding> {
+        let peer = self.peer.as_deref().filter(|peer| peer.knows(usize::from(member.0)).0)?;
+        Some(peer.their_encoding)
     }
 
     /// Whether frames leave with numbers.

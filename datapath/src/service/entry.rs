@@ -288,9 +288,13 @@ impl Entry {
     /// Whether its client has what the backend has answered, as of `after`, and had not before.
     #[inline]
     pub(super) const fn is_answered_in(&self, after: &Entry) -> bool {
-        matches!(self.kind(), Some(Kind::Busy))
-            && matches!(after.kind(), Some(Kind::Idle) | None)
-            && after.bits & ANSWERED != 0
+        let ends = matches!(after.kind(), Some(Kind::Idle) | None) && after.bits & ANSWERED != 0;
+        // By the client's next request. A new connection's numbers are others.
+        let goes_on = self.bits & ANSWERED != 0
+            && after.bits & ANSWERED == 0
+            && after.client_ack == after.server_end
+            && self.server_end == after.server_end;
+        matches!(self.kind(), Some(Kind::Busy)) && (ends || goes_on)
     }
 
     /// Whether the client is the backend itself.
@@ -331,6 +335,10 @@ impl Entry {
             return self.reset(segment.sequence == self.server_ack, segment.sequence.wrapping_sub(self.server_ack));
         }
         self.stay(segment);
+        if segment.has(flags::SYN) && self.state == State::Asked {
+            // What a SYN alone is answered with.
+            self.server_ack = segment.sequence.wrapping_add(1);
+        }
         if segment.has(flags::ACK) {
             if self.state == State::Answered {
                 self.state = State::Open;
@@ -399,13 +407,15 @@ impl Entry {
     /// client, or only the backend, knows no more, has other numbers than that; then it is new.
     fn answer(&mut self, segment: &Segment) {
         let end = segment.sequence.wrapping_add(1);
+        // With data in its SYN (TCP Fast Open) a client may provoke an end.
+        let fresh = if self.state == State::Asked && segment.ack == self.server_ack { FRESH } else { 0 };
         match self.state {
             State::Asked => self.state = State::Answered,
             State::Answered | State::Open if end != self.server_end => {}
             State::Closing if self.is_doubted() => self.state = State::Open,
             _ => return,
         }
-        self.bits = self.bits & !(CLIENT_FIN | SERVER_FIN | ANSWERED | ASKED) | BUSY | FRESH;
+        self.bits = self.bits & !(CLIENT_FIN | SERVER_FIN | ANSWERED | ASKED | FRESH) | BUSY | fresh;
         (self.server_end, self.client_ack, self.server_ack) = (end, end, segment.ack);
     }
 

@@ -14,8 +14,9 @@ const MOST_DOUBLED: u32 = 4;
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flaps {
-    /// When the first of the changes came that are counted, or it was doubled last.
+    /// When the first of the changes came that are counted, and the last of all.
     since: Instant,
+    last: Instant,
     changes: u8,
     doubled: u32,
 }
@@ -24,11 +25,15 @@ impl Flaps {
     /// It went down, or came up.
     pub(super) fn change(&mut self, now: Instant) {
         if self.are_over(now) {
-            *self = Flaps { since: now, ..Flaps::default() };
+            *self = Flaps::default();
         }
+        if self.changes == 0 || now.since(self.since) >= WITHIN_NS {
+            (self.since, self.changes) = (now, 0);
+        }
+        self.last = now;
         self.changes += 1;
         if self.changes == CHANGES {
-            *self = Flaps { since: now, changes: 0, doubled: MOST_DOUBLED.min(self.doubled + 1) };
+            (self.changes, self.doubled) = (0, MOST_DOUBLED.min(self.doubled + 1));
         }
     }
 
@@ -39,7 +44,7 @@ impl Flaps {
     }
 
     fn are_over(&self, now: Instant) -> bool {
-        now.since(self.since) >= WITHIN_NS
+        now.since(self.last) >= WITHIN_NS
     }
 }
 
@@ -67,6 +72,7 @@ mod tests {
         assert_eq!(after(&[0, 20, 60]), [2; 3], "a minute");
         assert_eq!(after(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]).iter().max(), Some(&32));
         assert_eq!(after(&[0, 1, 2, 62, 63, 64]), [2, 2, 4, 2, 2, 4], "it was calm");
+        assert_eq!(after(&[0, 25, 50, 75, 100, 125]), [2, 2, 4, 4, 4, 8], "it was not");
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct Health {
     failures: u32,
     /// Whether one of them was a connection that it had accepted.
     has_broken: bool,
+    /// When the last of these was.
+    broke: Instant,
     /// Whether no check has succeeded since the last one.
     is_unchecked: bool,
     /// Ejections not long after each other.
@@ -27,8 +29,8 @@ pub struct Health {
 
 impl Health {
     /// It ended a connection that it had accepted: that is to be counted as failed, too.
-    pub fn breaks(&mut self) {
-        self.has_broken = true;
+    pub fn breaks(&mut self, now: Instant) {
+        (self.has_broken, self.broke) = (true, now);
     }
 
     /// A connection has failed. Whether it is ejected for that.
@@ -54,9 +56,11 @@ impl Health {
         self.until = Some(now);
     }
 
-    /// It accepted a connection.
-    pub fn accepted(&mut self) {
-        if !self.has_broken {
+    /// It accepted a connection. That it ended some is forgotten after as long as an ejection lasts
+    /// at most: there are servers that never send anything.
+    pub fn accepted(&mut self, now: Instant) {
+        let since = self.until.map_or(self.broke, |until| until.max(self.broke));
+        if !self.has_broken || now.since(since) >= MOST_EJECTED_NS {
             self.answered();
         }
     }
@@ -110,20 +114,31 @@ mod tests {
     fn who_breaks_what_it_accepted_has_to_answer() {
         let mut health = Health::default();
         for _ in 0..4 {
-            health.accepted();
-            health.breaks();
+            health.accepted(Instant(0));
+            health.breaks(Instant(0));
             assert!(!health.failed(Instant(0)));
         }
         health.checked();
-        health.accepted();
+        health.accepted(Instant(0));
         assert!(health.is_doubtful() && !health.is_unchecked());
-        health.breaks();
+        health.breaks(Instant(0));
         assert!(health.failed(Instant(0)), "the fifth");
         health.answered();
         assert!(!health.is_doubtful() && !health.has_broken());
         assert!(!health.failed(Instant(EJECTED_NS)));
-        health.accepted();
+        health.accepted(Instant(0));
         assert!(!health.is_doubtful(), "it does not refuse any more");
+    }
+
+    #[test]
+    fn that_it_broke_something_is_forgotten_where_it_never_sends_an_answer() {
+        let mut health = Health::default();
+        health.breaks(Instant(0));
+        assert!(!health.failed(Instant(0)));
+        health.accepted(Instant(MOST_EJECTED_NS - 1));
+        assert!(health.is_doubtful());
+        health.accepted(Instant(MOST_EJECTED_NS));
+        assert!(!health.is_doubtful() && !health.has_broken());
     }
 
     #[test]

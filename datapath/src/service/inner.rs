@@ -13,8 +13,8 @@ const ERRORS_V4: [u8; 3] = [3, 11, 12];
 /// The first type of ICMPv6 that is no error, and the last that is one which is known.
 const ERRORS_V6: std::ops::RangeInclusive<u8> = 1..=4;
 /// "Destination unreachable", and those of its codes that speak of the destination: no way to the
-/// network or host, no such protocol or port, or a firewall that refuses. Of a SYN that is under way
-/// hard and soft errors (RFC 1122, section 4.2.3.9; RFC 5927, section 4) say alike that this
+/// network or host, no such protocol or port, or a firewall that refuses. Of a SYN that is under
+/// way hard and soft errors (RFC 1122, section 4.2.3.9; RFC 5927, section 4) say alike that this
 /// destination does not take it. The others speak of what the sender has put into the packet: its
 /// length, its route, its type of service, its own address; and so do types 11 and 12, of its time
 /// to live and its options. Nobody is to say by these that a destination fails.

@@ -4,14 +4,14 @@
 //! once: by a FIN or a reset within a second, with nothing sent, and with the numbers of its answer
 //! to the SYN, which say that it has received nothing either. So its client has not provoked that:
 //! a request that makes a server end the connection can be sent by anybody, five times and more. A
-//! reset without an acknowledgement answers a segment of no connection; it says nothing. Nor does an
-//! end count of a backend that has answered others since: that one turns this client away.
+//! reset without an acknowledgement answers a segment of no connection; it says nothing. Nor does
+//! an end count of a backend that has answered others lately: that one turns this client away.
 //!
 //! A protocol whose server speaks first sends something before it ends. A server that ends later
 //! has waited for a client that sent nothing.
 //!
 //! A backend is well that has sent an answer which its client has acknowledged; and, as long as it
-//! has ended nothing so, one that has accepted a connection.
+//! has ended nothing so within five minutes, one that has accepted a connection.
 
 use super::connections::SEEN_NS;
 use super::decide::Known;
@@ -55,10 +55,10 @@ impl Services {
         let count = if is_refused { &mut server.stats.refused } else { &mut server.stats.ended };
         *count += 1;
         if broken_since.is_some() {
-            if server.answered > broken_since {
+            if server.answered > broken_since || server.has_served(now) {
                 return;
             }
-            server.health.breaks();
+            server.health.breaks(now);
         }
         if server.failed(now) {
             self.fall_silent(now, &known.key, known.backend);
@@ -77,8 +77,8 @@ impl Services {
         }
     }
 
-    /// A connection was this and is that, by what was sent in it: its backend may have answered, and
-    /// its counts are others.
+    /// A connection was this and is that, by what was sent in it: its backend may have answered,
+    /// and its counts are others.
     pub(super) fn account(&mut self, now: Instant, key: &Key, change: Option<(Entry, Entry)>) {
         if let Some((before, after)) = change
             && before.is_answered_in(&after)

@@ -239,8 +239,8 @@ impl Services {
             && self.has_other(now, known, self.is_turned(known))
     }
 
-    /// Whether a segment that has a backend's address is its own: nobody but its endpoint sends what
-    /// is of one here. Nobody here has the address of one outside (see [`crate::guard`]).
+    /// Whether a segment that has a backend's address is its own: nobody but its endpoint sends
+    /// what is of one here. Nobody here has the address of one outside (see [`crate::guard`]).
     pub(super) fn is_its_own(&self, known: &Known, from: Option<EndpointId>) -> bool {
         self.endpoint_of(known).is_none_or(|endpoint| endpoint.is_none() || endpoint == from)
     }
@@ -268,12 +268,21 @@ impl Services {
             return Decision::Error(known, false);
         }
         let is_turned = self.is_turned(&known);
+        // A firewall that turns a client away does not say so of the others.
+        let is_alleged = is_turned || self.has_accepted(now, &known);
         match entry.asked() < MOST_TRIES && self.has_other(now, &known, is_turned) {
-            true if is_turned => Decision::Retry(known, Failure::Alleged),
+            true if is_alleged => Decision::Retry(known, Failure::Alleged),
             true => Decision::Retry(known, Failure::Refused),
-            false if is_turned => Decision::Error(known, false),
+            false if is_alleged => Decision::Error(known, false),
             false => Decision::Refuse(known),
         }
+    }
+
+    /// Whether the backend of a connection has accepted one lately.
+    fn has_accepted(&self, now: Instant, known: &Known) -> bool {
+        let server =
+            self.running(known.key.front).and_then(|(running, _)| running.servers.get(usize::from(known.backend)));
+        server.is_some_and(|server| server.has_accepted(now))
     }
 
     /// A backend has refused a connection that nobody else can have.

@@ -22,6 +22,9 @@ use std::net::IpAddr;
 /// What a weight is counted in while backends start slowly, and what part a backend begins with.
 const WHOLE: u64 = 1000;
 const FIRST_PART: u64 = WHOLE / 10;
+/// For so long what a backend did for others says that a client may be turned away for its own
+/// sake, in nanoseconds.
+const LATELY_NS: u64 = 100_000_000;
 
 /// What is counted of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -223,8 +226,18 @@ impl Server {
         self.prober.as_ref().is_some_and(|prober| prober.is_down)
     }
 
-    /// It refused a connection, did not answer, or ended what it had accepted. Whether it is ejected
-    /// for that: then it falls silent.
+    /// Whether it has answered lately: what it ends now may be its client's fault.
+    pub(super) fn has_served(&self, now: Instant) -> bool {
+        self.answered.is_some_and(|at| now.since(at) < LATELY_NS)
+    }
+
+    /// The same of a connection that it accepted.
+    pub(super) fn has_accepted(&self, now: Instant) -> bool {
+        self.accepted.is_some_and(|at| now.since(at) < LATELY_NS)
+    }
+
+    /// It refused a connection, did not answer, or ended what it had accepted. Whether it is
+    /// ejected for that: then it falls silent.
     #[must_use]
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         self.well_in_row = 0;
@@ -235,7 +248,7 @@ impl Server {
 
     /// It accepted a connection.
     pub(super) fn accepted(&mut self, now: Instant) {
-        self.health.accepted();
+        self.health.accepted(now);
         self.accepted = Some(now);
     }
 

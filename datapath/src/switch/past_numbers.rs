@@ -45,19 +45,23 @@ impl Switch {
         self.past_numbers.as_ref().is_some_and(|past| past.refuses(bytes))
     }
 
-    /// A hello came over a member: the bond at its other end may number.
+    /// A hello came over a member: the bond at its other end may number, as it says there.
     pub(super) fn expect_numbers(&mut self, member: MemberId) {
         let Some(uplink) = &self.program.uplink else { return };
-        if self.bond.as_ref().is_some_and(|bond| bond.is_peer_tagging(member)) {
-            let port = uplink.port_of(member);
-            let past = self.past_numbers.get_or_insert_default();
-            if !past.ports.contains(&port) {
-                past.ports.push(port);
+        match self.bond.as_ref().and_then(|bond| bond.encoding_of_peer(member)) {
+            Some(Encoding::Tag) => {
+                let port = uplink.port_of(member);
+                let past = self.past_numbers.get_or_insert_default();
+                if !past.ports.contains(&port) {
+                    past.ports.push(port);
+                }
             }
+            Some(Encoding::Shim) => self.forget_numbers(member),
+            None => {}
         }
     }
 
-    /// The link of a member is down.
+    /// Nobody at a member's other end numbers by tags: its link is down, say.
     pub(super) fn forget_numbers(&mut self, member: MemberId) {
         let port = self.program.uplink.as_ref().map(|uplink| uplink.port_of(member));
         self.keep_past(|past| past.ports.retain(|&other| Some(other) != port));

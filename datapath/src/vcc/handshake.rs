@@ -43,7 +43,8 @@ pub fn ask_again(connection: &mut Connection, policy: &Policy, syn: &Segment, op
     connection.tries = connection.tries.saturating_add(1);
     let stripped = Edit { strips: strips(connection, policy, options), ..Edit::NONE };
     if connection.treatment == Treatment::Native {
-        return stripped;
+        // What a SYN carries is bound to no window, and its peer has not said that it knows ECN.
+        return if syn.payload > 0 { police::uncapable(policy, syn, stripped) } else { stripped };
     }
     if connection.treatment != Treatment::Opening || !policy.translates() {
         return police::uncapable(policy, syn, stripped);
@@ -151,6 +152,7 @@ pub fn offer(policy: &Policy, connection: Option<&mut Connection>, syn: &Segment
 /// The SYN-ACK of a guest, which answers `connection`'s SYN.
 pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
     let edit = agree(connection, policy, answer, options);
+    let edit = if answer.payload > 0 { police::uncapable(policy, answer, edit) } else { edit };
     Edit { strips: strips(connection, policy, options), ..edit }
 }
 

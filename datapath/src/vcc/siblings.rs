@@ -9,12 +9,13 @@
 //! An endpoint that is policed has [`PLACES`] places, by a hash under the table's key. One address
 //! may take another's place: then a connection to that one begins as the first.
 
+use super::connection::Connection;
 use crate::units::Instant;
 
 /// Addresses of an endpoint that are known at a time.
 const PLACES: usize = 64;
-/// For how long a window counts: what reopens at once is to be slowed, and not who is back after a
-/// pause.
+/// For how long a window counts: what reopens at once is to be slowed, and not a guest that is back
+/// after a pause.
 const FRESH_NS: u64 = 2_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,13 @@ impl Default for Siblings {
     fn default() -> Siblings {
         Siblings([None; PLACES])
     }
+}
+
+/// Whether a round is over that was to end at `end`, and the window was reduced in it. One that was
+/// reduced long ago, or began with its siblings' window, says nothing of the network now.
+pub(super) fn is_slowed(connection: &Connection, end: u32) -> bool {
+    let since = connection.reduced_to.wrapping_sub(end);
+    connection.round_end != end && since.wrapping_sub(1) < connection.nxt.wrapping_sub(end)
 }
 
 impl Siblings {

@@ -310,6 +310,8 @@ impl Worker {
                 self.follow_groups(index, now);
                 self.say_behind(index, now);
                 self.say_learned(index, now);
+                // No read pays for that.
+                self.outside.look();
             }
             self.tell_states(index);
             self.tell_plain(index, now);

@@ -104,12 +104,14 @@ pub enum Request {
         /// Where to send the answer.
         reply: Reply<VccPart>,
     },
-    /// A device lost frames before they could be read.
+    /// A device lost frames: before they could be read, or on their way to one of several clients.
     Drops {
         /// Its number.
         device: usize,
         /// How many since the last such request.
         frames: u64,
+        /// Whether they could not be read in time.
+        are_unread: bool,
     },
     /// Frames from and for these devices went past their switches.
     Passed(Vec<(usize, Both<Traffic>)>),
@@ -280,7 +282,7 @@ impl Worker {
             | Request::Vcc { .. }
             | Request::Agent { .. } => self.ask(request),
             Request::Load { switch, service, backend, load } => self.take_load(switch, service, &backend, load),
-            Request::Drops { device, frames } => self.count_drops(device, frames),
+            Request::Drops { device, frames, are_unread } => self.count_drops(device, frames, are_unread),
             Request::Passed(all) => self.count_past(&all),
             Request::Gone { device, why } => self.lose(device, why),
             Request::Restore { device, port, back } => self.restore(device, port, back),
@@ -338,12 +340,13 @@ impl Worker {
         }
     }
 
-    fn count_drops(&mut self, index: usize, frames: u64) {
+    fn count_drops(&mut self, index: usize, frames: u64, are_unread: bool) {
         let device = &self.outside.devices[index];
         let reason = if device.is_paused { Reason::Paused } else { Reason::PortRing };
         if let Some(switch_slot) = self.switch_slots.get_mut(device.switch).filter(|_| device.port.is_some()) {
             switch_slot.switch.port_drops(device.id, reason, frames);
-            if let Some(payer) = self.seats.payer(Backing::Device(index)).filter(|_| reason == Reason::PortRing) {
+            let is_late = are_unread && reason == Reason::PortRing;
+            if let Some(payer) = self.seats.payer(Backing::Device(index)).filter(|_| is_late) {
                 self.look.note_loss(device.switch, payer);
             }
         }

@@ -187,10 +187,16 @@ fn what_is_accepted_and_ended_at_once_is_told_from_all_other_ends() {
     let mut entry = syn().after_tries(2);
     entry.settle();
     assert_eq!((entry.asked(), entry.is_fresh()), (2, false));
+    entry.client_sends(&segment(flags::SYN, 99, 0, 0));
     entry.server_sends(&segment(flags::SYN | flags::ACK, 499, 100, 0));
     assert!(entry.is_fresh() && entry.is_broken_by(&end(flags::RST | flags::ACK)), "its client need not have said so");
     entry.settle();
     assert_eq!((entry.asked(), entry.is_fresh()), (0, false));
+    // With a request in its SYN it may have provoked the end.
+    let mut entry = syn();
+    entry.client_sends(&segment(flags::SYN, 99, 0, 50));
+    entry.server_sends(&segment(flags::SYN | flags::ACK, 499, 150, 0));
+    assert!(!entry.is_broken_by(&segment(flags::RST | flags::ACK, 500, 150, 0)));
 }
 
 #[test]
@@ -207,6 +213,8 @@ fn an_answer_is_had_when_its_client_has_acknowledged_its_end() {
     assert!(!after(entry, &|entry| entry.client_sends(&segment(flags::ACK, 150, 540, 0))));
     let mut reset = *entry;
     assert!(after(&mut reset, &|entry| entry.server_sends(&segment(flags::RST | flags::ACK, 570, 150, 0))), "some");
+    let mut next = *entry;
+    assert!(after(&mut next, &|entry| entry.client_sends(&segment(flags::ACK, 150, 570, 50))), "by the next request");
     assert!(after(entry, &|entry| entry.client_sends(&segment(flags::ACK, 150, 570, 0))));
     assert!(!after(entry, &|entry| entry.client_sends(&segment(flags::ACK, 150, 570, 0))), "once");
     // Without one.

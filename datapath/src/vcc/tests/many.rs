@@ -40,6 +40,7 @@ fn a_million_connections_are_open_and_each_is_translated() {
         let owner = Owner { tenant: TenantId(n), endpoint: EndpointId(n) };
         rig.sides[SERVER].set(owner, Mode::Echo.into());
     }
+    while rig.sides[SERVER].go_on() > 0 {}
     let all = || (0..EACH).flat_map(|peer| (0..ENDPOINTS).map(move |endpoint| (endpoint, peer)));
     for one in all() {
         let asks = SYN | tcp_flags::ECE | tcp_flags::CWR;

@@ -37,7 +37,7 @@ impl Played {
         worker.look_for_shortage();
         (0..2000).for_each(|_| overloaded_turn(worker, far, pool, from));
         for &device in lost {
-            worker.carry_out(Request::Drops { device, frames: 1 });
+            worker.carry_out(Request::Drops { device, frames: 1, are_unread: true });
         }
         let end = worker.outside.look();
         worker.effort.busy_ns += if is_busy { end.since(begin) } else { end.since(begin) / 2 };

@@ -10,8 +10,8 @@ const THIEF: u32 = 5;
 /// The ports of those who suffer, and of their backends: of the same tenant, and of another.
 const CLIENTS: [u32; 2] = [1, 6];
 const BACKENDS: [u32; 2] = [2, 7];
-/// What each has open before, of TCP and of UDP, and from which ports: none at which the guard looks
-/// for DHCP.
+/// What each has open before, of TCP and of UDP, and from which ports: none at which the guard
+/// looks for DHCP.
 const OPEN: u16 = 40;
 const FIRST_PORT: u16 = 1000;
 
