@@ -75,8 +75,8 @@ fn what_the_queue_of_an_agents_limit_marks_is_told_to_the_switch_and_hidden_from
     switch.limit_pair(pool, *now, EndpointId(0), Toward::Address(mac(2)), Some(RATE)).expect("room");
     // The guest sends what its window allows.
     let (mut nxt, mut edge, mut lowest, mut arrived) = (100u32, 100 + 65_000, u32::MAX, 0u64);
-    // CoDel marks more and more often until the queue is short: with DCTCP, which reduces little for
-    // few marks, that takes seconds.
+    // CoDel marks more and more often until the queue is short: with DCTCP, which reduces little
+    // for few marks, that takes seconds.
     let steps = 60_000;
     for step in 0..steps {
         while nxt + PAYLOAD <= edge {
