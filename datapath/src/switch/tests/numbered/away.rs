@@ -182,7 +182,8 @@ fn over_bridges_a_shim_is_always_a_number_and_a_tag_is_none() {
         let mut pair = switched::pair(Mode::BalanceRr, attachment, 1522).agreed();
         with_others(&mut pair);
         pair.send(1000, MS, 100 * MS);
-        pause(&mut pair, AWAY);
+        // Until then what looks like a number is dropped, as nobody knows what is there.
+        pause(&mut pair, AWAY + 3_000 * MS);
         if begins_anew {
             let program = pair.switches[1].program().clone();
             pair.switches[1].clear(&mut pair.pool);
