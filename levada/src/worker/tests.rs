@@ -553,7 +553,9 @@ fn a_port_that_cannot_be_watched_goes_back_to_its_maker_or_is_lost() {
     let Unwatched { why, .. } = returned.try_recv().unwrap();
     assert!(why.contains("cannot be watched") && why.contains("max_user_watches"), "{why}");
     assert!(chores.try_recv().is_err(), "whoever made it sees to it");
-    for back in [None, Some(sync_channel(1).0)] {
+    // Whose receiver is gone.
+    let left = sync_channel(1).0;
+    for back in [None, Some(left)] {
         worker.carry_out(Request::Restore { device: 0, port: port(), back });
         assert!(matches!(chores.try_recv(), Ok(Task::Lost { device: 0, .. })), "nobody waits for it");
     }

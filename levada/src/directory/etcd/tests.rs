@@ -305,7 +305,8 @@ fn a_token_that_has_ended_is_renewed_and_the_etcd_is_not_away_for_that() {
     fake.state().ended = 1;
     etcd.tell(own(1));
     until("it is written", || fake.state().keys.keys().any(|key| key.ends_with("/red/02:00:00:00:80:00")));
-    assert_eq!((fake.state().tokens, fake.asked("/v3/watch?hasleader").len()), (2, 1), "one session did it");
+    let tokens = fake.state().tokens;
+    assert_eq!((tokens, fake.asked("/v3/watch?hasleader").len()), (2, 1), "one session did it");
     assert!(!log.waiting().contains("away"), "{}", log.waiting());
     // One that is refused when it is new is an error.
     fake.state().ended = u32::MAX;
