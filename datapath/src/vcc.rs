@@ -144,7 +144,6 @@ impl Settings {
             strips_multipath: strips_multipath && mode.translates(),
             ignores_loss,
             rescales: rescales && mode.is_ours(),
-            ..Policy::default()
         }
     }
 }
