@@ -68,3 +68,17 @@ fn who_is_not_policed_any_more_begins_as_others() {
     }
     assert_eq!(reopened((rig, next), 1_000_000, 500_000), (65_160, 10));
 }
+
+/// A connection that was slowed once goes on with little to send, and is not marked any more.
+#[test]
+fn what_was_slowed_long_ago_slows_no_sibling() {
+    let (mut rig, mut next) = slowed(true);
+    for _ in 0..30 {
+        rig.now = rig.now.plus_ns(500_000_000);
+        let data = Says { seq: next, ack: 201, flags: ACK, window: 502, payload: 100, ..Says::default() };
+        rig.pass(CLIENT, &data, false);
+        next += 100;
+        rig.pass(SERVER, &Says { seq: 201, ack: next, flags: ACK, window: 509, ..Says::default() }, false);
+    }
+    assert_eq!(reopened((rig, next), 1_000_000, 700_000), (65_160, 10));
+}
