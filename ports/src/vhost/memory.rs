@@ -40,7 +40,7 @@ pub enum MemoryError {
     Unshared,
     /// There are too many.
     Many,
-    /// They are longer together than all memory of the host.
+    /// They are longer together than may be: see [`most_bytes`].
     Large(u64),
 }
 
