@@ -317,13 +317,22 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.entry(id.0).is_some_and(|entry| entry.is_fresh(now, list, age_ns))
     }
 
-    /// Whether an entry is fresh ([`Table::is_fresh`]) and its key is one that is asked for.
+    /// Whether an entry is fresh ([`Table::is_fresh`]) and its key is one that is asked for. Never
+    /// of one that is still to move, where the table becomes longer: who guesses an entry has
+    /// another way to it.
     #[must_use]
     #[inline(always)]
     pub fn is_fresh_and(&self, now: Instant, id: Id, (list, age_ns): (u32, u64), asked: impl Fn(&K) -> bool) -> bool {
-        self.entry(id.0).is_some_and(|entry| {
+        self.entries.get(id.0 as usize).is_some_and(|entry| {
             entry.content.as_ref().is_some_and(|(key, _)| asked(key)) && entry.is_fresh(now, list, age_ns)
         })
+    }
+
+    /// What an entry says of which [`Table::is_fresh_and`] holds.
+    #[must_use]
+    #[inline(always)]
+    pub fn fresh_mut(&mut self, id: Id) -> Option<&mut V> {
+        self.entries.get_mut(id.0 as usize)?.content.as_mut().map(|(_, value)| value)
     }
 
     /// When an entry was last seen.

@@ -260,7 +260,7 @@ impl Connections {
     pub(crate) fn used(&mut self, now: Instant, id: Id, endpoint: EndpointId, flow: Tcp4) -> Option<&mut Connection> {
         // A list is of one endpoint.
         let open = (list(endpoint, Class::Open), TOUCH_OPEN_NS);
-        if self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow)) { self.get_mut(id) } else { None }
+        if self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow)) { self.table.fresh_mut(id) } else { None }
     }
 
     /// The same where a guess is right.
@@ -272,10 +272,10 @@ impl Connections {
         let is_it = |id| self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow));
         // One after the other, so that what was looked at is not looked at again.
         if is_it(first) {
-            return self.get_mut(first).map(|connection| (first, connection));
+            return self.table.fresh_mut(first).map(|connection| (first, connection));
         }
         if is_it(second) {
-            return self.get_mut(second).map(|connection| (second, connection));
+            return self.table.fresh_mut(second).map(|connection| (second, connection));
         }
         None
     }

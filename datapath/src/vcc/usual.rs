@@ -98,7 +98,7 @@ pub(super) fn of(policy: &Policy) -> [bool; 2] {
 
 /// A guest sends it, and it is within the window that the guest was told. The option that is to be
 /// put in, if any.
-#[inline(never)]
+#[inline(always)]
 pub(super) fn send(
     connection: &mut Connection,
     now: Instant,
@@ -153,7 +153,7 @@ fn send_slowly(
 }
 
 /// It is for a guest. It does not wait, and nothing does that it could take the place of.
-#[inline(never)]
+#[inline(always)]
 pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Place, seen: Seen<'_>) {
     let (ecn, word) = (seen.both[0][1] & 3, Word::of(&seen.both[1]));
     let is_accurate = connection.wire == Wire::Accurate;
