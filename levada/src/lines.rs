@@ -30,7 +30,7 @@ impl Lines {
     pub fn write(&mut self, log: &Log, level: Level, text: &str) -> bool {
         let may = self.may_write(level, Instant::now());
         if may {
-            log.line(level, text);
+            log.line_of_owner(level, text);
         }
         may
     }
@@ -40,7 +40,7 @@ impl Lines {
         for level in [Level::Warning, Level::Info] {
             let left_out = std::mem::take(&mut self.left_out[place(level)]);
             if left_out > 0 {
-                log.line(level, &format!("{owner}: {left_out} more lines about it were left out"));
+                log.line_of_owner(level, &format!("{owner}: {left_out} more lines about it were left out"));
             }
         }
     }
@@ -77,5 +77,19 @@ mod tests {
         assert_eq!(lines.left_out, [0, 18]);
         lines.tell(&Log::new("t", crate::log::Format::Text), "vde /run/red");
         assert_eq!(lines.left_out, [0; 2], "told once");
+    }
+
+    #[test]
+    fn lines_about_many_owners_hide_none_about_another() {
+        let log = Log::new("t", crate::log::Format::Text);
+        for owner in 0..40 {
+            let mut lines = Lines::new(1);
+            assert!(lines.write(&log, Level::Warning, &format!("vde /run/{owner}: a client is refused")));
+            lines.write(&log, Level::Warning, "one too many");
+            lines.tell(&log, format!("vde /run/{owner}"));
+        }
+        let said = log.waiting();
+        assert_eq!(said.lines().count(), 80, "{said}");
+        assert!((0..40).all(|owner| said.contains(&format!("/run/{owner}: a client"))), "{said}");
     }
 }

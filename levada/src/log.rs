@@ -4,7 +4,8 @@
 //! What happens again and again is not said again and again. Records are of one kind where they
 //! differ only in words with digits or colons in them (names, numbers, addresses). Of a kind,
 //! [`BURST`] are said in a second; the rest are counted, and when the second is over one record
-//! says how many they were, and what the last of them said.
+//! says how many they were, and what the last of them said. Where an owner has a bound of its own
+//! ([`crate::lines`]), that alone counts.
 //!
 //! Nobody waits for who reads the log: [`writer`].
 
@@ -151,6 +152,12 @@ impl Log {
                 }
             }
         }
+    }
+
+    /// Writes a record whose owner counts its own, so that no other owner's of the kind hide it:
+    /// [`crate::lines`].
+    pub fn line_of_owner(&self, level: Level, text: &str) {
+        self.write(level, text, None);
     }
 
     /// The one record that others wait for: `levada: NAME ready`.
