@@ -1,6 +1,7 @@
 //! How often is done what others cause, and may cause again and again: a key in the store that
 //! flips, an interface that comes and goes, clients that look. Once is at once. What comes soon
-//! after is gathered and done together, after a pause; who goes on gets longer ones.
+//! after is gathered and done together, after a pause; who goes on gets longer ones, but for what
+//! somebody waits for ([`Pace::resting`]).
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ const REST: u32 = 4;
 pub struct Pace {
     least: Duration,
     most: Duration,
+    /// Who goes on gets longer pauses.
+    grows: bool,
     pause: Duration,
     next: Option<Instant>,
 }
@@ -23,7 +26,14 @@ impl Pace {
     /// `most`.
     #[must_use]
     pub fn new(least: Duration, most: Duration) -> Pace {
-        Pace { least, most, pause: Duration::ZERO, next: None }
+        Pace { least, most, grows: true, pause: Duration::ZERO, next: None }
+    }
+
+    /// Pauses for what somebody waits for: only as long as the work before needs ([`REST`]), up to
+    /// `most`, however long it goes on.
+    #[must_use]
+    pub fn resting(most: Duration) -> Pace {
+        Pace { grows: false, ..Pace::new(Duration::ZERO, most) }
     }
 
     /// How long to wait at `now` before it is done again.
@@ -34,7 +44,7 @@ impl Pace {
 
     /// It was done from `begun` to `ended`.
     pub fn done(&mut self, begun: Instant, ended: Instant) {
-        let is_pressed = self.next.is_some_and(|next| begun.saturating_duration_since(next) < self.pause);
+        let is_pressed = self.grows && self.next.is_some_and(|next| begun.saturating_duration_since(next) < self.pause);
         let grown = if is_pressed { self.pause * 2 } else { self.least };
         let rest = ended.saturating_duration_since(begun) * REST;
         self.pause = grown.max(self.least).min(self.most).max(rest.min(self.most));
@@ -105,6 +115,21 @@ mod tests {
         let (times, longest) = minute(MS, 400 * MS);
         assert!(times * 400 * MS <= 13_000 * MS, "{times} times of 400 ms in a minute");
         assert!(longest <= 2401 * MS, "{longest:?}");
+    }
+
+    #[test]
+    fn what_is_waited_for_again_and_again_waits_no_longer() {
+        let mut pace = Pace::resting(2000 * MS);
+        let start = Instant::now();
+        let mut now = start;
+        for _ in 0..1000 {
+            now += pace.wait(now) + MS;
+            pace.done(now - MS, now);
+        }
+        assert_eq!(now - start, 1000 * MS * (1 + REST) - MS * REST, "a fifth of a processor");
+        now += pace.wait(now) + 5000 * MS;
+        pace.done(now - 5000 * MS, now);
+        assert_eq!(pace.wait(now), 2000 * MS);
     }
 
     #[test]

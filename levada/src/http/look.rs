@@ -27,7 +27,7 @@ pub struct Look {
 
 impl Default for Lookers {
     fn default() -> Lookers {
-        Lookers(Mutex::new(Pace::new(Duration::ZERO, LONGEST_PAUSE)))
+        Lookers(Mutex::new(Pace::resting(LONGEST_PAUSE)))
     }
 }
 
