@@ -36,7 +36,7 @@ fn each_mistake_has_its_line_and_remedy() {
         ("name = \"edge\"", "name = \"edge\"\nmoed = \"hash\"", "did you mean `mode`?"),
         ("name = \"edge\"", "name = \"edge\"\nmode = \"hash\"", "write policy = \"maglev\""),
         ("name = \"edge\"", "name = \"edge\"\nlisten = \"0.0.0.0:6653\"", "add [openflow.tls]"),
-        ("name = \"edge\"", "name = \"edge\"\nlisten = \"unix:here\"", "unix:/run/levada/edge.sock"),
+        ("name = \"edge\"", "name = \"edge\"\nlisten = \"unix:here\"", "unix:/run/openvswitch/edge.sock"),
         ("name = \"edge\"", "name = \"edge\"\nidle_timeout = \"1500 ms\"", "OpenFlow counts seconds"),
         ("name = \"edge\"", "name = \"edge\"\nprobe = \"10 ms\"", "1 s"),
         ("name = \"edge\"", "name = \"edge\"\nrole = \"boss\"", "it is one of \"equal\""),

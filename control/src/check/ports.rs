@@ -6,6 +6,7 @@ use crate::config::{Config, Device};
 use crate::names::{self, Locator};
 use crate::place::Place;
 use crate::problem::nearest;
+use datapath::bond::Mode;
 use datapath::link::Side;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +19,8 @@ struct Use<'a> {
     switch: usize,
     /// Number of its tenant; `None` for an uplink.
     tenant: Option<usize>,
+    /// Its bond speaks LACP, of which its `mac` is an address.
+    speaks_lacp: bool,
 }
 
 pub(super) fn check(findings: &mut Findings, config: &Config) {
@@ -41,13 +44,15 @@ fn uses(config: &Config) -> Vec<Use<'_>> {
         let place = Place::root().key("switch").item(switch);
         if let Some(uplink) = &s.uplink {
             let devices = uplink.devices(&place.key("uplink"));
-            uses.extend(devices.into_iter().map(|(place, device)| Use { device, place, switch, tenant: None }));
+            let speaks_lacp = uplink.bond.as_ref().is_some_and(|bond| bond.settings.mode == Mode::Lacp);
+            let of_uplink = |(place, device)| Use { device, place, switch, tenant: None, speaks_lacp };
+            uses.extend(devices.into_iter().map(of_uplink));
         }
         for (t, tenant) in s.tenants.iter().enumerate() {
             let place = place.key("tenant").item(t);
             for (e, endpoint) in tenant.endpoints.iter().enumerate() {
                 let place = place.key("endpoint").item(e);
-                uses.push(Use { device: &endpoint.device, place, switch, tenant: Some(t) });
+                uses.push(Use { device: &endpoint.device, place, switch, tenant: Some(t), speaks_lacp: false });
             }
         }
     }
@@ -135,7 +140,7 @@ fn check_keys(findings: &mut Findings, one: &Use<'_>, no_device: Option<&str>) {
         );
     }
     // An endpoint's is what it may send from.
-    if let (None, Some(_), Some(what)) = (one.tenant, device.mac, no_device) {
+    if let (None, false, Some(_), Some(what)) = (one.tenant, one.speaks_lacp, device.mac, no_device) {
         let message = format!("`mac` has no effect: it is for devices, and {what} is none");
         findings.warning(one.place.key("mac"), message, "remove `mac`");
     }

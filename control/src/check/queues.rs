@@ -6,7 +6,7 @@ use crate::config::{Config, Switch};
 use crate::place::Place;
 use crate::units::show_size;
 use datapath::aqm::Discipline;
-use datapath::program::IngressMode;
+use datapath::program::{Attachment, IngressMode};
 
 pub(super) fn check(findings: &mut Findings, config: &Config) {
     for (i, link) in config.links.iter().enumerate() {
@@ -30,7 +30,8 @@ fn check_switch(findings: &mut Findings, switch: &Switch, place: &Place) {
     }
     for (t, tenant) in switch.tenants.iter().enumerate() {
         for (e, endpoint) in tenant.endpoints.iter().enumerate() {
-            let Some(aqm) = endpoint.aqm.or(tenant.aqm).or(uplink) else { continue };
+            let of_uplink = uplink.filter(|_| tenant.attachment != Attachment::Isolated);
+            let Some(aqm) = endpoint.aqm.or(tenant.aqm).or(of_uplink) else { continue };
             let tenant = place.key("tenant").item(t);
             reached(findings, &tenant.key("endpoint").item(e).key("aqm"), aqm, endpoint.queue_bytes);
         }
