@@ -15,7 +15,7 @@ demo: ## floods without isolation and with it, an old guest, two links, a slow s
 
 .PHONY: test
 test: ## all tests: lint, unit, property, golden, simulator, real namespaces, Python
-	@tools/setup toolchain python peers
+	@tools/setup lints python peers
 	@tools/test
 
 .PHONY: bench
@@ -29,7 +29,7 @@ build: ## the release build
 
 .PHONY: lint
 lint: ## formatting, lints, licences, Python linter and types
-	@tools/setup python
+	@tools/setup lints python
 	@tools/lint
 
 .PHONY: golden
