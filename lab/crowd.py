@@ -54,8 +54,8 @@ class Crowd:
     def __init__(self, path: Path, user: int, group: int) -> None:
         self._path, self._user, self._group = path, user, group
         self._all: list[tuple[float, socket.socket]] = []
-        #: Those that were told that there is no place; and that were closed before their time.
-        self.refused = self.early = 0
+        #: Those that were sent away: told that there is no place, or closed before their time.
+        self.early = 0
 
     def come(self, count: int) -> None:
         """So many more."""
@@ -76,8 +76,7 @@ class Crowd:
                 continue
             except OSError:
                 told = b""
-            self.refused += self.NO_PLACE in told
-            self.early += time.monotonic() - begun < PATIENCE_S
+            self.early += self.NO_PLACE in told or time.monotonic() - begun < PATIENCE_S
             one.close()
         self._all = left
 

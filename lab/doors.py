@@ -16,7 +16,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lab.attacked import pin, service_table
@@ -220,32 +220,16 @@ def places(switch: Doors) -> Round:
     """Silent readers of the control socket: while they have all places of some users
     another one is answered, and when they have all places the operator is.
 
-    Answers that there is no place (503) tell that an attacker had its own, and that of the reader
-    that none was left. Places without owners are theirs alone."""
-    crowds = [Crowd(switch.control, user, GROUP) for user in READERS]
-
-    def without(which: list[Crowd]) -> int:
-        for crowd in which:
-            crowd.look()
-        return sum(crowd.refused for crowd in which)
-
-    try:
-        for crowd in crowds[:SOME]:
-            crowd.come(TRIES)
-        some = SOME * (TRIES - PLACES_OF_ONE)
-        until(lambda: without(crowds[:SOME]) >= some)
-        few = Hit(f"503 for {SOME} attackers", without(crowds[:SOME]), some)
+    Who is sent away tells that an attacker had its own, and the reader that none was left; 64 at
+    once are told why (503), others not. Places without owners are theirs alone."""
+    with _silent(switch.control, READERS[:SOME]) as crowds:
+        few = _sent_away(f"sent away, of {SOME} attackers", crowds, SOME * (TRIES - PLACES_OF_ONE))
         answered = sum(_reads(switch.control) for _ in range(ASKED))
-        for crowd in crowds[SOME:]:
-            crowd.come(TRIES)
-        every = len(READERS) * TRIES - PLACES
-        until(lambda: without(crowds) >= every)
-        most = Hit("503 for all of them", without(crowds), every)
-        full = Hit("503 for one more", not _reads(switch.control), 1)
+    # Anew, and not with those above, whose time is over by now; their places are free again soon.
+    with _silent(switch.control, READERS) as crowds:
+        most = _sent_away("sent away, of all of them", crowds, len(READERS) * TRIES - PLACES)
+        full = Hit("one more sent away", not _reads(switch.control), 1)
         operated, arrived = _operates(switch)
-    finally:
-        for crowd in crowds:
-            crowd.close()
     return Round(
         "silent readers",
         (few, most, full),
@@ -255,6 +239,31 @@ def places(switch: Doors) -> Round:
             Counted("frames arrive meanwhile", arrived, 2 * ASKED * FRAMES),
         ),
     )
+
+
+@contextlib.contextmanager
+def _silent(control: Path, users: Sequence[int]) -> Iterator[list[Crowd]]:
+    """Silent connections of each of these users, until the end of the block."""
+    crowds = [Crowd(control, user, GROUP) for user in users]
+    try:
+        for crowd in crowds:
+            crowd.come(TRIES)
+        yield crowds
+    finally:
+        for crowd in crowds:
+            crowd.close()
+
+
+def _sent_away(name: str, crowds: list[Crowd], expected: int) -> Hit:
+    """How many of them are, waiting until as many as expected are."""
+
+    def away() -> int:
+        for crowd in crowds:
+            crowd.look()
+        return sum(crowd.early for crowd in crowds)
+
+    until(lambda: away() >= expected)
+    return Hit(name, away(), expected)
 
 
 def _reads(control: Path) -> bool:
@@ -301,8 +310,8 @@ REPORTED, REPORT_S = 10, 0.25
 #: Between two times that attackers send what each has: below what is looked at in all, and far
 #: above what a backend may have taken.
 STEP_S = 0.006
-#: Of each kind, for an attack.
-REFUSED = 300
+#: Of each kind, for an attack: half of what is sent beyond what a backend may have, or more.
+REFUSED = 150
 #: A flood between two looks, far above what is looked at in all: how many of it were, and were not.
 FLOOD_S, AT_ONCE, FORGED, BEYOND = 0.2, 100, 6000, 300
 #: The victim's load is counted on from this, in thousandths; what attackers report.

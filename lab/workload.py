@@ -35,7 +35,7 @@ from lab.sender import READY
 #: How often iperf3 reports: the resolution of a window over a flow's life.
 INTERVAL_S = 0.1
 #: How long a flow may take to wind up after its time.
-GRACE_S = 10.0
+GRACE_S = 60.0
 #: How long is waited at a time.
 STEP_S = 0.5
 #: Receivers outlive their senders by this much.

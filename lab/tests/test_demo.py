@@ -426,7 +426,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing() -> None:
             break
     assert list(NETNS_DIR.glob(f"{tag}-*"))
     running.send_signal(signal.SIGINT)
-    _, told = running.communicate(timeout=20)
+    _, told = running.communicate(timeout=60)
     assert running.returncode == 130, told
     assert not list(NETNS_DIR.glob(f"{tag}-*"))
     assert not Path(f"/tmp/levada-lab-{running.pid}").exists()

@@ -95,7 +95,7 @@ def test_a_killed_program_is_started_again_and_both_end_on_request() -> None:
             os.kill(started[0], signal.SIGKILL)
         elif what == "ready":
             supervisor.terminate()
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(60) == 0
     assert len(started) == 2
     with pytest.raises(ProcessLookupError):
         os.kill(started[1], 0)
@@ -141,13 +141,13 @@ def test_what_a_program_stores_is_given_to_the_next() -> None:
         elif what == "found":
             found = " ".join(more)
             supervisor.terminate()
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(60) == 0
     # The end of a pipe that nobody reads any more has ended.
     assert found == "one one-end left"
 
 
 def test_a_program_that_does_not_stay_is_given_up() -> None:
     supervisor = supervise("false")
-    _, log = supervisor.communicate(timeout=20)
+    _, log = supervisor.communicate(timeout=60)
     assert supervisor.returncode == 1
     assert log.count("ended 1") == 5
