@@ -1,5 +1,19 @@
 //! What goes over the control socket as JSON. Version 1: keys may be added, none changes its
-//! meaning.
+//! meaning. Here lie the types; what fills them lies where it is known, and what prints them in
+//! [`crate::show`].
+
+pub mod agents;
+pub mod bonds;
+pub mod cluster;
+pub mod device;
+pub mod lacp;
+pub mod openflow;
+pub mod report;
+pub mod services;
+pub mod tables;
+pub mod trace;
+pub mod tunnels;
+pub mod vcc;
 
 use control::action::Action;
 use control::problem::Problem;

@@ -10,7 +10,7 @@
 //! | `levada-maint` | closes and opens devices, logs (`maintenance`) |
 //! | `levada-changes` | changes what runs, for whoever wants that (`changes`, `handler`, `reconciler`) |
 //! | `levada-news` | brings what maintenance saw change |
-//! | `levada-door` | another process that takes over (`handover`) |
+//! | `levada-door`, `levada-handover` | another process that takes over, and what is lent to it (`handover`) |
 //! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`handler`) |
 //! | `levada-vde` | lets clients into VDE directories (`vde_server`) |
 //! | `levada-closing` | closes what front ends have sent |
@@ -22,6 +22,7 @@
 //! | `levada-others` | brings what that has said |
 //! | `levada-reports` | takes servers' load reports (`reports`) |
 //! | `levada-herald` | says again what is to be said again, as where services are |
+//! | `levada-ending` | ends the process by force where it does not end (`ending`) |
 //! | `levada-watchdog` | tells systemd that the worker answers (`notify`), where it wants to know |
 //!
 //! What each may do, `privileges` says.

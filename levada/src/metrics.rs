@@ -6,11 +6,11 @@
 //! What strangers choose (addresses) is never a label. Written by hand: it is two dozen lines of
 //! format, and the report is there already; the tests parse it strictly.
 
-use crate::membership::{ClusterReply, ClusterReport};
-use crate::report::{LaneReport, LinkEndReport, ProcessorReport, Report, SharedReport, SojournReport};
-use crate::services::ServicesReply;
-use crate::vcc::VccReply;
-use crate::whereabouts::DeviceReport;
+use crate::api::cluster::{ClusterReply, ClusterReport};
+use crate::api::device::DeviceReport;
+use crate::api::report::{LaneReport, LinkEndReport, ProcessorReport, Report, SharedReport, SojournReport};
+use crate::api::services::ServicesReply;
+use crate::api::vcc::VccReply;
 use datapath::sojourn::Sojourn;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};

@@ -173,7 +173,7 @@ mod tests {
         // The report says as much.
         let programs = [(0, plain.switches[0].program.clone())].into();
         let reports = report::tunnels(&with(MOST_SAID + 7), &programs, &BTreeMap::new());
-        let text = crate::show::tunnels::text(&report::TunnelsReply { version: 1, switches: reports });
+        let text = crate::show::tunnels::text(&crate::api::tunnels::TunnelsReply { version: 1, switches: reports });
         assert!(text.contains("left out: host \"h000\"") && text.ends_with("left out: 7 more\n"), "{text}");
     }
 }

@@ -11,8 +11,6 @@ mod metrics;
 mod report;
 mod reports;
 
-pub use report::{OpenFlowReply, SwitchReport};
-
 use crate::log::{Format, Level, Log};
 use crate::os::{Signal, Signals};
 use crate::privileges::{self, Duty, confine};

@@ -14,8 +14,8 @@
 //! | `BPF`, `PERFMON` | `packet://`: the programs that hold an interface | changes, maintenance |
 //! | `SYS_NICE` | the worker's place in the scheduler | the worker, until it has it |
 //! | `SYS_PTRACE` | only where the configuration has a `netns` below `/proc`: looking at another process's namespace (ptrace(2), access mode checking) | changes, maintenance |
-//! | `CHOWN` | the group of the control socket and of VDE directories; VDE clients' sockets | changes, VDE |
-//! | `DAC_OVERRIDE` | files, sockets and directories of VDE clients that run as others | changes, maintenance, VDE, main |
+//! | `CHOWN` | the group of the control socket, of VDE directories and of machines' sockets; VDE clients' sockets | changes, VDE, vhost |
+//! | `DAC_OVERRIDE` | files, sockets and directories of VDE clients and machines that run as others | changes, maintenance, VDE, vhost, main |
 //!
 //! All other capabilities go, from the bounding set too, and no_new_privs keeps a program that
 //! would be started from getting more; the filter that all threads have lets none be started. What

@@ -9,9 +9,9 @@ pub use court::{Court, PAUSE, TRIES, TRY_AGAIN, cannot_arrive};
 
 pub use sender::{Key, Reporter, make_key, send};
 
+use crate::api::services::LoadRequest;
 use crate::handler::Handler;
 use crate::log::{Level, Log};
-use crate::services::LoadRequest;
 use control::config::Config;
 use control::report::{SIZE, Verdict, keys};
 use rustix::io::Errno;

@@ -1,5 +1,6 @@
-//! Shortcuts of a running daemon: the kernel takes frames between `packet://` endpoints past the
-//! switch (`ports::packet::Shortcuts`), where nothing could hold them back (`control::shortcut`).
+//! Shortcuts of a running daemon: the kernel takes frames between `packet://` or `veth://`
+//! endpoints past the switch (`ports::packet::Shortcuts`), where nothing could hold them back
+//! (`control::shortcut`).
 //!
 //! A change of the daemon takes out what will not hold any more before the worker hears of it, and
 //! puts in what may be new when the worker has done it: so no frame takes a way that the
@@ -109,7 +110,7 @@ impl Shortcuts {
         if state.kernel.is_none() {
             let kernel = packet::Shortcuts::new();
             if let Err(why) = &kernel {
-                log.line(Level::Info, &format!("frames between packet:// endpoints take no shortcut past the switch: {why}; it needs Linux 6.6 or later with BPF"));
+                log.line(Level::Info, &format!("frames between packet:// or veth:// endpoints take no shortcut past the switch: {why}; it needs Linux 6.6 or later with BPF"));
             }
             state.kernel = Some(kernel);
             state.switch();

@@ -9,21 +9,24 @@ mod part;
 mod services;
 pub mod tunnels;
 
-use crate::agents::report::AgentsReply;
 use crate::api::ConfigReply;
+use crate::api::agents::AgentsReply;
+use crate::api::bonds::BondsReply;
+use crate::api::cluster::ClusterReply;
+use crate::api::device::DeviceReport;
+use crate::api::openflow::OpenFlowReply;
+use crate::api::report::{
+    EndpointReport, LaneReport, Report, SharedReport, ShortcutReport, SwitchReport, UplinkDirection,
+};
+use crate::api::services::{ConnectionsReply, ConnectionsRequest, ServicesReply};
+use crate::api::tables::TablesReply;
+use crate::api::tunnels::TunnelsReply;
+use crate::api::vcc::{VccReply, VccRequest};
 use crate::cli::{Show, What};
 use crate::client::Client;
-use crate::membership::ClusterReply;
-use crate::next_hops::report::TunnelsReply;
-use crate::openflow::OpenFlowReply;
-use crate::report::bond::BondsReply;
-use crate::report::{
-    EndpointReport, LaneReport, ON, Report, SharedReport, ShortcutReport, SwitchReport, UplinkDirection,
-};
-use crate::services::{ConnectionsReply, ConnectionsRequest, ServicesReply};
-use crate::tables::TablesReply;
-use crate::vcc::{self, VccReply, VccRequest};
-use crate::whereabouts::{DeviceReport, find_processes};
+use crate::report::ON;
+use crate::vcc;
+use crate::whereabouts::find_processes;
 use crate::{Failure, print};
 use control::config::DEFAULT_QUEUE_BYTES;
 use control::shortcut::Hindrance;

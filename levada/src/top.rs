@@ -11,12 +11,12 @@
 mod services;
 mod terminal;
 
+use crate::api::report::{LaneReport, ProcessorReport, Report, SharedReport, SojournReport};
+use crate::api::services::ServicesReply;
+use crate::api::vcc::{EndpointReport, VccReply};
 use crate::client::Client;
 use crate::client::Instance;
 use crate::os::Signals;
-use crate::report::{LaneReport, ProcessorReport, Report, SharedReport, SojournReport};
-use crate::services::ServicesReply;
-use crate::vcc::{EndpointReport, VccReply};
 use crate::{Failure, print};
 use clap::Args;
 use control::units::{show_rate, show_time};

@@ -5,6 +5,8 @@ mod capture;
 mod described;
 
 use crate::Failure;
+use crate::api::trace::Described;
+use crate::api::trace::{TraceReply, TraceRequest, Traced, TracedStep};
 use crate::client::Client;
 use crate::client::Instance;
 use crate::print;
@@ -16,9 +18,6 @@ use datapath::frame_trace::{FrameTrace, Names};
 use datapath::program::{EndpointId, PortId};
 use datapath::service::ServiceId;
 use datapath::verdict::Verdict;
-pub use described::Described;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::BufWriter;
@@ -28,71 +27,6 @@ use std::path::{Path, PathBuf};
 pub const MOST_FRAMES: u32 = 1000;
 /// Longest time of one trace, in seconds.
 pub const MOST_SECONDS: u32 = 60;
-
-/// `POST /v1/trace`: frames that come, or one that is described.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum TraceRequest {
-    /// The next frames that a filter means.
-    Frames {
-        /// The filter; empty for all frames.
-        #[serde(default)]
-        filter: String,
-        /// How many, 1 to 1000.
-        count: u32,
-        /// For how many seconds at most, 1 to 60.
-        seconds: u32,
-        /// Whether their bytes are wanted too.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        bytes: bool,
-    },
-    /// What would happen to a frame.
-    Frame(Described),
-}
-
-/// The answer to it.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
-pub struct TraceReply {
-    /// 1.
-    pub version: u32,
-    /// What became of each frame.
-    pub frames: Vec<Traced>,
-    /// When `at_ns` was zero, in nanoseconds since 1970.
-    #[serde(default)]
-    pub epoch_unix_ns: Option<u64>,
-}
-
-/// What became of a frame.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
-pub struct Traced {
-    /// When it was read, since the daemon's start; `null` for a described one.
-    pub at_ns: Option<u64>,
-    /// Its switch.
-    pub switch: String,
-    /// `forwarded` or `dropped`: what became of it, as far as can be said when it comes. What waits
-    /// may still be dropped.
-    pub fate: String,
-    /// Why it was dropped.
-    pub reason: Option<String>,
-    /// What each stage saw and decided, in order.
-    pub steps: Vec<TracedStep>,
-    /// Its bytes in all, where they were asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub length: Option<u32>,
-    /// The first 2048 of them, in hexadecimal digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<String>,
-}
-
-/// One stage.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
-pub struct TracedStep {
-    /// Its name: `arrive`, `look`, `guard`, `learn`, `vcc`, `tunnel`, `order`, `control`, `enter`,
-    /// `service`, `forward`, `flood`, `pair`, `queue`, `police`, `member`, `emit` or `shortcut`.
-    pub stage: String,
-    /// What it did, for people.
-    pub text: String,
-}
 
 /// The names of one switch.
 struct Called<'a>(&'a Plan, usize);

@@ -2,12 +2,11 @@
 //! down, and what interfaces say of their lines: what maintenance saw last, for reports and the
 //! log.
 
+use crate::api::device::{DeviceReport, NetnsReport};
 use datapath::wire::Mac;
 use ports::Line;
 use ports::netns::{Identity, Netns};
 use ports::tap::Whereabouts;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,34 +14,6 @@ use std::time::{Duration, Instant};
 
 /// For how long the names of namespaces are believed: for one look at all devices.
 const FRESH: Duration = Duration::from_millis(100);
-
-/// What is known of a device that Levada made.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug, Default)]
-pub struct DeviceReport {
-    /// Whether it is set up: who has it may set it down.
-    pub set_up: bool,
-    /// Whether it is up and has a carrier.
-    pub carrier: bool,
-    /// The namespace that somebody has moved it to; `null` where it is where the configuration has
-    /// it.
-    pub moved: Option<NetnsReport>,
-    /// The name that somebody has given it; `null` where it is that of `port`.
-    pub renamed: Option<String>,
-    /// What the configuration says of it and could not be set, or is left to who moved it.
-    pub unsettled: Option<String>,
-}
-
-/// A network namespace.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug, Default)]
-pub struct NetnsReport {
-    /// Its name below `/run/netns`, where it has one.
-    pub name: Option<String>,
-    /// Its number: `net:[NUMBER]` in `/proc/PID/ns/net`; 0 where it could not be found out.
-    pub number: u32,
-    /// A process that is in it, where it has no name. The daemon does not look at other processes;
-    /// `levada show` does.
-    pub pid: Option<u32>,
-}
 
 impl NetnsReport {
     /// As people would look for it.

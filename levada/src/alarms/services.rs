@@ -4,8 +4,8 @@
 
 use super::Line;
 use super::flaps::{Flaps, Turn, WINDOW};
+use crate::api::services::{BackendReport, ServiceReport};
 use crate::log::Level;
-use crate::services::{BackendReport, ServiceReport};
 use control::plan::Plan;
 use datapath::service::ServiceId;
 use std::collections::BTreeMap;

@@ -1,8 +1,9 @@
 //! The handler's answer to whom the agents limit.
 
 use super::{Fault, Handler};
-use crate::agents::report::{AgentsReply, agent};
+use crate::agents::report::agent;
 use crate::api::VERSION;
+use crate::api::agents::AgentsReply;
 use crate::worker::{AgentPart, Request};
 
 /// How often an agent's parts are asked for from the first on.

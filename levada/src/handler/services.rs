@@ -2,10 +2,8 @@
 
 use super::{Fault, Handler};
 use crate::api::VERSION;
-use crate::services::{
-    ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply, Verdicts, find, of_connections,
-    of_switch,
-};
+use crate::api::services::{ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply};
+use crate::services::{Verdicts, find, of_connections, of_switch};
 use crate::worker::{Request, ServiceCount};
 use datapath::service::Shown;
 use std::ops::Range;

@@ -2,7 +2,8 @@
 
 use super::{Fault, Handler};
 use crate::api::VERSION;
-use crate::tables::{TablesReply, of_switch};
+use crate::api::tables::TablesReply;
+use crate::tables::of_switch;
 use crate::worker::Request;
 
 impl Handler {

@@ -2,7 +2,8 @@
 
 use super::{Fault, Handler, PATIENCE};
 use crate::api::VERSION;
-use crate::trace::{Described, MOST_FRAMES, MOST_SECONDS, SNAP_BYTES, TraceReply, TraceRequest, Traced};
+use crate::api::trace::{Described, TraceReply, TraceRequest, Traced};
+use crate::trace::{MOST_FRAMES, MOST_SECONDS, SNAP_BYTES};
 use crate::worker::{Request, Trace};
 use control::filter::Filter;
 use control::plan::Plan;

@@ -2,8 +2,9 @@
 
 use super::{Fault, Handler};
 use crate::api::VERSION;
+use crate::api::vcc::{VccReply, VccRequest};
 use crate::ends::Wanted;
-use crate::vcc::{VccReply, VccRequest, of_switch};
+use crate::vcc::of_switch;
 use crate::worker::{ENDPOINT_CONNECTIONS, Request, WANTED_CONNECTIONS};
 
 impl Handler {

@@ -3,16 +3,16 @@
 //! answers with the schemas.
 
 use super::routes::BODY_BYTES;
-use crate::agents::report::AgentsReply;
+use crate::api::agents::AgentsReply;
+use crate::api::bonds::BondsReply;
+use crate::api::cluster::ClusterReply;
+use crate::api::report::Report;
+use crate::api::services::{ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply};
+use crate::api::tables::TablesReply;
+use crate::api::trace::{TraceReply, TraceRequest};
+use crate::api::tunnels::TunnelsReply;
+use crate::api::vcc::{VccReply, VccRequest};
 use crate::api::{ChangeReply, ConfigReply, ErrorReply};
-use crate::membership::ClusterReply;
-use crate::next_hops::report::TunnelsReply;
-use crate::report::Report;
-use crate::report::bond::BondsReply;
-use crate::services::{ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply};
-use crate::tables::TablesReply;
-use crate::trace::{TraceReply, TraceRequest};
-use crate::vcc::{VccReply, VccRequest};
 use control::action::Kind;
 use control::schema;
 use schemars::SchemaGenerator;

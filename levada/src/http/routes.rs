@@ -2,15 +2,15 @@
 
 use super::peer::Rights;
 use super::{House, PATIENCE, document};
+use crate::api::bonds::BondsReply;
+use crate::api::services::{ConnectionsRequest, LoadRequest};
+use crate::api::trace::TraceRequest;
+use crate::api::vcc::VccRequest;
 use crate::api::{ChangeReply, ChangeRequest, ErrorReply, ProblemReply, VERSION};
 use crate::descriptors::Came;
 use crate::handler::Fault;
 use crate::metrics;
 use crate::os::Behind;
-use crate::report::bond::BondsReply;
-use crate::services::{ConnectionsRequest, LoadRequest};
-use crate::trace::TraceRequest;
-use crate::vcc::VccRequest;
 use control::problem::MOST_SHOWN;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};

@@ -308,12 +308,12 @@ fn answers_are_as_described() {
     validator("ChangeReply").validate(&reply).unwrap();
     let table = serde_json::json!({"path": "s1/red", "declared": 1, "learned": 0, "addresses": [{"mac": "02:00:00:00:00:01",
         "vlan": null, "endpoint": "a", "declared": true, "seen_ns": null, "left_ns": null}]});
-    let tables: crate::tables::TablesReply =
+    let tables: crate::api::tables::TablesReply =
         serde_json::from_value(serde_json::json!({"version": 1, "tenants": [table]})).unwrap();
     validator("TablesReply").validate(&serde_json::to_value(&tables).unwrap()).unwrap();
     validator("ClusterReply").validate(&bed.get("/v1/cluster")).unwrap();
     // Who is asked is the worker, which is not here.
-    let agents = crate::agents::report::AgentsReply { version: 1, agents: Vec::new() };
+    let agents = crate::api::agents::AgentsReply { version: 1, agents: Vec::new() };
     validator("AgentsReply").validate(&serde_json::to_value(agents).unwrap()).unwrap();
     for wrong in ["", "{\"actions\": [{\"action\": \"del\", \"kind\": \"switch\", \"path\": \"s1\"}]}"] {
         validator("ErrorReply").validate(&body(bed.post(wrong))).unwrap();

@@ -1,7 +1,7 @@
 //! Metrics of bonds.
 
 use super::{Families, Seconds, labels};
-use crate::report::bond::BondReport;
+use crate::api::bonds::BondReport;
 
 pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondReport) {
     all.gauge(

@@ -1,7 +1,7 @@
 //! Services and their backends. No label is of a client: strangers choose those.
 
 use super::{Families, labels};
-use crate::services::{BackendReport, ServiceReport, ServicesReply};
+use crate::api::services::{BackendReport, ServiceReport, ServicesReply};
 
 /// What is known of all services.
 pub fn families(all: &mut Families, reply: &ServicesReply) {

@@ -1,7 +1,7 @@
 //! A strict reader of the format, as far as it is used here, and what a report becomes.
 
 use super::*;
-use crate::membership::MemberReport;
+use crate::api::cluster::MemberReport;
 use crate::report::Facts;
 use crate::worker::Snapshot;
 use datapath::bond::MemberState;

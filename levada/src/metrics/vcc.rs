@@ -1,7 +1,7 @@
 //! Virtual congestion control. No label is of a connection: strangers choose those.
 
 use super::{Families, labels};
-use crate::vcc::EndpointReport;
+use crate::api::vcc::EndpointReport;
 
 /// What is known of an endpoint.
 pub(super) fn families(all: &mut Families, endpoint: &EndpointReport) {

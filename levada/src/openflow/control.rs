@@ -2,9 +2,9 @@
 //! `levada load` ask for, and metrics, under the paths that a daemon has.
 
 use super::{House, metrics, report};
+use crate::api::services::{LoadReply, LoadRequest};
 use crate::api::{ErrorReply, VERSION};
 use crate::metrics::CONTENT_TYPE as OPEN_METRICS;
-use crate::services::{LoadReply, LoadRequest};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};

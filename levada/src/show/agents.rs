@@ -2,7 +2,7 @@
 //! and who does not keep to it.
 
 use super::columns;
-use crate::agents::report::{AgentReport, AgentsReply};
+use crate::api::agents::{AgentReport, AgentsReply};
 use control::units::show_rate;
 use datapath::units::Rate;
 use std::fmt::Write as _;

@@ -1,9 +1,8 @@
 //! `levada show bonds`: the members of uplinks.
 
 use super::{bytes, columns};
-use crate::report::bond::{
-    BondReport, BondsReply, EndReport, LacpReport, MemberReport, OrderReport, PortReport, SwitchBond,
-};
+use crate::api::bonds::{BondReport, BondsReply, MemberReport, OrderReport, SwitchBond};
+use crate::api::lacp::{EndReport, LacpReport, PortReport};
 use control::units::show_rate;
 use datapath::units::Rate;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! `levada show cluster`: the other hosts, and how it stands with them.
 
 use super::{columns, micros, seconds};
-use crate::membership::{ClusterReply, ClusterReport, MemberReport, StoreReport};
+use crate::api::cluster::{ClusterReply, ClusterReport, MemberReport, StoreReport};
 use std::fmt::Write as _;
 use time::OffsetDateTime;
 

@@ -1,7 +1,7 @@
 //! `levada show openflow`.
 
 use super::columns;
-use crate::openflow::{OpenFlowReply, SwitchReport};
+use crate::api::openflow::{OpenFlowReply, SwitchReport};
 use std::fmt::Write as _;
 
 /// The switches of a controller.

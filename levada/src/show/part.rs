@@ -2,11 +2,11 @@
 //! under the part's name, its items with the names of what they are in.
 
 use super::{bytes, reasons, state};
-use crate::cli::What;
-use crate::report::{
+use crate::api::report::{
     EndpointReport, LaneReport, QueueReport, Report, SharedReport, SojournReport, SwitchReport, TenantReport,
 };
-use crate::tables::TablesReply;
+use crate::api::tables::TablesReply;
+use crate::cli::What;
 use control::units::{show_rate, show_time};
 use datapath::bond::MemberState;
 use datapath::units::Rate;
@@ -76,7 +76,7 @@ fn switch_rows(report: &Report) -> Vec<Row> {
         let (port, state, promises) = match &switch.uplink {
             None => ("", "", [String::new(), String::new()]),
             Some(uplink) => {
-                let promise = |d: &crate::report::UplinkDirection| {
+                let promise = |d: &crate::api::report::UplinkDirection| {
                     let kept = if d.met { "" } else { " (cannot be met)" };
                     format!("{} of {}{kept}", show_rate(Rate(d.promised_bps)), show_rate(Rate(d.capacity_bps)))
                 };

@@ -1,7 +1,7 @@
 //! `levada show services` and `levada show connections`.
 
 use super::columns;
-use crate::services::{ConnectionsReply, ServicesReply};
+use crate::api::services::{ConnectionsReply, ServicesReply};
 use std::fmt::Write as _;
 
 /// Services, and below each its backends.

@@ -1,7 +1,7 @@
 //! `levada show tunnels`: the ends of tunnels, what goes through them, and the way to other hosts.
 
 use super::columns;
-use crate::next_hops::report::{Carried, TunnelsReply, TunnelsReport};
+use crate::api::tunnels::{Carried, TunnelsReply, TunnelsReport};
 use std::fmt::Write as _;
 
 /// As text.

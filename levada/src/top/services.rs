@@ -1,7 +1,7 @@
 //! Services in `levada top`: how many connections each got between two reports, what failed of
 //! them, and which backends get none.
 
-use crate::services::{BackendReport, ServiceReport, ServicesReply};
+use crate::api::services::{BackendReport, ServiceReport, ServicesReply};
 use serde::Serialize;
 use std::cmp::Reverse;
 
@@ -32,7 +32,7 @@ pub struct ServiceRow {
 pub struct BackendRow {
     /// Its name.
     pub name: String,
-    /// `up`, `slow`, `ejected` or `drain`.
+    /// `up`, `slow`, `down`, `ejected`, `drain` or `drained`.
     pub state: String,
     /// Connections that it got in this time.
     pub new: u64,

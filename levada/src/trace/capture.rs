@@ -1,7 +1,7 @@
 //! Traced frames as a capture file: pcapng (draft-ietf-opsawg-pcapng), which Wireshark, tshark and
 //! tcpdump read. What became of a frame and why is its comment.
 
-use super::Traced;
+use crate::api::trace::Traced;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -100,7 +100,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::TracedStep;
+    use crate::api::trace::TracedStep;
     use datapath::wire::{Mac, build};
     use std::process::Command;
 

@@ -1,13 +1,12 @@
 //! A frame that an operator describes, made into bytes.
 
+use crate::api::trace::Described;
 use control::plan::Plan;
 use datapath::frame::MAX_FRAME;
 use datapath::offload::Offload;
 use datapath::program::{EndpointId, PortId};
 use datapath::wire::Mac;
 use datapath::wire::build::{arp_request, eth};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
 /// The longest payload that is built: what fits into an IP packet behind the longest headers.
@@ -15,36 +14,6 @@ const MOST_PAYLOAD: u32 = 65_535 - 60 - 60;
 /// The source address of a described frame from the uplink, where none is given: a locally
 /// administered one that nobody has declared.
 const STRANGER: Mac = Mac([0x02, 0, 0, 0, 0xff, 0xfe]);
-
-/// A frame, described.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug, Default)]
-#[serde(deny_unknown_fields)]
-pub struct Described {
-    /// `SWITCH/TENANT/ENDPOINT` or `SWITCH/uplink`.
-    pub from: String,
-    /// The whole frame in hexadecimal digits; then nothing else is taken.
-    #[serde(default)]
-    pub hex: Option<String>,
-    /// Its source MAC address; without it, the first that the endpoint has declared.
-    #[serde(default)]
-    pub source: Option<String>,
-    /// Its destination: a MAC address, or the path of an endpoint that has declared one.
-    #[serde(default)]
-    pub to: Option<String>,
-    /// What is in it: `tcp`, `udp` or `icmp` and two addresses (with ports: `10.0.0.1:1000`), or
-    /// `arp` and two addresses.
-    #[serde(default)]
-    pub what: Vec<String>,
-    /// Bytes of payload.
-    #[serde(default)]
-    pub length: Option<u32>,
-    /// Payload bytes of each segment.
-    #[serde(default)]
-    pub gso: Option<u16>,
-    /// VLAN tag.
-    #[serde(default)]
-    pub vlan: Option<u16>,
-}
 
 /// Where a described frame comes in, and its bytes.
 #[derive(Debug)]

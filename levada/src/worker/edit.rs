@@ -1,5 +1,5 @@
 //! Edits: what changes at the worker while it runs. They come as one list in one order and are done
-//! one after the other, a bounded time of each round, while frames go on.
+//! one after the other, a bounded time at each of their turns, while frames go on.
 //!
 //! Who makes the list has opened every device and made every switch in it before, and gets back
 //! what is no longer needed, so that the worker opens, closes, makes and frees nothing large.
@@ -14,7 +14,7 @@ use datapath::program::{Change, PortId};
 use datapath::switch::Switch;
 use std::sync::mpsc::SyncSender;
 
-/// How long edits may take in a round, in nanoseconds: a tenth of what the loop may be late.
+/// How long edits may take at a turn, in nanoseconds: a tenth of what the loop may be late.
 const ROUND_NS: u64 = 50_000;
 
 /// One edit.
