@@ -15,8 +15,8 @@ use datapath::units::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Datagrams a second that are sent to all peers together, when it goes on for long: what issue 4
-/// allows a host with 50 peers.
+/// Datagrams a second that are sent to all peers together, when it goes on for long: ten a second
+/// to each of 50.
 const SEND_PER_SECOND: u64 = 500;
 /// Datagrams that may be sent at once: a few words to each of many senders when a flood begins.
 const SEND_BURST: u64 = 1024;

@@ -6,7 +6,7 @@
 //! and nothing is lost by judging it in the kernel. So an endpoint may send that way where it and
 //! its tenant have no egress limit, and receive where they have no ingress limit. In both cases it
 //! is on an interface that exists and is not shared out with the host by the switch, its addresses
-//! are declared, it is no trunk, and its tenant has no virtual congestion control. The uplink has
+//! are declared, it is no trunk, and it has no virtual congestion control. The uplink has
 //! no part in it, so neither have guarantees, weights, headroom, and the ingress mode.
 
 use crate::plan::{PortKind, SwitchPlan};
@@ -38,7 +38,7 @@ pub enum Hindrance {
     Undeclared,
     /// Its network has services, whose frames the switch translates.
     Service,
-    /// Its tenant has virtual congestion control, which the switch does.
+    /// It has virtual congestion control, which the switch does.
     Vcc,
     /// It has a limit.
     Limit,

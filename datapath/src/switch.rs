@@ -1,10 +1,10 @@
 //! The switch: the stages, called in the order of a frame's trace.
 //!
 //! From an endpoint: look (headers, offloads) -> guard -> learn -> virtual congestion control ->
-//! services -> forward -> pair limit, where there is one -> egress queue; or straight to the
-//! neighbour. From the uplink: look -> network -> services -> forward -> arrivals, where they are
-//! watched -> ingress queue, or the policer. What is for an endpoint passes virtual congestion
-//! control behind its queue. What leaves a queue is fitted to its port: tag, segmentation,
+//! services -> forward (VLAN tag on) -> pair limit, where there is one -> egress queue; or straight
+//! to the neighbour. From the uplink: look -> network -> services -> forward -> arrivals, where
+//! they are watched -> ingress queue, or the policer. What is for an endpoint passes virtual
+//! congestion control behind its queue. What leaves a queue is fitted to its port: segmentation,
 //! checksums.
 
 use crate::arrivals::Arrivals;

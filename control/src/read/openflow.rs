@@ -84,7 +84,7 @@ fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
 
 /// Where switches connect to a controller.
 fn listen(value: &DeValue<'_>) -> Result<Listen, Wrong> {
-    const SUCH_AS: &str = "write such as \"127.0.0.1:6653\" or \"unix:/run/levada/edge.sock\"";
+    const SUCH_AS: &str = "write such as \"127.0.0.1:6653\" or \"unix:/run/openvswitch/edge.sock\"";
     let word = values::text(value, "\"127.0.0.1:6653\"")?;
     if let Some(path) = word.strip_prefix("unix:") {
         let is_path = path.starts_with('/') && path.len() <= names::MAX_SOCKET && !path.contains(char::is_control);

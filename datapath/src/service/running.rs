@@ -195,7 +195,7 @@ impl Server {
         }
     }
 
-    /// Until when it starts slowly: after it came, or was ejected.
+    /// Until when it starts slowly: after it came, was ejected, or was found up again.
     pub(super) fn slow_until(&self, slow_start_ns: u64) -> Option<Instant> {
         let began = self.came.max(self.health.ejected_until())?;
         (slow_start_ns > 0).then(|| began.plus_ns(slow_start_ns))

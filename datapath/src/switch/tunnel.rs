@@ -6,12 +6,12 @@
 //! destination, marks and trims are as for any other, and where it is sent is looked up again when
 //! it goes. In: the headers come off first, and what was inside goes the way of every frame from
 //! the uplink. Where the port can cut TCP in a tunnel, a frame of TCP goes whole, with one set of
-//! outer headers; where it can cut UDP, the segments of others go as UDP GSO packets (`UDP GSO
-//! packet.rs`).
+//! outer headers; where it can cut UDP, the segments of others go as UDP GSO packets
+//! (`encap/udp_gso.rs`).
 //!
 //! What is too long with the headers around it, for the uplink or for the way to a host as a router
 //! on it has said, is dropped under a name of its own, and the sender told, if it wants to be
-//! (`wire/too_big.rs`).
+//! (`encap/too_big.rs`).
 
 use super::parse::{count_wire_bytes, destination, drop_for, longest_segment, parse, segments, source};
 use super::route::Seen;
