@@ -214,6 +214,8 @@ SOME, PLACES_OF_ONE, PLACES = 3, 8, 32
 #: Connections of each attacker; what the reader and the operator ask, and the operator changes; and
 #: frames between two of the operator's.
 TRIES, ASKED, FRAMES = 20, 20, 5
+#: After which time a place is free again whose client is gone, also on a busy machine.
+FREE_AFTER_S = 2.0
 
 
 def places(switch: Doors) -> Round:
@@ -225,7 +227,9 @@ def places(switch: Doors) -> Round:
     with _silent(switch.control, READERS[:SOME]) as crowds:
         few = _sent_away(f"sent away, of {SOME} attackers", crowds, SOME * (TRIES - PLACES_OF_ONE))
         answered = sum(_reads(switch.control) for _ in range(ASKED))
-    # Anew, and not with those above, whose time is over by now; their places are free again soon.
+    # Anew, and not with those above, whose time is over by now. Until their places are free, others
+    # are sent away that would have taken one.
+    time.sleep(FREE_AFTER_S)
     with _silent(switch.control, READERS) as crowds:
         most = _sent_away("sent away, of all of them", crowds, len(READERS) * TRIES - PLACES)
         full = Hit("one more sent away", not _reads(switch.control), 1)
