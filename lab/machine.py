@@ -27,6 +27,9 @@ BUSY_LIMIT = 0.95
 IDLE_LIMIT = 0.03
 #: Strangers taking more than this part of one core disturb what is measured.
 STRANGERS_LIMIT = 0.25
+#: The same of what the machine's own host takes, where it is a virtual one: that stops who runs,
+#: whatever its priority is.
+STOLEN_LIMIT = 0.05
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _KTHREADD = 2  # parent of all kernel threads
@@ -50,6 +53,7 @@ class CpuSample:
     all_ticks: int
     process_ticks: dict[str, int]
     stranger_ticks: int
+    stolen_ticks: int
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class CpuUse:
     cores: dict[str, float]
     #: Cores used by user processes that are not the lab's.
     strangers: float
+    #: Cores that the machine's host used while somebody here wanted them (steal, proc_stat(5)).
+    stolen: float = 0.0
 
     def bound(self, worker_busy: float | None = None) -> str | None:
         """Why this cell was bound by the CPU and not by the link, or None.
@@ -81,6 +87,8 @@ class CpuUse:
         """Why nothing measured meanwhile can be compared, or None."""
         if self.strangers > STRANGERS_LIMIT:
             return f"other programs used {self.strangers:.2f} cores > {STRANGERS_LIMIT}"
+        if self.stolen > STOLEN_LIMIT:
+            return f"the machine's host used {self.stolen:.2f} cores > {STOLEN_LIMIT}"
         return None
 
 
@@ -106,6 +114,7 @@ def sample_cpu(processes: Iterable[Process]) -> CpuSample:
         },
         # Ended children's ticks move to their parents, so that short-lived compilers count.
         stranger_ticks=sum(s.own_ticks + s.ended_ticks for s in strangers),
+        stolen_ticks=fields[7],
     )
 
 
@@ -120,6 +129,7 @@ def cpu_use(start: CpuSample, end: CpuSample) -> CpuUse:
             for label, ticks in end.process_ticks.items()
         },
         strangers=max(0, end.stranger_ticks - start.stranger_ticks) / wall_ticks,
+        stolen=max(0, end.stolen_ticks - start.stolen_ticks) / wall_ticks,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lab.cell import worker_use
-from lab.machine import BUSY_LIMIT, CpuUse
+from lab.machine import BUSY_LIMIT, STOLEN_LIMIT, CpuUse
 
 SECOND_NS = 1_000_000_000
 
@@ -53,3 +54,10 @@ def test_one_worker_at_its_bound_binds_the_cell() -> None:
 
 def test_a_machine_that_is_used_up_binds_the_cell_whoever_used_it() -> None:
     assert CpuUse(idle=0.01, cores={}, strangers=0).bound(busy(h1=0.5, h2=0.4, h3=0.4)) is not None
+
+
+def test_what_the_machine_s_host_takes_disturbs() -> None:
+    use = CpuUse(idle=0.5, cores={}, strangers=0.0, stolen=STOLEN_LIMIT)
+    assert use.disturbed() is None
+    told = replace(use, stolen=0.3).disturbed()
+    assert told is not None and "host used 0.30 cores" in told
