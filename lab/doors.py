@@ -314,8 +314,8 @@ REPORTED, REPORT_S = 10, 0.25
 #: Between two times that attackers send what each has: below what is looked at in all, and far
 #: above what a backend may have taken.
 STEP_S = 0.006
-#: Of each kind, for an attack: half of what is sent beyond what a backend may have, or more.
-REFUSED = 150
+#: Of each kind, for an attack.
+REFUSED = 300
 #: A flood between two looks, far above what is looked at in all: how many of it were, and were not.
 FLOOD_S, AT_ONCE, FORGED, BEYOND = 0.2, 100, 6000, 300
 #: The victim's load is counted on from this, in thousandths; what attackers report.
