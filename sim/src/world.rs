@@ -31,9 +31,9 @@ use crate::tcp::congestion::Algorithm;
 use crate::topology::{Fault, FlowSpec, HostSpec, Plug, Topology, Traffic};
 use crate::worker::Worker;
 
-/// Steps between two looks into every queue of a switch: it is the one check that costs too much
-/// for each step.
-const LANE_CHECK: u64 = 256;
+/// Steps between two looks into every part and every queue: at each step only what was at work since
+/// the last is looked at.
+const WHOLE_CHECK: u64 = 256;
 /// Times that one component may ask to be called again at the same instant before the clock counts
 /// as stuck.
 const STUCK_ROUNDS: u32 = 10_000;
@@ -59,6 +59,15 @@ impl std::error::Error for Violation {}
 /// last.
 type Component = usize;
 
+/// Which component that is, by its place among those of its kind.
+enum Part {
+    Host(usize),
+    Switch(usize),
+    Link(usize),
+    Fabric(usize),
+    Mail,
+}
+
 /// A running network.
 #[derive(Debug)]
 pub struct World {
@@ -77,6 +86,9 @@ pub struct World {
     armed: Vec<Option<Instant>>,
     dirty: VecDeque<Component>,
     is_dirty: Vec<bool>,
+    /// Frames that each component held when it was last at work, and all together.
+    held: Vec<usize>,
+    held_together: usize,
     trace: u64,
     steps: u64,
     lost_at_open_ends: u64,
@@ -117,6 +129,8 @@ impl World {
             armed: vec![None; components],
             dirty: VecDeque::new(),
             is_dirty: vec![false; components],
+            held: vec![0; components],
+            held_together: 0,
             trace: topology.seed,
             steps: 0,
             lost_at_open_ends: 0,
@@ -252,6 +266,7 @@ impl World {
                 self.is_dirty[component] = false;
                 self.work(component)?;
                 self.arm(component);
+                self.count(component)?;
             }
             self.check()?;
             let fault = self.faults.front().map(|&(at, _)| Instant(at));
@@ -282,18 +297,15 @@ impl World {
 
     /// Lets a component do what is due.
     fn work(&mut self, component: Component) -> Result<(), String> {
-        let (hosts, nodes) = (self.hosts.len(), self.nodes.len());
-        if component < hosts {
-            self.work_host(component)
-        } else if component < hosts + nodes {
-            self.work_switch(component - hosts)
-        } else if component < hosts + nodes + self.links.len() {
-            self.work_link(component - hosts - nodes)
-        } else if component < self.post_office() {
-            self.work_fabric(component - hosts - nodes - self.links.len())
-        } else {
-            self.work_mail();
-            Ok(())
+        match self.part(component) {
+            Part::Host(host) => self.work_host(host),
+            Part::Switch(switch) => self.work_switch(switch),
+            Part::Link(link) => self.work_link(link),
+            Part::Fabric(fabric) => self.work_fabric(fabric),
+            Part::Mail => {
+                self.work_mail();
+                Ok(())
+            }
         }
     }
 
@@ -425,31 +437,38 @@ impl World {
         self.touch(self.component(Plug::Switch(switch, PortId(0))));
     }
 
-    /// What must hold between any two steps.
-    fn check(&mut self) -> Result<(), String> {
-        let hosts: usize = self.hosts.iter().map(|(host, _)| host.frames()).sum();
-        let switches: usize = self.nodes.iter().map(Node::frames).sum();
-        let links: usize = self.links.iter().map(|(link, _)| link.frames()).sum();
-        let fabrics: usize = self.fabrics.iter().map(Fabric::frames).sum();
-        let held = hosts + switches + links + fabrics;
-        if held != self.pool.in_use() {
-            return Err(format!(
-                "{} frames in the pool, but {held} held: {hosts} by hosts, {switches} by switches, {links} by links, {fabrics} by fabrics",
-                self.pool.in_use()
-            ));
-        }
-        self.checks += 1;
-        if self.checks.is_multiple_of(LANE_CHECK) {
-            for (index, node) in self.nodes.iter().enumerate() {
-                node.check_lanes().map_err(|what| format!("switch {index}: {what}"))?;
+    /// Notes how many frames a component holds, and that it holds no more than it may.
+    fn count(&mut self, component: Component) -> Result<(), String> {
+        let frames = self.frames_of(component);
+        self.held_together = self.held_together - std::mem::replace(&mut self.held[component], frames) + frames;
+        let Part::Link(index) = self.part(component) else { return Ok(()) };
+        let link = &self.links[index].0;
+        for side in Side::ALL {
+            let (waits, bound) = (link.stats(side).backlog_bytes, u64::from(link.config().queue_bytes));
+            if waits > bound {
+                return Err(format!("link {index}, side {side:?}: {waits} bytes wait where {bound} may"));
             }
         }
-        for (index, (link, _)) in self.links.iter().enumerate() {
-            for side in Side::ALL {
-                let (waits, bound) = (link.stats(side).backlog_bytes, u64::from(link.config().queue_bytes));
-                if waits > bound {
-                    return Err(format!("link {index}, side {side:?}: {waits} bytes wait where {bound} may"));
-                }
+        Ok(())
+    }
+
+    /// What must hold between any two steps: no frame is lost or made up. What a component holds
+    /// changes only while it is at work; the look at all of them shows that too.
+    fn check(&mut self) -> Result<(), String> {
+        self.checks += 1;
+        let is_whole = self.checks.is_multiple_of(WHOLE_CHECK);
+        if is_whole || self.held_together != self.pool.in_use() {
+            let held: Vec<usize> = (0..self.held.len()).map(|component| self.frames_of(component)).collect();
+            if held.iter().sum::<usize>() != self.pool.in_use() || held != self.held {
+                let names = held.iter().zip(&self.held).enumerate();
+                let held = names.map(|(component, (now, then))| format!("{}: {now}, was {then}", self.name(component)));
+                let held: Vec<String> = held.collect();
+                return Err(format!("{} frames in the pool, but held are: {}", self.pool.in_use(), held.join("; ")));
+            }
+        }
+        if is_whole {
+            for (index, node) in self.nodes.iter().enumerate() {
+                node.check_lanes().map_err(|what| format!("switch {index}: {what}"))?;
             }
         }
         Ok(())
@@ -471,18 +490,39 @@ impl World {
         self.armed.len() - 1
     }
 
-    fn name(&self, component: Component) -> String {
-        let (hosts, nodes) = (self.hosts.len(), self.nodes.len());
+    fn part(&self, component: Component) -> Part {
+        let (hosts, nodes, links) = (self.hosts.len(), self.nodes.len(), self.links.len());
         if component < hosts {
-            format!("host {component}")
+            Part::Host(component)
         } else if component < hosts + nodes {
-            format!("switch {}", component - hosts)
-        } else if component < hosts + nodes + self.links.len() {
-            format!("link {}", component - hosts - nodes)
+            Part::Switch(component - hosts)
+        } else if component < hosts + nodes + links {
+            Part::Link(component - hosts - nodes)
         } else if component < self.post_office() {
-            format!("fabric {}", component - hosts - nodes - self.links.len())
+            Part::Fabric(component - hosts - nodes - links)
         } else {
-            "the mail".into()
+            Part::Mail
+        }
+    }
+
+    fn name(&self, component: Component) -> String {
+        match self.part(component) {
+            Part::Host(host) => format!("host {host}"),
+            Part::Switch(switch) => format!("switch {switch}"),
+            Part::Link(link) => format!("link {link}"),
+            Part::Fabric(fabric) => format!("fabric {fabric}"),
+            Part::Mail => "the mail".into(),
+        }
+    }
+
+    /// Frames that a component holds.
+    fn frames_of(&self, component: Component) -> usize {
+        match self.part(component) {
+            Part::Host(host) => self.hosts[host].0.frames(),
+            Part::Switch(switch) => self.nodes[switch].frames(),
+            Part::Link(link) => self.links[link].0.frames(),
+            Part::Fabric(fabric) => self.fabrics[fabric].frames(),
+            Part::Mail => 0,
         }
     }
 
@@ -496,17 +536,12 @@ impl World {
     /// Puts a component's deadline into the heap. An entry that it replaces is skipped when it
     /// comes up.
     fn arm(&mut self, component: Component) {
-        let (hosts, nodes) = (self.hosts.len(), self.nodes.len());
-        let deadline = if component < hosts {
-            self.hosts[component].0.deadline()
-        } else if component < hosts + nodes {
-            self.nodes[component - hosts].deadline(self.now)
-        } else if component < hosts + nodes + self.links.len() {
-            self.links[component - hosts - nodes].0.poll_timeout()
-        } else if component < self.post_office() {
-            self.fabrics[component - hosts - nodes - self.links.len()].deadline()
-        } else {
-            self.mail.deadline()
+        let deadline = match self.part(component) {
+            Part::Host(host) => self.hosts[host].0.deadline(),
+            Part::Switch(switch) => self.nodes[switch].deadline(self.now),
+            Part::Link(link) => self.links[link].0.poll_timeout(),
+            Part::Fabric(fabric) => self.fabrics[fabric].deadline(),
+            Part::Mail => self.mail.deadline(),
         };
         if let Some(at) = deadline
             && self.armed[component] != Some(at)
