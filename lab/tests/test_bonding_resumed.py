@@ -281,11 +281,10 @@ def test_a_full_run_takes_two_hours_at_most() -> None:
         per_round = len(part.links) * (len(part.connections) * part.seconds + 1.2)
         assert per_round / 60 <= bonding.REPEATED[part.name][1]
     faults = bonding_faults
-    one_s = faults.LEAD_S + faults.WATCHED_S + faults.LIVES_S + 3.0
-    count = sum(len(kinds) for _, kinds in faults.PLAYED)
-    assert count * one_s / 60 <= bonding.REPEATED["faults"][1]
-    # A quick run of it, with its five starts.
-    assert faults.ROUNDS[0] * count * one_s + 5 * 3 <= 180
+    assert faults.plan_s(faults.ROUNDS[1]) / 60 <= bonding.MINUTES["faults"]
+    # A quick run of it. With what was measured it leaves some time for a machine that does more.
+    assert faults.plan_s(faults.ROUNDS[0]) <= 170
+    assert all(faults.seconds(kind) > faults.LEAD_S for kind in ("pulled", "silent", "flapping"))
 
 
 def test_the_time_of_a_full_run_grows_with_each_parts_repetitions(play: PlayAll) -> None:
