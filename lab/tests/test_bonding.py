@@ -14,7 +14,7 @@ FILE = """\
 """
 
 
-PULLED = Pulled(gap_ms=40.0, broken=0, sent=6000, lost=0, failures=2, numbered=2, late=0)
+PULLED = Pulled(gap_ms=4.9, broken=0, sent=6000, lost=0, failures=2, numbered=2, late=0)
 
 
 def curve(setup: Setup, mbit: float) -> Curve:
@@ -45,7 +45,7 @@ def test_a_connection_is_judged_by_both_links() -> None:
     assert [c.holds for c in claims] == [True] * 8
     assert round(claims[0].value or 0, 1) == 98.9
     assert not bonding.claims([curve(ONE, 90), curve(NUMBERED, 170)], [], PULLED)[0].holds
-    broken = Pulled(gap_ms=300.0, broken=1, sent=6000, lost=3, failures=1, numbered=1, late=9)
+    broken = Pulled(gap_ms=5.1, broken=1, sent=6000, lost=3, failures=1, numbered=1, late=9)
     claims = bonding.claims(good, [paced(PLAIN, 70, 300), paced(NUMBERED, 1, 30)], broken)
     assert [c.holds for c in claims] == [True, *[False] * 7]
 
