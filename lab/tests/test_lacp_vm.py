@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, cast
 
-from lab.experiments.lacp_vm import STATE, differences, proc_members
+from lab.experiments.lacp_vm import (
+    STATE,
+    LevadaLacp,
+    _until,
+    carried_early,
+    differences,
+    proc_members,
+)
 
 #: As Linux 6.1 writes it, of one member.
 PROC = """\
@@ -65,3 +73,26 @@ def test_what_is_not_alike_is_said() -> None:
     stranger = member()
     stranger["lacp"]["partner"]["port"] = 5
     assert differences([stranger], PROC) == ["up0: no port 5 there"]
+
+
+def carrying(frames: int, **states: list[str]) -> dict[str, Any]:
+    lacp = {end: {"state": states.get(end, STATE[:6])} for end in ("actor", "partner")}
+    one_way = {"segments": frames}
+    return {"state": "standby", "sent": one_way, "received": one_way, "lacp": lacp}
+
+
+def test_frames_count_that_pass_before_both_ends_are_in_sync() -> None:
+    assert carried_early([carrying(7), carrying(0, partner=["activity"])]) == 0
+    assert carried_early([carrying(7), carrying(2, partner=["activity"])]) == 4
+    assert carried_early([carrying(1, actor=["activity"])]) == 2
+
+
+def test_a_time_is_since_the_command_and_not_since_the_console_returned() -> None:
+    seen = [[carrying(1, actor=["activity"])], [carrying(9) | {"state": "distributing"}]]
+
+    class Shown:
+        def bond(self) -> dict[str, Any]:
+            return {"members": seen.pop(0)}
+
+    took, early = _until(cast(LevadaLacp, Shown()), ["distributing"], time.monotonic() - 7)
+    assert took > 7 and early == 2
