@@ -64,14 +64,14 @@ def by_file(lines: Iterable[str]) -> Counter[str]:
     return sums
 
 
-def a_frame_on(part: str, lengths: tuple[int, int], *command: str) -> float:
-    """The instructions a frame on lines of the data path's files with this in their names: the
-    difference of two runs of a command that is told how many frames to pass. Raises `Failed` where
-    nothing is of the data path: the program has no line tables."""
+def a_frame_on(parts: tuple[str, ...], lengths: tuple[int, int], *command: str) -> float:
+    """The instructions a frame on lines of the data path's files with one of these in their names:
+    the difference of two runs of a command that is told how many frames to pass. Raises `Failed`
+    where nothing is of the data path: the program has no line tables."""
     counts = []
     for frames in lengths:
         files = counted_by_file(*command, str(frames))
         if not any("datapath/src/" in file for file in files):
             raise Failed(f"callgrind found no lines of the data path in {command[0]}")
-        counts.append(sum(n for file, n in files.items() if part in file))
+        counts.append(sum(n for file, n in files.items() if any(part in file for part in parts)))
     return (counts[1] - counts[0]) / (lengths[1] - lengths[0])

@@ -35,7 +35,7 @@ BULK = ("vcc-bulk-off", "vcc-bulk-echo", "vcc-bulk-dctcp")
 MOST = 250
 #: Where it is off, a frame: it is looked whether vcc is on at both its ends.
 MOST_OFF = 10
-SOURCE = "datapath/src/vcc"
+SOURCE = ("datapath/src/vcc",)
 _DONE = re.compile(r"(\d+) operations")
 
 

@@ -35,7 +35,7 @@ def test_each_kind_is_judged_and_bulk_data_are_one(
 def test_a_program_without_line_tables_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callgrind, "counted_by_file", lambda *_: Counter({"core/src/slice.rs": 9}))
     with pytest.raises(Failed, match="no lines of the data path"):
-        callgrind.a_frame_on("datapath/src/vcc", (1, 2), "levada-sim", "work", "vcc-off")
+        callgrind.a_frame_on(("datapath/src/vcc",), (1, 2), "levada-sim", "work", "vcc-off")
 
 
 def test_the_simulator_knows_each_kind() -> None:
