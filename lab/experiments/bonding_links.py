@@ -6,8 +6,9 @@ set of links once, one after the other, and what is claimed is the median over t
 within one. So a machine that is slower for a while slows both sides of it.
 
 `links`: what one, four and 64 TCP connections (cubic) have over 2, 4 and 8 links, of so many times
-what they have over one; UDP below what the links carry, counted. `unequal`: a link beside one with
-a tenth of its rate, each measured alone too. `loss`: two links that lose one frame of a thousand,
+what they have over one: links are alike here, so only the first is measured alone, and the sum is
+so many times that. UDP below what the links carry is counted. `unequal`: a link beside one with a
+tenth of its rate, each measured alone too. `loss`: two links that lose one frame of a thousand,
 next to one link as fast as both that loses as many: what order adds to the loss. `tunnel`: two
 links next to one, both with the tenant in tunnels (VXLAN). `switched`: the same with `order =
 "switched"`, where each frame leaves by itself. There is no delay beside the queues'; with delay,
