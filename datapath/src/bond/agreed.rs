@@ -17,10 +17,11 @@ impl Bond {
         self.lacp.iter().flat_map(|lacp| lacp.views())
     }
 
-    /// Members at whose other end is this very system, a bit each; none in other modes.
+    /// Members at whose other end is this very system, a bit each; none in modes that ask nobody.
     #[must_use]
     pub fn looped(&self) -> u16 {
-        self.lacp.as_ref().map_or(0, |lacp| lacp.looped())
+        let by_hellos = self.peer.as_ref().map_or(0, |peer| peer.looped());
+        by_hellos | self.lacp.as_ref().map_or(0, |lacp| lacp.looped())
     }
 
     /// Members of which this end, and of which the other end, has not come into sync in time, a bit

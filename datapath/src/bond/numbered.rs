@@ -34,6 +34,8 @@ pub struct PeerView {
     pub members: [(bool, bool, bool); MOST_MEMBERS],
     /// As [`Bond::left_out`].
     pub left_out: u16,
+    /// As [`Bond::looped`].
+    pub looped: u16,
     /// What putting in order has counted.
     pub order: OrderStats,
     /// Hellos that were not under the secret, or that answered no challenge.
@@ -50,8 +52,8 @@ impl Bond {
             (is_there, is_heard, peer.may_send(n))
         };
         let (plain, order, refused) = (peer.plain(), peer.order.stats(), peer.refused);
-        let (members, left_out) = (std::array::from_fn(member), self.left_out);
-        Some(PeerView { plain, members, left_out, order, refused })
+        let (members, left_out, looped) = (std::array::from_fn(member), self.left_out, peer.looped());
+        Some(PeerView { plain, members, left_out, looped, order, refused })
     }
 
     /// Why frames have no numbers, `Some(None)` where they have; `None` where the other end is not
@@ -227,7 +229,7 @@ impl Bond {
     }
 
     /// Members that frames leave out, since nobody at their other ends has answered, and on others
-    /// the other end has; a bit each.
+    /// the other end has, or since they lead back; a bit each.
     #[must_use]
     pub fn left_out(&self) -> u16 {
         self.left_out

@@ -19,6 +19,9 @@
 //! as in any protocol that sends again (RFC 9293; AM_Window_Size in 3GPP TS 38.322). Frames beyond
 //! wait in their owners' queues. So however many there are a second, what went over a silent member
 //! is still waited for when that is noticed and it is sent again.
+//!
+//! A cable over which this bond hears itself leads back: both its ends are left out until that has
+//! not been so for [`MISWIRED_NS`]. Over bridges that is said, and no more.
 
 use super::hello::{Challenge, Hello, HelloFrame, HelloKey, is_hello};
 use super::loss::Loss;
@@ -68,7 +71,8 @@ pub(super) const NUMBERS_ON_NS: u64 = GONE_NS + HELLO_NS * 3 / 2;
 const STILL_NS: u64 = HELLO_NS * 3 / 2;
 /// A silent member is used again when hellos have come over it for so long, in nanoseconds.
 const BACK_NS: u64 = 100_000_000;
-/// Two bonds on the members of one are told for so long after they were last heard, in nanoseconds.
+/// Two bonds on the members of one, or a cable that leads back, are told for so long after they
+/// were last heard, in nanoseconds.
 const MISWIRED_NS: u64 = 3_000_000_000;
 /// What the peer before has sent may still come for so long after the first hello of another, in
 /// nanoseconds: less than hellos of two that both live are apart.
@@ -138,6 +142,8 @@ pub(super) struct Line {
     has_greeted: bool,
     /// The last hello that was heard, by the other end's count.
     pub(super) last: Option<u32>,
+    /// When this very bond was last heard over it, or was heard saying that it said it here.
+    looped_at: Option<Instant>,
 }
 
 impl Line {
@@ -168,6 +174,7 @@ impl Line {
         greets: None,
         has_greeted: false,
         last: None,
+        looped_at: None,
     };
 
     pub(super) fn is_live(&self) -> bool {
@@ -193,8 +200,10 @@ pub(super) struct Restored {
 pub enum Plain {
     /// Nobody at the other end has answered.
     NoPeer,
-    /// Members lead to two bonds, or to this one.
+    /// Members lead to two bonds.
     Miswired,
+    /// Nobody answers but this very bond.
+    Looped,
     /// The other end has not said yet that it receives from a member that may send.
     NotReceived,
     /// Nobody answers, but somebody says hello under another secret, or with one where there is
@@ -213,6 +222,7 @@ impl Plain {
         match self {
             Plain::NoPeer => "no Levada bond answers",
             Plain::Miswired => "members lead to different bonds",
+            Plain::Looped => "a cable leads back to this bond",
             Plain::NotReceived => "the other end has not said yet from which members it receives",
             Plain::Secret => "the other end's hellos are refused: it has another secret, or only one end has one",
             Plain::NoSecret => "the secret is not known yet",
@@ -235,6 +245,8 @@ pub(super) struct Peer {
     pub(super) lines: [Line; MOST_MEMBERS],
     pub order: Order,
     plain: Option<Plain>,
+    /// Members that lead back, a bit each.
+    looped: u16,
     /// What the next frame gets.
     pub(super) next: u64,
     /// Numbers below this have left over some member.
@@ -291,6 +303,7 @@ impl Peer {
             lines: std::array::from_fn(|n| Line { own: n as u8, ..Line::NEW }),
             order: Order::new(hold_ns),
             plain: Some(Plain::NoPeer),
+            looped: 0,
             next: u64::from(MODULUS),
             left: u64::from(MODULUS),
             acked: u64::from(MODULUS),
@@ -348,11 +361,19 @@ impl Peer {
 
     /// Whether nobody at a member's other end has answered in time, and the peer answers on others;
     /// or, where only their length keeps frames from having numbers, the peer receives from others
-    /// and has not said that it does from this one.
+    /// and has not said that it does from this one; or whether it leads back. Where members lead to
+    /// two bonds, neither is the peer for long.
     pub fn leaves_out(&self, member: usize) -> bool {
         let is_there = |line: &Line| line.is_up && line.end == End::Peer;
+        let is_other = self.lines.get(member).is_some_and(|line| line.end == End::Other);
         self.plain == Some(Plain::TooLong) && !self.may_send(member)
-            || self.lines.get(member).is_some_and(|line| line.end == End::Other) && self.lines.iter().any(is_there)
+            || self.plain != Some(Plain::Miswired) && is_other && self.lines.iter().any(is_there)
+            || self.encoding == Encoding::Tag && self.looped & 1 << member != 0
+    }
+
+    /// Members that lead back, a bit each.
+    pub fn looped(&self) -> u16 {
+        self.looped
     }
 
     /// Whether the peer is at a member's other end, and whether this receives from there.
@@ -455,6 +476,7 @@ impl Peer {
     /// Whether frames are numbered follows what is known. `sending` has the members that may send,
     /// a bit each; `longest` is the longest frame, and `room` what the members take.
     pub fn agree(&mut self, now: Instant, sending: u16, (longest, room): (u32, u32)) {
+        self.looped = self.mask(|line| line.looped_at.is_some());
         let plain = self.reason(now, sending, longest, room);
         if plain.is_none() && self.plain.is_some() {
             // What waits has no numbers yet: it goes first.
@@ -475,12 +497,22 @@ impl Peer {
             return Some(Plain::NoSecret);
         }
         let is_refused = self.refused_at.is_some_and(|at| now.since(at) < GONE_NS);
-        let nobody = |plain: Plain| Some(if is_refused { Plain::Secret } else { plain });
-        if self.is_leaving || self.agreed_at.is_none_or(|at| now.since(at) >= GONE_NS) {
+        let nobody = |plain: Plain| {
+            Some(match (is_refused, self.looped) {
+                (true, _) => Plain::Secret,
+                (false, 0) => plain,
+                (false, _) => Plain::Looped,
+            })
+        };
+        if self.is_leaving {
             return nobody(Plain::NoPeer);
         }
+        // Of two bonds neither is agreed with for long.
         if now < self.miswired_until {
             return Some(Plain::Miswired);
+        }
+        if self.agreed_at.is_none_or(|at| now.since(at) >= GONE_NS) {
+            return nobody(Plain::NoPeer);
         }
         let lines = || (0..).zip(&self.lines).filter(|(member, _)| sending & 1 << member != 0).map(|(_, line)| line);
         if !lines().any(|line| line.end == End::Peer && line.is_received) {
@@ -564,7 +596,8 @@ impl Peer {
     /// A frame came over a member that is received from. `None` where it is no hello.
     ///
     /// # Errors
-    /// [`Reason::BondControl`]: too many, or not under the secret, or from this very bond.
+    /// [`Reason::BondControl`]: too many, or not under the secret, or from this very bond where the
+    /// peer is.
     pub fn hear(
         &mut self,
         pool: &mut Pool,
@@ -600,8 +633,7 @@ impl Peer {
             return Ok(());
         }
         if hello.epoch == self.epoch {
-            self.miswired_until = now.plus_ns(MISWIRED_NS);
-            return Err(Reason::BondControl);
+            return self.hear_own(now, at, hello.member);
         }
         if self.before == Some(hello.epoch) && now.since(self.met_at) < ON_THE_WAY_NS {
             return Err(Reason::BondControl);
@@ -615,6 +647,20 @@ impl Peer {
         if hello.is_numbered {
             self.order.begin(hello.below);
             self.order.mark(pool, now, member, hello.below);
+        }
+        Ok(())
+    }
+
+    /// This bond said that itself, over the member that it calls so.
+    fn hear_own(&mut self, now: Instant, at: usize, said_by: u8) -> Result<(), Reason> {
+        if self.lines[at].end == End::Peer {
+            // The peer is there as well: members are in one network.
+            self.miswired_until = now.plus_ns(MISWIRED_NS);
+            return Err(Reason::BondControl);
+        }
+        let ends = self.lines.iter_mut().enumerate().filter(|(n, line)| *n == at || line.own == said_by);
+        for (_, line) in ends.filter(|(_, line)| line.is_up && line.end != End::Peer) {
+            line.looped_at = Some(now);
         }
         Ok(())
     }
@@ -653,6 +699,7 @@ impl Peer {
         let line = &mut self.lines[at];
         let is_new = line.end != End::Peer;
         (line.end, line.theirs, line.max_frame) = (End::Peer, hello.member, hello.max_frame);
+        line.looped_at = None;
         if !is_same {
             line.loss.begin();
         }
@@ -792,13 +839,17 @@ impl Peer {
     /// takes this one for gone after a while, and then nothing gets a number until it is heard.
     fn look_for_the_gone(&mut self, pool: &mut Pool, now: Instant) {
         let pause = now.since(std::mem::replace(&mut self.judged_at, now));
-        if pause >= STILL_NS && self.lines.iter().any(|line| line.end == End::Peer) {
+        let is_anybody = |line: &Line| line.end == End::Peer || line.looped_at.is_some();
+        if pause >= STILL_NS && self.lines.iter().any(is_anybody) {
             let later = |at: Instant| at.plus_ns(pause).min(now);
             self.agreed_at = self.agreed_at.filter(|_| pause < GONE_NS).map(later);
-            self.lines.iter_mut().for_each(|line| line.heard_at = later(line.heard_at));
+            for line in &mut self.lines {
+                (line.heard_at, line.looped_at) = (later(line.heard_at), line.looped_at.map(later));
+            }
             return;
         }
         for line in &mut self.lines {
+            line.looped_at = line.looped_at.filter(|&at| now.since(at) < MISWIRED_NS);
             if matches!(line.end, End::Unknown(until) if until <= now) && line.is_up {
                 line.end = End::Other;
             }

@@ -1,7 +1,9 @@
 //! Secret: only hellos under it are heard, and of these only what answers the challenge that this
 //! end has for the member. That is another one for each time that the member comes up and for each
 //! peer. Who does not know it yet is told, and that is all. So neither what was recorded of a peer
-//! that is gone is heard, nor what was said on another member, nor anything twice.
+//! that is gone is heard, nor what was said on another member, nor anything twice. What this end
+//! says itself, and what answers its own challenge, has come over a cable that leads back; where
+//! the peer is at the other end, somebody has recorded it.
 
 use super::MemberId;
 use super::hello::{Challenge, Hello, HelloKey};
@@ -72,7 +74,7 @@ impl Peer {
     /// told, and no more.
     ///
     /// # Errors
-    /// [`Reason::BondControl`]: it was heard before, or this bond said it.
+    /// [`Reason::BondControl`]: it was heard before, or this bond said it, and the peer is here.
     pub(super) fn is_answered(
         &mut self,
         now: Instant,
@@ -82,12 +84,15 @@ impl Peer {
     ) -> Result<bool, Reason> {
         let line = &mut self.lines[at];
         let is_old = |last: u32| hello.count == last || last.wrapping_sub(hello.count) < 1 << 31;
-        if hello.epoch == self.epoch || self.other == Some(hello.epoch) && line.last.is_some_and(is_old) {
+        let is_own = hello.epoch == self.epoch;
+        if is_own && line.end == End::Peer || self.other == Some(hello.epoch) && line.last.is_some_and(is_old) {
             self.refused += 1;
             return Err(Reason::BondControl);
         }
         if challenge.answer == line.challenge {
-            (line.answer, line.last) = (challenge.own, Some(hello.count));
+            if !is_own {
+                (line.answer, line.last) = (challenge.own, Some(hello.count));
+            }
             return Ok(true);
         }
         line.greets = Some(challenge.own);

@@ -68,7 +68,7 @@ impl Switch {
         self.bond.as_ref().map_or(0, |bond| bond.left_out())
     }
 
-    /// Members at whose other end LACP has heard this very system, a bit each.
+    /// Members at whose other end this very system was heard, a bit each.
     #[must_use]
     pub fn looped_members(&self) -> u16 {
         self.bond.as_ref().map_or(0, |bond| bond.looped())

@@ -16,6 +16,7 @@ use std::collections::{BTreeSet, VecDeque};
 mod away;
 mod changed;
 mod loss;
+mod miswired;
 mod switched;
 mod tunnels;
 
@@ -46,6 +47,8 @@ pub(super) struct Pair {
     pub switches: [Switch; 2],
     /// By sender, then member.
     pub wires: [Vec<Wire>; 2],
+    /// By sender, then member: the side and the member that its cable leads to.
+    leads: [Vec<(usize, usize)>; 2],
     pub now: Instant,
     random: u64,
     /// Labels that the endpoint of the second switch received.
@@ -115,6 +118,7 @@ impl Pair {
             pool: Pool::new(PoolLimits { small: 40_000, medium: 1000, large: 200 }),
             switches: [switch(0), switch(1)],
             wires: [wires(), wires()],
+            leads: [1, 0].map(|to| (0..rates.len()).map(|member| (to, member)).collect()),
             now: NOW,
             random: seed,
             received: Vec::new(),
@@ -175,7 +179,9 @@ impl Pair {
             self.was_plain |= self.switches[0].bond_peer().is_none_or(|peer| peer.plain.is_some());
             // What comes to who stalls waits for him.
             let due = [0, 1].into_iter().filter_map(|side| {
-                let arriving = self.wires[1 - side].iter().filter_map(|wire| Some(wire.arriving.front()?.0));
+                let leads = self.wires.iter().flatten().zip(self.leads.iter().flatten());
+                let here = leads.filter(|(_, (to, _))| *to == side).map(|(wire, _)| wire);
+                let arriving = here.filter_map(|wire| Some(wire.arriving.front()?.0));
                 let timeout = self.switches[side].poll_timeout().map(|due| due.plus_ns(self.lags[side]));
                 let due = arriving.chain(timeout).min()?;
                 Some(due.max(self.stalls_until[side]))
@@ -195,12 +201,14 @@ impl Pair {
                 continue;
             }
             let now = self.clock(side);
-            for member in 0..self.members {
-                while let Some(&(at, _)) = self.wires[1 - side][member].arriving.front() {
+            for (from, cable) in [1 - side, side].into_iter().flat_map(|from| (0..self.members).map(move |n| (from, n)))
+            {
+                let (to, member) = self.leads[from][cable];
+                while let Some(&(at, _)) = self.wires[from][cable].arriving.front().filter(|_| to == side) {
                     if at > self.now {
                         break;
                     }
-                    let Some((_, frame)) = self.wires[1 - side][member].arriving.pop_front() else { break };
+                    let Some((_, frame)) = self.wires[from][cable].arriving.pop_front() else { break };
                     let port = PortId(member as u32 + 2);
                     let is_explained = !parse::destination(self.pool.bytes(&frame)).is_reserved();
                     let told = is_explained.then(|| self.switches[side].explain(&self.pool, now, port, &frame));
@@ -854,9 +862,13 @@ fn a_number_never_becomes_a_tag() {
 
 /// Both ends want a secret, and have these.
 fn with_secrets(keys: [Option<HelloKey>; 2]) -> Pair {
-    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 21);
+    with_secrets_in(Mode::BalanceRr, keys)
+}
+
+fn with_secrets_in(mode: Mode, keys: [Option<HelloKey>; 2]) -> Pair {
+    let mut pair = Pair::new(mode, &[GBIT; 2], 21);
     for (side, key) in keys.into_iter().enumerate() {
-        let mut program = program(Mode::BalanceRr, true, &[GBIT; 2], 1518, side as u8 + 1);
+        let mut program = program(mode, true, &[GBIT; 2], 1518, side as u8 + 1);
         if let Some(settings) = program.uplink.as_mut().and_then(|uplink| uplink.bond.as_mut()) {
             settings.is_keyed = true;
         }
