@@ -2,8 +2,9 @@
 //! of any bytes, members that come and go. No panic, no frame lost to the pool, nothing that waits
 //! for order longer than a replay takes.
 
+use datapath::bond::hello::{Challenge, Hello, HelloKey};
 use datapath::bond::number::{Encoding, MODULUS, Number};
-use datapath::bond::{BondSettings, MemberState, Mode, hello::Hello};
+use datapath::bond::{BondSettings, MemberState, Mode};
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::program::{
@@ -22,37 +23,55 @@ const MEMBERS: u32 = 3;
 const GUEST: PortId = PortId(0);
 const STATES: [MemberState; 4] =
     [MemberState::Down, MemberState::Standby, MemberState::Collecting, MemberState::Distributing];
+const SECRET: HelloKey = HelloKey(*b"both ends know's");
 /// The longest that anything waits for order: a replay, and `hold`, in nanoseconds.
 const LONGEST_NS: u64 = 20_000_000;
 
-/// `data` begins with the mode, and is a step of [`STEP`] bytes after the other: what it is and the
+/// What the bond has said of itself: its epoch, and with a secret what it asks on each member.
+#[derive(Default)]
+struct Said {
+    epoch: u64,
+    challenges: [u64; MEMBERS as usize],
+}
+
+/// What the case is of.
+#[derive(Clone, Copy)]
+struct Case {
+    encoding: Encoding,
+    key: Option<HelloKey>,
+}
+
+/// `data` begins with the mode, whether members have bridges between them, and whether there is a
+/// secret, a bit each, and is a step of [`STEP`] bytes after the other: what it is and the
 /// member, what it says in five bytes, the time since the last, and how many bytes follow that are
 /// it.
 pub fn run(data: &[u8]) {
     let Some((&mode, mut rest)) = data.split_first() else { return };
     let mut pool = Pool::new(PoolLimits { small: 512, medium: 4, large: 4 });
     let encoding = if mode & 2 == 0 { Encoding::Tag } else { Encoding::Shim };
+    let case = Case { encoding, key: (mode & 4 != 0).then_some(SECRET) };
     let mode = if mode & 1 == 0 { Mode::BalanceRr } else { Mode::Broadcast };
-    let Ok(mut switch) = Switch::new(&program(mode, encoding), 7) else { unreachable!("the program is sound") };
+    let Ok(mut switch) = Switch::new(&program(mode, case), 7) else { unreachable!("the program is sound") };
     let mut now = Instant(1_000_000_000);
+    switch.set_bond_key(&mut pool, now, case.key);
     for member in 0..MEMBERS {
         switch.set_member_state(&mut pool, now, MemberId(member as u8), MemberState::Distributing);
     }
-    let mut epoch = 0;
+    let mut said = Said::default();
     for _ in 0..MOST {
         let Some((step, tail)) = rest.split_first_chunk::<STEP>() else { break };
         let len = usize::from(step[7]).min(tail.len());
         let (bytes, tail) = tail.split_at(len);
         rest = tail;
         now = now.plus_ns(u64::from(step[6]) * 50_000);
-        one(&mut switch, &mut pool, now, step, bytes, (epoch, encoding));
-        drain(&mut switch, &mut pool, now, &mut epoch);
+        one(&mut switch, &mut pool, now, step, bytes, (&said, case));
+        drain(&mut switch, &mut pool, now, &mut said, case);
         assert_eq!(pool.in_use(), switch.frames(), "a frame was lost to the pool");
     }
     let end = now.plus_ns(LONGEST_NS);
     while let Some(due) = switch.poll_timeout().filter(|&due| due <= end) {
         now = now.max(due);
-        drain(&mut switch, &mut pool, now, &mut epoch);
+        drain(&mut switch, &mut pool, now, &mut said, case);
     }
     let waiting = switch.bond_peer().map_or(0, |peer| peer.order.waiting);
     assert_eq!(waiting, 0, "frames wait for order longer than they may");
@@ -60,10 +79,10 @@ pub fn run(data: &[u8]) {
     assert_eq!(pool.in_use(), 0);
 }
 
-fn program(mode: Mode, encoding: Encoding) -> Program {
+fn program(mode: Mode, Case { encoding, key }: Case) -> Program {
     let rate = Both { egress: Rate(Rate::GBIT), ingress: Rate(Rate::GBIT) };
     let members = (0..MEMBERS).map(|n| Member { port: PortId(n + 1), rate }).collect();
-    let bond = Some(BondSettings { mode, order: true, encoding, ..BondSettings::default() });
+    let bond = Some(BondSettings { mode, order: true, encoding, is_keyed: key.is_some(), ..BondSettings::default() });
     let mut ports = vec![PortFeatures { max_frame: 1522, ..PortFeatures::default() }; MEMBERS as usize + 1];
     ports[0] = PortFeatures::default();
     let identity = Identity { macs: vec![Mac([2, 0, 0, 0, 0, 1])], ..Identity::default() };
@@ -82,9 +101,10 @@ fn one(
     now: Instant,
     step: &[u8; STEP],
     bytes: &[u8],
-    (epoch, encoding): (u64, Encoding),
+    (said, Case { encoding, key }): (&Said, Case),
 ) {
     let member = u32::from(step[0] >> 4) % MEMBERS;
+    let epoch = said.epoch;
     let port = PortId(member + 1);
     let word = |at: usize| u16::from_be_bytes([step[at], step[at + 1]]);
     let frame = match step[0] % 6 {
@@ -101,11 +121,14 @@ fn one(
                 asks: step[2] & 4 != 0,
                 below: word(3) % MODULUS,
                 next: Some(word(4) % MODULUS),
-                sent: 0,
+                sent: u32::from_be_bytes([step[5], step[3], step[2], step[4]]),
                 max_frame: 1522,
                 encoding,
             };
-            pool.alloc_from(&hello.bytes())
+            // It answers what was asked here, or does not know it.
+            let answer = if step[1] & 32 == 0 { said.challenges[member as usize] } else { 0 };
+            let challenge = Challenge { own: u64::from(step[5]), answer };
+            pool.alloc_from(hello.frame(key.as_ref().map(|key| (key, challenge))).bytes())
         }
         1 => {
             let number = Number { value: word(1) % MODULUS, is_shared: step[3] & 1 != 0 };
@@ -147,11 +170,14 @@ fn one(
     }
 }
 
-/// Sends what is due; says what the bond calls itself.
-fn drain(switch: &mut Switch, pool: &mut Pool, now: Instant, epoch: &mut u64) {
-    while let Some((_, frame)) = switch.tx(pool, now) {
-        if let Some((hello, _)) = Hello::read(pool.bytes(&frame), None) {
-            *epoch = hello.epoch;
+/// Sends what is due; takes down what the bond says of itself.
+fn drain(switch: &mut Switch, pool: &mut Pool, now: Instant, said: &mut Said, case: Case) {
+    while let Some((port, frame)) = switch.tx(pool, now) {
+        if let Some((hello, challenge)) = Hello::read(pool.bytes(&frame), case.key.as_ref()) {
+            said.epoch = hello.epoch;
+            if let Some(asked) = port.0.checked_sub(1).and_then(|n| said.challenges.get_mut(n as usize)) {
+                *asked = challenge.own;
+            }
         }
         pool.free(frame);
     }
