@@ -339,73 +339,10 @@ impl Maintenance {
             _ => (true, Vec::new()),
         };
         // What happens again and again the log itself counts; what happens once is said.
-        if may_be_said {
-            self.say_of_bond(plan, news);
+        if may_be_said && let Some((level, text)) = line_of_bond(plan, news) {
+            self.log.line(level, &text);
         }
         alarms.iter().for_each(|(level, text)| self.log.line(*level, text));
-    }
-
-    fn say_of_bond(&self, plan: &SwitchPlan, news: BondNews) {
-        let names = plan.bond.as_ref().map_or(&[][..], |bond| &bond.names);
-        let name = |member: MemberId| names.get(usize::from(member.0)).map_or("?", String::as_str);
-        let mut level = Level::Info;
-        let text = match news {
-            BondNews::Looped(member) => {
-                level = Level::Warning;
-                format!(
-                    "{}/uplink/{}: the other end says that it is this system: a cable leads back",
-                    plan.name,
-                    name(member)
-                )
-            }
-            BondNews::Plain(None) => format!("{}/uplink: frames are numbered", plan.name),
-            BondNews::Plain(Some(why)) => {
-                level = Level::Warning;
-                format!("{}/uplink: frames are not numbered: {}", plan.name, why.name())
-            }
-            BondNews::Churned(member, is_other, is_so) => {
-                let end = if is_other { "the other end" } else { "this end" };
-                if is_so {
-                    level = Level::Warning;
-                    format!(
-                        "{}/uplink/{}: {end} has been out of sync for a minute (churn); compare both ends' keys, speeds and modes: levada show bonds",
-                        plan.name,
-                        name(member)
-                    )
-                } else {
-                    format!("{}/uplink/{}: {end} churns no more", plan.name, name(member))
-                }
-            }
-            BondNews::LeftOut(member, true) => {
-                level = Level::Warning;
-                format!(
-                    "{}/uplink/{} is left out: no Levada bond answers there, as on other members; look at the cable and at the other end, or let bridges between them carry numbers: order = \"switched\"",
-                    plan.name,
-                    name(member)
-                )
-            }
-            BondNews::LeftOut(member, false) => {
-                format!("{}/uplink/{} is left out no more", plan.name, name(member))
-            }
-            BondNews::Negotiated(member, negotiated, wanted) => {
-                let speed = negotiated.speed().map_or("an unknown speed".to_owned(), show_rate);
-                let duplex = negotiated.duplex.name().unwrap_or("unknown");
-                let paced = wanted.map_or_else(String::new, |rate| {
-                    level = Level::Warning;
-                    format!(", and is paced at that instead of its rate of {}", show_rate(rate))
-                });
-                format!("{}/uplink/{} has a link of {speed}, {duplex} duplex{paced}", plan.name, name(member))
-            }
-            BondNews::Command(Command::State(member, state)) => {
-                format!("{}/uplink/{} is {}", plan.name, name(member), state.name())
-            }
-            BondNews::Command(Command::Active(Some(member))) => {
-                format!("{}/uplink: {} is active", plan.name, name(member))
-            }
-            BondNews::Command(Command::Active(None)) => format!("{}/uplink: no member is active", plan.name),
-            BondNews::Command(Command::Notify(_)) | BondNews::Partner(..) => return,
-        };
-        self.log.line(level, &text);
     }
 
     fn forget(&mut self, gone: &[usize]) {
@@ -697,4 +634,68 @@ impl Maintenance {
         );
         self.log.line(Level::Warning, &text);
     }
+}
+
+/// What the log says of a bond.
+fn line_of_bond(plan: &SwitchPlan, news: BondNews) -> Option<(Level, String)> {
+    let names = plan.bond.as_ref().map_or(&[][..], |bond| &bond.names);
+    let name = |member: MemberId| names.get(usize::from(member.0)).map_or("?", String::as_str);
+    let mut level = Level::Info;
+    let text = match news {
+        BondNews::Looped(member) => {
+            level = Level::Warning;
+            format!(
+                "{}/uplink/{}: the other end says that it is this system: a cable leads back",
+                plan.name,
+                name(member)
+            )
+        }
+        BondNews::Plain(None) => format!("{}/uplink: frames are numbered", plan.name),
+        BondNews::Plain(Some(why)) => {
+            level = Level::Warning;
+            format!("{}/uplink: frames are not numbered: {}", plan.name, why.name())
+        }
+        BondNews::Churned(member, is_other, is_so) => {
+            let end = if is_other { "the other end" } else { "this end" };
+            if is_so {
+                level = Level::Warning;
+                format!(
+                    "{}/uplink/{}: {end} has been out of sync for a minute (churn); compare both ends' keys, speeds and modes: levada show bonds",
+                    plan.name,
+                    name(member)
+                )
+            } else {
+                format!("{}/uplink/{}: {end} churns no more", plan.name, name(member))
+            }
+        }
+        BondNews::LeftOut(member, true) => {
+            level = Level::Warning;
+            format!(
+                "{}/uplink/{} is left out: no Levada bond answers there, as on other members; look at the cable and at the other end, or let bridges between them carry numbers: order = \"switched\"",
+                plan.name,
+                name(member)
+            )
+        }
+        BondNews::LeftOut(member, false) => {
+            format!("{}/uplink/{} is left out no more", plan.name, name(member))
+        }
+        BondNews::Negotiated(member, negotiated, wanted) => {
+            let speed = negotiated.speed().map_or("an unknown speed".to_owned(), show_rate);
+            let duplex = negotiated.duplex.name().unwrap_or("unknown");
+            let paced = wanted.map_or_else(String::new, |rate| {
+                level = Level::Warning;
+                format!(", and is paced at that instead of its rate of {}", show_rate(rate))
+            });
+            format!("{}/uplink/{} has a link of {speed}, {duplex} duplex{paced}", plan.name, name(member))
+        }
+        BondNews::Command(Command::State(member, state)) => {
+            format!("{}/uplink/{} is {}", plan.name, name(member), state.name())
+        }
+        BondNews::Command(Command::Active(Some(member))) => {
+            format!("{}/uplink: {} is active", plan.name, name(member))
+        }
+        BondNews::Command(Command::Active(None)) => format!("{}/uplink: no member is active", plan.name),
+        BondNews::Command(Command::Notify(_)) | BondNews::Partner(..) => return None,
+    };
+    Some((level, text))
 }

@@ -153,7 +153,8 @@ pub struct MemberReport {
     /// Where frames have numbers: what is known of its other end, where it is not used as it might.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Whether frames leave it out, since nobody at its other end has answered as on others.
+    /// Whether frames leave it out, since nobody at its other end has answered as on others, or
+    /// since its cable leads back to this bond.
     #[serde(default)]
     pub left_out: bool,
     /// What both ends of it say in `802.3ad`.

@@ -49,7 +49,7 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
             ("levada_bond_member_admin_up", "0 while somebody has taken it out by hand.", member.admin == "up"),
             (
                 "levada_bond_member_left_out",
-                "Whether frames leave it out, since nobody at its other end answers.",
+                "Whether frames leave it out, since nobody at its other end answers, or this very bond.",
                 member.left_out,
             ),
         ] {

@@ -115,6 +115,7 @@ fn order(peer: &PeerView, settings: &BondSettings) -> OrderReport {
 /// What is known of a member's other end; `None` where it is as it should be.
 fn other_end(peer: &PeerView, member: usize) -> Option<&'static str> {
     match *peer.members.get(member)? {
+        (false, ..) if peer.looped & 1 << member != 0 => Some("looped: this bond's own hellos come back"),
         (false, ..) if peer.left_out & 1 << member != 0 => Some("left out: no hello has come"),
         (false, ..) => Some("no hello has come"),
         (true, false, _) => Some("silent: nothing comes from the other end"),

@@ -14,7 +14,7 @@ use datapath::bond::hello::HelloKey;
 use datapath::bond::{Duplex, MOST_MEMBERS, MemberId, MemberState, MembersState, Mode, Negotiated, Plain};
 use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program};
 use datapath::service::ServiceId;
-use datapath::switch::{MemberView, State};
+use datapath::switch::{MemberView, State, Switch};
 use datapath::units::{Instant, Rate};
 use datapath::wire::Mac;
 use passes::{Passes, STEP};
@@ -26,7 +26,7 @@ const QUERY_NS: u64 = 200_000_000;
 
 /// What is known of the other end is told when it has been so for this long, in nanoseconds: what
 /// comes and goes while both ends meet is not.
-const STEADY_NS: u64 = 100_000_000;
+pub(super) const STEADY_NS: u64 = 100_000_000;
 
 /// What a bond is to be.
 pub struct BondPost {
@@ -62,10 +62,19 @@ pub struct Bonded {
     churned: [u16; 2],
     /// In `802.3ad`: the system at the other end of the member that began to carry frames last.
     partner: Option<Mac>,
-    /// With numbers: why frames have none, and the members that they leave out, a bit each, as it
-    /// was last told; and since when it is otherwise.
-    told: (Option<Option<Plain>>, u16),
+    /// With numbers: what was last told; and since when it is otherwise.
+    told: Told,
     untold_at: Option<Instant>,
+}
+
+/// What is told of a bond whose frames have numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Told {
+    /// Why they have none.
+    plain: Option<Option<Plain>>,
+    /// Members that they leave out, and of those the ones that lead back, a bit each.
+    left_out: u16,
+    looped: u16,
 }
 
 /// What is said of a bond.
@@ -207,12 +216,13 @@ impl Worker {
             Some(before) => {
                 let state = |was: &Option<MemberId>| was.map(|was| before.states[usize::from(was.0)]);
                 let bits = |bits| moved(bits, &was);
-                let (plain, left_out) = before.told;
+                let Told { plain, left_out, looped } = before.told;
+                let told = Told { plain, left_out: bits(left_out), looped: bits(looped) };
                 let states = was.iter().map(|was| state(was).unwrap_or_default()).collect();
-                (states, before.churned.map(bits), (plain, bits(left_out)), before.untold_at)
+                (states, before.churned.map(bits), told, before.untold_at)
             }
             None => {
-                let told = (switch_slot.switch.bond_plain(), switch_slot.switch.left_out_members());
+                let told = Told { looped: 0, ..told_of(&switch_slot.switch) };
                 let states = states.into_iter().map(|state| (state, false)).collect();
                 (states, switch_slot.switch.churned_members(), told, None)
             }
@@ -358,7 +368,7 @@ impl Worker {
     /// Says whether frames have numbers, and over which members they do not go.
     fn tell_plain(&mut self, index: usize, now: Instant) {
         let SwitchSlot { bond: Some(bond), switch, .. } = &mut self.switch_slots[index] else { return };
-        let is = (switch.bond_plain(), switch.left_out_members());
+        let is = told_of(switch);
         if is == bond.told {
             bond.untold_at = None;
             return;
@@ -367,14 +377,19 @@ impl Worker {
             return;
         }
         bond.untold_at = None;
-        let ((was_plain, was_left_out), (plain, left_out)) = (std::mem::replace(&mut bond.told, is), is);
-        if was_plain != plain
-            && let Some(plain) = plain
+        let was = std::mem::replace(&mut bond.told, is);
+        if was.plain != is.plain
+            && let Some(plain) = is.plain
         {
             self.tell(index, BondNews::Plain(plain));
         }
-        for (member, is_so) in changed(was_left_out, left_out) {
-            self.tell(index, BondNews::LeftOut(member, is_so));
+        for (member, _) in changed(was.looped, is.looped | was.looped) {
+            self.tell(index, BondNews::Looped(member));
+        }
+        for (member, is_so) in changed(was.left_out, is.left_out) {
+            if !is_so || is.looped & 1 << member.0 == 0 {
+                self.tell(index, BondNews::LeftOut(member, is_so));
+            }
         }
     }
 
@@ -385,7 +400,9 @@ impl Worker {
         if !std::mem::take(is_changed) && policy.settings().mode != Mode::Lacp {
             return;
         }
-        let (mut news, looped) = (Vec::new(), switch.looped_members());
+        // Of other modes `tell_plain` says it.
+        let looped = if policy.settings().mode == Mode::Lacp { switch.looped_members() } else { 0 };
+        let mut news = Vec::new();
         let was_churned = std::mem::replace(churned, switch.churned_members());
         for (is_other, (was, is)) in [false, true].into_iter().zip(was_churned.into_iter().zip(*churned)) {
             news.extend(changed(was, is).map(|(member, is_so)| BondNews::Churned(member, is_other, is_so)));
@@ -488,6 +505,14 @@ impl Worker {
             bond.asking = Passes::begin(bond.notices.queries, now);
         }
     }
+}
+
+/// What is to be told of a bond's numbers.
+fn told_of(switch: &Switch) -> Told {
+    let plain = switch.bond_plain();
+    // In `802.3ad` `tell_states` says it.
+    let looped = if plain.is_some() { switch.looped_members() } else { 0 };
+    Told { plain, left_out: switch.left_out_members(), looped }
 }
 
 /// An endpoint that is reached over the uplink by its own address.
