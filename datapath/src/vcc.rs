@@ -22,7 +22,7 @@ use crate::ids::{EndpointId, TenantId};
 use crate::table::{Id, Left};
 use crate::units::{Direction, Instant};
 use crate::verdict::Reason;
-use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, protocol, tcp_flags};
+use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, ipv6, protocol, tcp_flags};
 use connection::{Connection, Kind, Treatment, Why, bit};
 use connections::{Class, Connections, Key, NoRoom};
 use hold::Holds;
@@ -614,6 +614,11 @@ impl Vcc {
     fn send_any(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
         let Some(call) = self.call(now, from) else { return Ok(()) };
         let (mut bytes, mut meta) = pool.parts_mut(frame);
+        if is_authenticated(bytes, &meta.layout) && call.policy.mode != Mode::Off {
+            police::uncapable_packet(&call.policy, bytes, &meta.layout);
+            self.leave(from, Why::Signed);
+            return Ok(());
+        }
         let Some(mut segment) = Segment::of(bytes, &meta.layout, &meta.offload) else {
             let is_hidden = meta.layout.fragment && is_tcp(bytes, &meta.layout) && call.policy.mode != Mode::Off;
             return if is_hidden { self.send_fragment(from) } else { Ok(()) };
@@ -753,6 +758,9 @@ impl Vcc {
         let place = self.endpoints.get_mut(to.0 as usize).filter(|place| place.is_in())?;
         let (bytes, meta) = pool.parts_mut(frame);
         let segment = Segment::of(bytes, &meta.layout, &meta.offload)?;
+        if is_authenticated(bytes, &meta.layout) {
+            return None;
+        }
         let key = Key { endpoint: to, flow: FlowKey::of(bytes, &meta.layout)?.reversed() };
         let found = self.connections.find_again(&key);
         let known = found.and_then(|id| self.connections.get(id));
@@ -1107,6 +1115,30 @@ fn is_tcp(bytes: &[u8], layout: &Layout) -> bool {
         // Without the first fragment, which shows the whole header (RFC 7112), the later ones are
         // nothing.
         L3::Ipv6 => layout.l4 == L4::Tcp,
+        L3::Arp | L3::Other => false,
+    }
+}
+
+/// Whether it is a segment of TCP behind IPsec's authentication header (RFC 4302), whose MAC covers
+/// it.
+fn is_authenticated(bytes: &[u8], layout: &Layout) -> bool {
+    let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
+    if layout.fragment {
+        return false;
+    }
+    match layout.l3 {
+        // The first byte of the header is the number of what follows it.
+        L3::Ipv4 => {
+            layout.l4 == L4::Other
+                && Ipv4::of(bytes, layout).is_some_and(|ip| ip.protocol() == protocol::AUTHENTICATION)
+                && bytes.get(l4) == Some(&protocol::TCP)
+        }
+        L3::Ipv6 => {
+            let packet = bytes.get(l3..l4).unwrap_or_default();
+            layout.l4 == L4::Tcp
+                && l4 > l3 + ipv6::LEN
+                && ipv6::headers(packet).any(|(number, _)| number == protocol::AUTHENTICATION)
+        }
         L3::Arp | L3::Other => false,
     }
 }

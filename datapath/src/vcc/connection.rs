@@ -104,7 +104,7 @@ macro_rules! reasons_why {
 }
 
 reasons_why! {
-    /// A MAC covers the header (TCP-MD5, TCP-AO).
+    /// A MAC covers the header (TCP-MD5, TCP-AO, IPsec's AH).
     Signed = "signed",
     /// Multipath TCP.
     Multipath = "multipath",

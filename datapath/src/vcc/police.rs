@@ -10,13 +10,29 @@
 
 use super::Policy;
 use super::connection::{Connection, Treatment, Wire};
-use super::segment::{Edit, Segment, codes, ecn};
+use super::segment::{Edit, Segment, codes, ecn, set_ecn};
+use crate::wire::{Ipv4, Ipv6, Layout};
 
 /// What becomes of a frame whose codepoint the switch has no say in, of a guest that is policed.
 #[inline]
 pub(super) fn uncapable(policy: &Policy, segment: &Segment, edit: Edit) -> Edit {
     let is_capable = policy.polices && segment.ecn != ecn::NOT;
     if is_capable { Edit { ecn: Some(ecn::NOT), ..edit } } else { edit }
+}
+
+/// The same of a packet whose segment is none to look at.
+#[cold]
+pub(super) fn uncapable_packet(policy: &Policy, bytes: &mut [u8], layout: &Layout) {
+    let is_capable = policy.polices && ecn_of(bytes, layout) != ecn::NOT;
+    let ip = bytes.get_mut(layout.l3_offset.into()..).and_then(|bytes| bytes.first_chunk_mut());
+    if let Some(ip) = ip.filter(|_| is_capable) {
+        set_ecn(ip, layout.l3, ecn::NOT);
+    }
+}
+
+/// The ECN field of a packet.
+pub(super) fn ecn_of(bytes: &[u8], layout: &Layout) -> u8 {
+    Ipv4::of(bytes, layout).map(Ipv4::ecn).or_else(|| Ipv6::of(bytes, layout).map(Ipv6::ecn)).unwrap_or(ecn::NOT)
 }
 
 /// The same of an open connection that is not translated.

@@ -10,6 +10,7 @@ use crate::wire::{Mac, be16, parse, put16};
 use core::net::Ipv4Addr;
 use proptest::prelude::*;
 
+mod authenticated;
 mod between;
 mod codepoints;
 mod early;

@@ -5,7 +5,7 @@ use super::connection::{Connection, Scale, Treatment, Why, Wire, bit};
 use super::connections::Key;
 use super::segment::{Edit, Segment, codes, ecn, options_in, options_of};
 use super::successor::Opening;
-use super::{Call, Counters, Mode, Vcc, Waits, handshake, is_tcp, open, police};
+use super::{Call, Counters, Mode, Vcc, Waits, handshake, is_authenticated, is_tcp, open, police};
 use crate::ids::EndpointId;
 use crate::offload::Offload;
 use crate::table::Id;
@@ -90,6 +90,12 @@ impl Vcc {
         if layout.fragment && is_tcp(bytes, layout) && call.policy.mode != Mode::Off {
             let told = Told::new(Direction::Egress, call.policy.mode, Segment::default());
             return Some(Told { is_refused: call.policy.polices, ..told.untouched(Why::Fragment) });
+        }
+        if is_authenticated(bytes, layout) && call.policy.mode != Mode::Off {
+            let segment = Segment { ecn: police::ecn_of(bytes, layout), ..Segment::default() };
+            let edit = police::uncapable(&call.policy, &segment, Edit::NONE);
+            let told = Told::new(Direction::Egress, call.policy.mode, segment);
+            return Some(Told { edit, ..told.untouched(Why::Signed) });
         }
         if layout.l4 != L4::Tcp {
             return None;
@@ -180,6 +186,9 @@ impl Vcc {
     pub fn explain_receive(&self, now: Instant, to: EndpointId, frame: (&[u8], &Layout, &Offload)) -> Option<Told> {
         let Seen { call, bytes, layout, segment, flow } = self.see(now, to, frame)?;
         let told = Told::new(Direction::Ingress, call.policy.mode, segment);
+        if is_authenticated(bytes, layout) && call.policy.mode != Mode::Off {
+            return Some(told.untouched(Why::Signed));
+        }
         let policy = &call.policy;
         let key = Key { endpoint: call.owner.endpoint, flow: flow.reversed() };
         let found = self.connections.find(&key);
@@ -228,7 +237,7 @@ impl Why {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Why::Signed => "a MAC (TCP-MD5 or TCP-AO) covers its header",
+            Why::Signed => "a MAC (TCP-MD5, TCP-AO or AH) covers its header",
             Why::Multipath => "it is one of several flows of Multipath TCP",
             Why::Simultaneous => "both sides open at once",
             Why::Unknown => "its handshake was not seen here",
