@@ -792,7 +792,8 @@ impl Vcc {
             if was_in == Class::Offered && Class::of(connection) == Class::Open && !is_left(was) {
                 counters.opens(Treatment::Opening, was);
             }
-            let class = class_of(connection, &segment);
+            let is_end = segment.has(tcp_flags::RST) && open::is_of_peer(connection, &segment);
+            let class = if is_end { Class::Lingering } else { Class::of(connection) };
             let is_slowed = place.siblings.is_some() && siblings::is_slowed(connection, round_end);
             self.connections.touch(now, found?, to, class);
             if is_slowed {
@@ -926,7 +927,7 @@ impl Vcc {
         }
         let (was, is_first) = (connection.treatment, connection.una == connection.first[0]);
         let edit = handshake::answered(connection, &call.policy, segment, &options());
-        let (is, class) = (connection.treatment, class_of(connection, segment));
+        let (is, class) = (connection.treatment, Class::of(connection));
         self.connections.touch(now, id, key.endpoint, class);
         if is_first && !matches!(was, Treatment::Untouched(_)) {
             count_kinds(self.counters_mut(key.endpoint), [None, Kind::of_answer(segment.codes, segment.ecn)]);
@@ -1097,7 +1098,7 @@ impl Waits {
     }
 }
 
-/// The class that a connection is in after a segment.
+/// The class that a connection is in after a segment of its guest, which resets its own.
 #[inline]
 fn class_of(connection: &Connection, segment: &Segment) -> Class {
     if segment.has(tcp_flags::RST) { Class::Lingering } else { Class::of(connection) }

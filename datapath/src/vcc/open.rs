@@ -2,6 +2,7 @@
 //! guest is shown of them.
 
 use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
+use super::connections::Class;
 use super::segment::{Edit, Segment, codes, ecn};
 use super::{Counters, Mode, Policy, Waits, control, handshake, hold, option, police, watch, window};
 use crate::units::Instant;
@@ -210,9 +211,14 @@ pub(super) fn receive_open(
 }
 
 /// Whether what ends a connection is its peer's: a stranger does not know what the guest has sent
-/// (RFC 5961, section 5).
-fn is_of_peer(connection: &Connection, end: &Segment) -> bool {
-    end.has(tcp_flags::ACK) && !before(end.ack, connection.una) && !before(connection.nxt, end.ack)
+/// (RFC 5961, section 5). Who asked, and does not want the answer, resets it without acknowledging
+/// anything (RFC 9293, section 3.10.7.1): by the number behind its SYN.
+pub(super) fn is_of_peer(connection: &Connection, end: &Segment) -> bool {
+    if !end.has(tcp_flags::ACK) {
+        let is_refused = end.has(tcp_flags::RST) && Class::of(connection) == Class::Offered;
+        return is_refused && connection.follows_syn(end.seq, connection.usual_wait.into());
+    }
+    !before(end.ack, connection.una) && !before(connection.nxt, end.ack)
 }
 
 /// Whether the peer's switch seems to have lost its state: it began with ECN on all its frames, and

@@ -22,6 +22,7 @@ mod natives;
 mod networks;
 mod options;
 mod policed;
+mod resets;
 mod saved;
 mod siblings;
 mod syn;
