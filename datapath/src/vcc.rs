@@ -226,6 +226,9 @@ pub struct Counters {
     /// Connections that were translated, and are plain since: the peer gave no sign of ECN any more
     /// ([`Treatment::Plain`]), or had a SYN-ACK that agreed to nothing.
     pub lapsed: u64,
+    /// Connections that opened by a SYN without ECN, after two that asked for it had no answer: a box
+    /// on the way drops these, or the peer was not there yet.
+    pub unanswered_asks: u64,
     /// Handshakes in which the guest spoke for itself, by [`Kind`].
     pub guests: [u64; Kind::ALL.len()],
     /// The same of peers.
@@ -258,6 +261,7 @@ impl Counters {
             (&mut self.deaf, before.deaf),
             (&mut self.held, before.held),
             (&mut self.lapsed, before.lapsed),
+            (&mut self.unanswered_asks, before.unanswered_asks),
         ] {
             *n = n.saturating_add(m);
         }
@@ -928,7 +932,15 @@ impl Vcc {
         let (was, is_first) = (connection.treatment, connection.una == connection.first[0]);
         let edit = handshake::answered(connection, &call.policy, segment, &options());
         let (is, class) = (connection.treatment, Class::of(connection));
+        let is_third = handshake::is_third_answered(connection, &call.policy);
         self.connections.touch(now, id, key.endpoint, class);
+        if was == Treatment::Opening
+            && is == Treatment::Plain
+            && is_third
+            && let Some(counters) = self.counters_mut(key.endpoint)
+        {
+            counters.unanswered_asks += 1;
+        }
         if is_first && !matches!(was, Treatment::Untouched(_)) {
             count_kinds(self.counters_mut(key.endpoint), [None, Kind::of_answer(segment.codes, segment.ecn)]);
         }

@@ -258,6 +258,7 @@ struct Vcc {
     deaf: u64,
     held: u64,
     lapsed: u64,
+    unanswered_asks: u64,
     guests: [u64; 3],
     peers: [u64; 3],
 }
@@ -265,7 +266,8 @@ struct Vcc {
 impl From<&Counters> for Vcc {
     fn from(counters: &Counters) -> Vcc {
         let &Counters { opened: [translated, native, plain], acked_bytes, marked_bytes, hidden_marks, .. } = counters;
-        let &Counters { lowered, reductions, policed, deaf, held, lapsed, guests, peers, .. } = counters;
+        let &Counters { lowered, reductions, policed, deaf, held, lapsed, unanswered_asks, guests, peers, .. } =
+            counters;
         let untouched = Why::ALL.iter().map(|&why| (why.name().to_owned(), counters.untouched[why as usize]));
         let untouched = untouched.filter(|&(_, count)| count > 0).collect();
         Vcc {
@@ -282,6 +284,7 @@ impl From<&Counters> for Vcc {
             deaf,
             held,
             lapsed,
+            unanswered_asks,
             guests,
             peers,
         }
@@ -301,6 +304,7 @@ impl From<&Vcc> for Counters {
             deaf: vcc.deaf,
             held: vcc.held,
             lapsed: vcc.lapsed,
+            unanswered_asks: vcc.unanswered_asks,
             guests: vcc.guests,
             peers: vcc.peers,
             ..Counters::default()

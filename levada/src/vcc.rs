@@ -38,6 +38,7 @@ pub fn of_switch(plan: &SwitchPlan, part: &VccPart) -> Vec<EndpointReport> {
             deaf: counters.deaf,
             held: counters.held,
             lapsed: counters.lapsed,
+            unanswered_asks: counters.unanswered_asks,
             guests: kinds(counters.guests),
             peers: kinds(counters.peers),
             warnings: warning(told.mode, counters).into_iter().collect(),
@@ -150,6 +151,10 @@ pub fn text(reply: &VccReply) -> String {
         if endpoint.lapsed > 0 {
             let _ = writeln!(out, "  became plain after they were translated: {} connections", endpoint.lapsed);
         }
+        if endpoint.unanswered_asks > 0 {
+            let count = endpoint.unanswered_asks;
+            let _ = writeln!(out, "  opened 3 s late, as two SYNs with ECN had no answer: {count} connections");
+        }
         let by_kind = |counts: &BTreeMap<String, u64>| -> String {
             counts.iter().map(|(kind, count)| format!(" {count} {kind}")).collect::<Vec<_>>().join(",")
         };
@@ -235,7 +240,7 @@ mod tests {
     fn natives_are_told_by_kind_and_what_does_not_fit_the_mode_is_a_warning() {
         let plan = control::load(FILE).plan.unwrap();
         let of = |mode, [guests, peers]: [[u64; 3]; 2]| {
-            let counters = Counters { guests, peers, lapsed: 5, ..Counters::default() };
+            let counters = Counters { guests, peers, lapsed: 5, unanswered_asks: 6, ..Counters::default() };
             let (endpoint, connections) = (EndpointId(0), Vec::new());
             let told = EndpointVcc { endpoint, mode, counters, open: 0, half_open: 0, connections };
             let part = VccPart { endpoints: vec![told], next: None };
@@ -248,6 +253,7 @@ mod tests {
             "peers that spoke ECN: 4 accecn, 2 classic, 3 dctcp\n",
             "warning: 3 handshakes were of hosts with RFC 3168, ",
             "became plain after they were translated: 5 connections\n",
+            "opened 3 s late, as two SYNs with ECN had no answer: 6 connections\n",
         ] {
             assert!(said.contains(words), "{said}");
         }

@@ -103,6 +103,11 @@ pub fn is_answered(connection: &Connection, answer: &Segment) -> bool {
     connection.is(bit::ACTIVE) && !before(answer.ack, expected) && !before(connection.nxt, answer.ack)
 }
 
+/// Whether a SYN-ACK without ECN may be for a SYN that did not ask for it any more.
+pub fn is_third_answered(connection: &Connection, policy: &Policy) -> bool {
+    policy.translates() && connection.tries > TRIES_WITH_ECN
+}
+
 /// Whether a peer's SYN is the one that made a connection, sent again.
 pub fn repeats(connection: &Connection, syn: &Segment) -> bool {
     !connection.is(bit::ACTIVE) && connection.first[1] == syn.seq

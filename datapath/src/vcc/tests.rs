@@ -347,6 +347,33 @@ fn a_third_syn_asks_for_nothing() {
 }
 
 #[test]
+fn a_connection_opens_through_a_box_that_drops_what_asks_for_ecn_and_that_is_counted() {
+    // How many tries are lost, and what the server's SYN-ACK says.
+    for (lost, answers, treatment, counted) in [
+        (2, codes::NONE, Treatment::Plain, 1),
+        (0, codes::NONE, Treatment::Plain, 0),
+        // The answer to an early try was late.
+        (2, codes::received(ecn::ECT0), Treatment::Translated, 0),
+    ] {
+        let mut rig = Rig::new([Mode::Echo, Mode::Off]);
+        let syn = Says { seq: 100, flags: SYN, window: 9, options: LINUX, ..Says::default() };
+        for _ in 0..lost {
+            assert_eq!(rig.send(CLIENT, &syn).codes, codes::ASK_ACCURATE);
+        }
+        let (wire, _) = rig.pass(CLIENT, &syn, false);
+        assert_eq!(wire.codes == codes::NONE, lost == 2);
+        let answer = Says { seq: 200, ack: 101, flags: SYN | ACK, codes: answers, ..syn };
+        for _ in 0..2 {
+            rig.pass(SERVER, &answer, false);
+        }
+        assert_eq!(rig.connection(CLIENT).treatment, treatment);
+        assert_eq!(rig.sides[CLIENT].counters(ENDPOINT).unwrap().unanswered_asks, counted, "{lost}, {answers}");
+        let data = Says { seq: 101, ack: 201, flags: ACK, window: 502, payload: 9, ..Says::default() };
+        assert_eq!(rig.pass(CLIENT, &data, false).1.payload, 9);
+    }
+}
+
+#[test]
 fn a_third_syn_ack_agrees_to_nothing_but_the_client_may_have_had_the_first() {
     for (has_first, treatment) in [(true, Treatment::Translated), (false, Treatment::Plain)] {
         let mut rig = Rig::new([Mode::Dctcp; 2]);

@@ -64,6 +64,9 @@ pub struct EndpointReport {
     /// more.
     #[serde(default)]
     pub lapsed: u64,
+    /// Connections that opened by a SYN without ECN, after two that asked for it had no answer.
+    #[serde(default)]
+    pub unanswered_asks: u64,
     /// Handshakes in which the guest spoke ECN for itself: `classic` (RFC 3168), `dctcp` (the same
     /// on ECN-capable SYNs, as Linux's DCTCP) and `accecn`.
     #[serde(default)]

@@ -57,7 +57,7 @@ const FILE: &str = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[[switch.
 fn vcc() -> VccReply {
     let endpoint = serde_json::json!({"path": "s1/red/a", "mode": "echo", "open": 3, "half_open": 1, "translated": 4,
         "native": 1, "plain": 2, "untouched": {"unknown": 7}, "acked_bytes": 5000, "marked_bytes": 600,
-        "hidden_marks": 8, "lowered": 9, "reductions": 10, "policed": 11, "deaf": 12, "lapsed": 13, "guests": {"classic": 14},
+        "hidden_marks": 8, "lowered": 9, "reductions": 10, "policed": 11, "deaf": 12, "lapsed": 13, "unanswered_asks": 17, "guests": {"classic": 14},
         "peers": {"dctcp": 15, "accecn": 16}, "connections": []});
     VccReply { version: 1, endpoints: vec![serde_json::from_value(endpoint).unwrap()] }
 }
@@ -113,6 +113,7 @@ fn virtual_congestion_control_is_told_by_endpoint() {
         (format!("levada_endpoint_vcc_policed_segments_total{{{of}}}"), 11.0),
         (format!("levada_endpoint_vcc_deaf_connections_total{{{of}}}"), 12.0),
         (format!("levada_endpoint_vcc_lapsed_connections_total{{{of}}}"), 13.0),
+        (format!("levada_endpoint_vcc_unanswered_asks_total{{{of}}}"), 17.0),
         (format!("levada_endpoint_vcc_ecn_handshakes_total{{{of},who=\"guest\",kind=\"classic\"}}"), 14.0),
         (format!("levada_endpoint_vcc_ecn_handshakes_total{{{of},who=\"peer\",kind=\"dctcp\"}}"), 15.0),
     ] {

@@ -38,6 +38,8 @@ pub(super) fn families(all: &mut Families, endpoint: &EndpointReport) {
     all.counter("levada_endpoint_vcc_held_acknowledgements", held, &to, endpoint.held);
     let lapsed = "Connections that were translated, and are plain since.";
     all.counter("levada_endpoint_vcc_lapsed_connections", lapsed, &to, endpoint.lapsed);
+    let unanswered = "Connections that opened without ECN, after two SYNs with it had no answer.";
+    all.counter("levada_endpoint_vcc_unanswered_asks", unanswered, &to, endpoint.unanswered_asks);
     for (who, counts) in [("guest", &endpoint.guests), ("peer", &endpoint.peers)] {
         for (kind, &count) in counts {
             let help = "Handshakes in which a guest or its peer spoke ECN for itself.";
