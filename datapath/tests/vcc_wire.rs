@@ -16,7 +16,7 @@ use datapath::program::{EndpointId, TenantId};
 use datapath::units::Instant;
 use datapath::vcc::segment::{codes, ecn};
 use datapath::vcc::{Mode, Owner, Settings, Vcc};
-use datapath::wire::build::eth;
+use datapath::wire::build::{Build, eth};
 use datapath::wire::{L3, Layout, Mac, parse, tcp_flags};
 
 const ACK: u8 = tcp_flags::ACK;
@@ -323,6 +323,8 @@ struct Connection {
     extra: Extra,
     settings: Settings,
     is_ipv6: bool,
+    /// Its frames are tagged with it (802.1Q).
+    vlan: Option<u16>,
     port: u16,
     mss: u16,
     sides: [Side; 2],
@@ -338,6 +340,8 @@ struct World {
     now: Instant,
     random: Random,
     frames: u64,
+    /// Those with a VLAN tag.
+    tagged: u64,
     lowered: u64,
     /// Windows that were shown by another scale.
     rescaled: u64,
@@ -442,6 +446,15 @@ fn ips(is_ipv6: bool, from: usize) -> (IpAddr, IpAddr) {
     (ip(from), ip(1 - from))
 }
 
+/// The beginning of a frame.
+fn link(vlan: Option<u16>) -> Build {
+    let frame = eth(Mac([2; 6]), Mac([4; 6]));
+    match vlan {
+        Some(tag) => frame.vlan(tag),
+        None => frame,
+    }
+}
+
 fn endpoint(side: usize) -> EndpointId {
     EndpointId(side as u32)
 }
@@ -480,6 +493,7 @@ impl World {
             now: Instant(1_000_000_000),
             random: Random(seed),
             frames: 0,
+            tagged: 0,
             lowered: 0,
             rescaled: 0,
             fragments: 0,
@@ -516,6 +530,7 @@ impl World {
         }
         let mss = [536, 1000, 1448, 8948][random.below(4) as usize];
         let (is_ipv6, port) = (random.one_in(2), 1024 + place as u16 / 4);
+        let vlan = random.one_in(4).then(|| random.below(1 << 16) as u16);
         let extra = match random.below(16) {
             0 => Extra::Md5,
             1 => Extra::Ao,
@@ -527,7 +542,7 @@ impl World {
         let (takes_early, is_marked) = (!random.one_in(3), random.one_in(8));
         let settings = asked(mode);
         let (network, steps, agreed) = (Vec::new(), 0, Agreed::Plain);
-        let mut all = Connection { agreed, extra, settings, is_ipv6, port, mss, sides, network, steps };
+        let mut all = Connection { agreed, extra, settings, is_ipv6, vlan, port, mss, sides, network, steps };
 
         let client = all.sides[CLIENT].guest;
         let (asks, capable) = match client {
@@ -679,7 +694,7 @@ impl World {
         let ports = if from == CLIENT { [all.port, 80] } else { [80, all.port] };
         let is_cut = payload > usize::from(all.mss);
         let frame = |options: u8| {
-            let frame = eth(Mac([2; 6]), Mac([4; 6]))
+            let frame = link(all.vlan)
                 .ip(source, destination)
                 .tcp(ports[0], ports[1], me.first.wrapping_add(seq as u32))
                 .flags(flags)
@@ -705,6 +720,7 @@ impl World {
     fn send(&mut self, mode: usize, from: usize, wire: &Wire) -> Wire {
         let World { pool, switches, now, .. } = self;
         self.frames += 1;
+        self.tagged += u64::from(wire.layout().vlan.is_some());
         pass(pool, wire, |pool, frame| {
             assert_eq!(switches[mode][from].send(pool, *now, endpoint(from), frame), Ok(()));
         })
@@ -812,7 +828,7 @@ impl World {
         let cut = (usize::from(whole.layout().payload_offset) - tcp).next_multiple_of(8);
         for (part, more) in [(0..cut.min(len), true), (cut.min(len)..len, false)] {
             let (source, destination) = ips(all.is_ipv6, from);
-            let frame = eth(Mac([2; 6]), Mac([4; 6])).ip(source, destination).tos(capable);
+            let frame = link(all.vlan).ip(source, destination).tos(capable);
             let frame = frame.fragment(part.start as u16, more).protocol(6);
             let frame = frame.payload(whole.bytes[tcp..][part.clone()].to_vec());
             let (mut bytes, mut offload) = (Vec::new(), Offload::default());
@@ -1019,12 +1035,14 @@ fn generated_connections_are_on_the_wire_and_seen_as_a_model_has_them() {
             done += 1;
         }
     }
-    let World { frames, lowered, rescaled, fragments, options: [put, hidden], .. } = world;
-    println!("{done} connections, {frames} frames, {fragments} fragments, {lowered} windows lowered,");
+    let World { frames, tagged, lowered, rescaled, fragments, options: [put, hidden], .. } = world;
+    println!(
+        "{done} connections, {frames} frames, {tagged} of them tagged, {fragments} fragments, {lowered} windows lowered,"
+    );
     println!("{rescaled} shown by another scale,");
     println!("{put} of AccECN's options put in, {hidden} hidden: no difference");
     assert!(lowered > connections / 10 && fragments > connections / 10, "{lowered}, {fragments}");
-    assert!(rescaled > connections / 10, "{rescaled}");
+    assert!(rescaled > connections / 10 && tagged > connections, "{rescaled}, {tagged}");
     assert!(put > connections / 2 && hidden > connections / 2, "{put}, {hidden}");
     assert_eq!(world.pool.in_use(), 0);
 }
