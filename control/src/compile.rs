@@ -525,7 +525,7 @@ mod tests {
     use crate::compile;
     use crate::plan::{Plan, PortKind};
     use datapath::aqm::Discipline;
-    use datapath::program::Change;
+    use datapath::program::{Change, Elsewhere};
     use datapath::vcc::{Mode, Settings};
 
     fn host(endpoints: &[&str]) -> String {
@@ -537,7 +537,7 @@ mod tests {
 
     fn plan(text: &str, previous: Option<&Plan>) -> Plan {
         let checked = crate::load(text);
-        assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+        assert!(checked.plan.is_some(), "{:?}", checked.problems);
         compile(&checked.config, previous)
     }
 
@@ -722,8 +722,37 @@ mod tests {
                      [[switch.tenant]]\nname = \"red\"\nvlan = 5\n[cluster]\nhost = \"h\"\nlisten = \"192.0.2.9:7370\"\n\
                      [[cluster.member]]\nname = \"far\"\naddress = \"192.0.2.3:7370\"\n";
         let plan = plan(&(plain.to_owned() + AT), None);
-        assert_eq!(plan.switches[0].program.elsewhere.iter().copied().collect::<Vec<_>>(), [(red, mac)]);
+        let elsewhere: Vec<_> = plan.switches[0].program.elsewhere.iter().copied().collect();
+        assert_eq!(elsewhere, [(red, Elsewhere::Mac(mac))]);
         assert!(plan.switches[0].program.tenants[0].outside.macs.contains(&mac));
+    }
+
+    /// The addresses that endpoints of other hosts declare are theirs here too, tenant by tenant.
+    #[test]
+    fn ip_addresses_of_other_hosts_endpoints_are_known() {
+        let text = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\nuplink = { port = \"packet://eth0\", rate = \"1 Gbit/s\" }\n\
+                    [[switch.tenant]]\nname = \"red\"\nvlan = \"untagged\"\n[[switch.tenant]]\nname = \"blue\"\nvlan = 5\n\
+                    [[switch.tenant]]\nname = \"own\"\n[cluster]\nhost = \"h\"\nlisten = \"192.0.2.9:7370\"\n\
+                    [[cluster.member]]\nname = \"h\"\naddress = \"192.0.2.9:7370\"\nendpoint = [\
+                    { name = \"here\", tenant = \"red\", mac = \"02:00:00:00:00:01\", ip = \"10.0.0.1\" }]\n\
+                    [[cluster.member]]\nname = \"far\"\naddress = \"192.0.2.3:7370\"\nendpoint = [\
+                    { name = \"a\", tenant = \"red\", mac = \"02:00:00:00:00:02\", ip = [\"10.0.0.2\", \"fd00::2\"] },\
+                    { name = \"b\", tenant = \"blue\", mac = \"02:00:00:00:00:02\", ip = \"10.0.0.3\" },\
+                    { name = \"c\", tenant = \"own\", mac = \"02:00:00:00:00:02\", ip = \"10.0.0.4\" },\
+                    { name = \"d\", tenant = \"else\", mac = \"02:00:00:00:00:02\", ip = \"10.0.0.5\" }]\n";
+        let mac = Elsewhere::Mac(datapath::wire::Mac([2, 0, 0, 0, 0, 2]));
+        let ip = |text: &str| Elsewhere::Ip(text.parse().unwrap());
+        let (red, blue) = (datapath::program::TenantId(0), datapath::program::TenantId(1));
+        let all = [(red, mac), (red, ip("10.0.0.2")), (red, ip("fd00::2")), (blue, mac), (blue, ip("10.0.0.3"))];
+        let first = &plan(text, None).switches[0];
+        assert_eq!(first.program.elsewhere.iter().copied().collect::<Vec<_>>(), all);
+        // In tunnels too, where the MAC address has its place, and from a switch beside.
+        let tunnels = TUNNELS
+            .replace("mac = \"02:00:00:00:00:02\"", "mac = \"02:00:00:00:00:02\", ip = [\"10.0.0.2\", \"10.9.0.0/16\"]")
+            .replace("mac = \"02:00:00:00:00:03\"", "mac = \"02:00:00:00:00:03\", ip = \"10.0.0.3\"");
+        let first = &plan(&tunnels, None).switches[0];
+        let all = [(red, ip("10.0.0.2")), (red, ip("10.0.0.3"))];
+        assert_eq!(first.program.elsewhere.iter().copied().collect::<Vec<_>>(), all);
     }
 
     /// Over a bond the host has its address on a device behind the switch: next hops are asked
@@ -783,7 +812,7 @@ mod tests {
         let mut config = loaded.config;
         let member = |name: &str, tenant: &str, vtep: &str| {
             let macs = vec![datapath::wire::Mac([2, 0, 0, 0, 0, 9])];
-            let endpoints = vec![Remote { tenant: tenant.to_owned(), name: "e".to_owned(), macs }];
+            let endpoints = vec![Remote { tenant: tenant.to_owned(), macs, ..Remote::default() }];
             Member { name: name.to_owned(), vtep: vtep.parse().ok(), endpoints, ..Member::default() }
         };
         let old = [member("old", "red", "192.0.2.9"), member("stranger", "else", "192.0.2.10")];
@@ -810,7 +839,7 @@ mod tests {
         let mut config = crate::load(TUNNELS).config;
         let address = |n: u32| std::net::IpAddr::from((0x0a00_0000 + n).to_be_bytes());
         let mac = |n: u32| datapath::wire::Mac([[2, 9].as_slice(), &n.to_be_bytes()].concat().try_into().unwrap());
-        let remote = |tenant: &str, macs| Remote { tenant: tenant.to_owned(), name: "e".to_owned(), macs };
+        let remote = |tenant: &str, macs| Remote { tenant: tenant.to_owned(), macs, ..Remote::default() };
         let member = |n: u32, endpoints| {
             let vtep = Some(address(n));
             Member { name: format!("h{n}"), vtep, endpoints, ..Member::default() }

@@ -393,6 +393,7 @@ const REMOTE: &[Key] = &[
     ("name", Form::Text(NAME), true, "its name"),
     ("tenant", Form::Text(NAME), true, "name of its tenant, the same on all hosts"),
     ("mac", Form::Texts(MAC), true, "its addresses"),
+    ("ip", Form::Texts(VTEP), false, "its IP addresses, without prefixes: no other endpoint of this host claims them"),
 ];
 const REMOTE_SERVICE: &[Key] = &[
     ("name", Form::Text(NAME), true, "its name"),

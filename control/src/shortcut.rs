@@ -11,7 +11,7 @@
 
 use crate::plan::{PortKind, SwitchPlan};
 use datapath::network::{Network, network_of};
-use datapath::program::{Endpoint, TenantId};
+use datapath::program::{Elsewhere, Endpoint, TenantId};
 use datapath::units::{Both, Direction};
 use datapath::vcc::Mode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,7 +120,8 @@ pub fn shortcuts(plan: &SwitchPlan) -> BTreeMap<u32, Shortcut> {
 
 /// Where IP addresses have owners: the kernel's filter knows the sender's own list, and no other.
 struct Owned {
-    /// How many endpoints of a network list addresses, or how many are listed as outside.
+    /// How many endpoints of a network list addresses, or how many are listed as outside or by
+    /// endpoints of other hosts.
     by_network: BTreeMap<Network, usize>,
     /// Networks with services.
     services: BTreeSet<Network>,
@@ -131,6 +132,11 @@ impl Owned {
         let mut by_network = BTreeMap::new();
         for (id, tenant) in plan.program.tenants.iter() {
             *by_network.entry(network_of(TenantId(id), tenant.attachment)).or_default() += tenant.outside.ips.len();
+        }
+        for (tenant, address) in &plan.program.elsewhere {
+            if let (Elsewhere::Ip(_), Some(owner)) = (address, plan.program.tenants.get(tenant.0)) {
+                *by_network.entry(network_of(*tenant, owner.attachment)).or_default() += 1;
+            }
         }
         for endpoint in plan.program.endpoints.values().filter(|endpoint| !any_ip(endpoint)) {
             if let Some(tenant) = plan.program.tenants.get(endpoint.tenant.0) {
@@ -238,6 +244,12 @@ mod tests {
         assert_eq!(of("", "outside = \"10.0.0.254\"", &[A, B]), [gone, gone]);
         let uplink = "[switch.uplink]\nport = \"tap://up\"\nrate = \"1 Gbit/s\"";
         assert_eq!(of(uplink, "vlan = \"untagged\"", &[A, B]), [gone, gone]);
+        let far = "host = \"h\"\nlisten = \"192.0.2.9:7370\"\n[[cluster.member]]\nname = \"far\"\naddress = \"192.0.2.3:7370\"\n";
+        let with = |ip: &str| {
+            let endpoint = format!("{{ name = \"x\", tenant = \"t\", mac = \"02:00:00:00:00:0f\"{ip} }}");
+            of(uplink, "vlan = 10", &[A, &format!("{B}\n[cluster]\n{far}endpoint = [{endpoint}]")])
+        };
+        assert_eq!([with(""), with(", ip = \"10.0.0.9\"")], [[FREE, FREE], [gone, gone]], "one of another host has it");
     }
 
     #[test]

@@ -203,6 +203,7 @@ fn remote(remote: &Remote) -> Keys {
     w.put("name", remote.name.as_str());
     w.put("tenant", remote.tenant.as_str());
     w.put_list("mac", remote.macs.iter().map(|&mac| show_mac(mac).into()).collect());
+    w.put_list("ip", remote.ips.iter().map(|ip| ip.to_string().into()).collect());
     w.0
 }
 

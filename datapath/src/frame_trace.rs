@@ -481,7 +481,10 @@ fn claimed(f: &mut fmt::Formatter<'_>, owner: Owner, names: &dyn Names) -> fmt::
             write!(f, "belongs to {}, which has declared it or its MAC address", names.endpoint(owner))
         }
         Owner::Held(owner) => write!(f, "belongs to {}, which came first", names.endpoint(owner)),
-        Owner::Listed => write!(f, "is listed as outside, or made from a MAC address that is not the sender's"),
+        Owner::Listed => write!(
+            f,
+            "is listed as outside or by an endpoint of another host, or made from a MAC address that is not the sender's"
+        ),
         Owner::Outside => write!(f, "was seen outside"),
         Owner::Unknown => write!(f, "may be outside, where there are more addresses than are remembered"),
     }

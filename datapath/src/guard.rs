@@ -122,7 +122,7 @@ impl Identity {
     }
 
     /// The addresses that it lists one by one, which are its own.
-    pub(crate) fn hosts(&self) -> impl Iterator<Item = IpAddr> + '_ {
+    pub fn hosts(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let v4 = self.ipv4.iter().filter(|(_, len)| *len >= 32).map(|&(address, _)| IpAddr::V4(address));
         let v6 = self.ipv6.iter().filter(|(_, len)| *len >= 128).map(|&(address, _)| IpAddr::V6(address));
         v4.chain(v6)

@@ -6,8 +6,8 @@
 //! 1. An address that an endpoint lists (one address, no prefix) is its own, and of those that list
 //!    it too. Nobody else claims it, from inside or outside, nor asks whether it is free: the owner
 //!    would give it up.
-//! 2. What is listed as outside (of a router, say) is claimed by no endpoint that does not list it
-//!    itself.
+//! 2. What is listed as outside (of a router, say), or listed by an endpoint of another host, is
+//!    claimed by no endpoint that does not list it itself.
 //! 3. A link-local address made from a MAC address is of who has that.
 //! 4. Any other link-local address is of who comes first, until it was silent for as long as
 //!    addresses live (the idea of RFC 6620). What a router outside says to have is outside, whoever
@@ -95,7 +95,8 @@ pub enum Owner {
     /// This endpoint has declared it, or the MAC address that it is made from, or that is given for
     /// it.
     Declared(EndpointId),
-    /// It is listed as outside, or nobody here has the MAC address that it is made from.
+    /// It is listed as outside or by an endpoint of another host, or nobody here has the MAC address
+    /// that it is made from.
     Listed,
     /// This endpoint came first.
     Held(EndpointId),
@@ -130,6 +131,8 @@ pub struct Owners {
     declared: HashMap<Key, Vec<EndpointId>, Keyed>,
     /// How often an address is listed as outside.
     listed: HashMap<Key, u32, Keyed>,
+    /// For how many tenants an address is an endpoint's of another host.
+    elsewhere: HashMap<Key, u32, Keyed>,
     /// By endpoint, what it holds.
     held: Table<Key, Held>,
     outside: Outside<Key, Seen>,
@@ -150,6 +153,7 @@ impl Owners {
         Owners {
             declared: HashMap::with_hasher(keyed),
             listed: HashMap::with_hasher(keyed),
+            elsewhere: HashMap::with_hasher(keyed),
             held: Table::new(keyed, 0),
             outside: Outside::new(keyed, age_ns),
             last: Vec::new(),
@@ -251,6 +255,26 @@ impl Owners {
         self.changes += 1;
     }
 
+    /// An endpoint of another host has listed an address of a network, or no longer does.
+    pub fn set_elsewhere(&mut self, network: Network, address: IpAddr, is_there: bool) {
+        let key = Key::new(network, address);
+        if is_there {
+            *self.elsewhere.entry(key).or_default() += 1;
+            self.forget(&key);
+        } else if let Some(count) = self.elsewhere.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.elsewhere.remove(&key);
+            }
+        }
+        self.changes += 1;
+    }
+
+    /// Whether no endpoint may have an address that it does not list itself.
+    fn is_kept(&self, key: &Key) -> bool {
+        self.listed.contains_key(key) || self.elsewhere.contains_key(key)
+    }
+
     /// A network is another's from now on, or attached otherwise: others are outside of it.
     pub fn clear(&mut self, network: Network) {
         self.outside.clear(slot(network));
@@ -328,7 +352,7 @@ impl Owners {
             Some(owner) if kind != Kind::Source && own != Some(owner) => return Err(Owner::Declared(owner)),
             _ => {}
         }
-        if own.is_some() && (self.listed.contains_key(&key) || fdb.is_elsewhere(network, mac) && kind != Kind::Source) {
+        if own.is_some() && (self.is_kept(&key) || fdb.is_elsewhere(network, mac) && kind != Kind::Source) {
             return Err(Owner::Listed);
         }
         if let IpAddr::V6(v6) = address
@@ -518,11 +542,12 @@ impl Owners {
             .filter(|(.., left_ns)| *left_ns > 0)
     }
 
-    /// Whether an endpoint may hold an address: nobody lists it, or has come to since.
+    /// Whether an endpoint may hold an address: nobody lists it, here or elsewhere, or has come to
+    /// since.
     #[must_use]
     pub fn may_hold(&self, network: Network, identity: &Identity, address: IpAddr) -> bool {
         let key = Key::new(network, address);
-        identity.right(address).is_some() && !self.declared.contains_key(&key) && !self.listed.contains_key(&key)
+        identity.right(address).is_some() && !self.declared.contains_key(&key) && !self.is_kept(&key)
     }
 
     /// What was seen outside: addresses, the MAC addresses given for them, whether by a router, and

@@ -106,6 +106,15 @@ impl Default for Tenant {
     }
 }
 
+/// An address that an endpoint of another host has declared.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Elsewhere {
+    /// A MAC address.
+    Mac(Mac),
+    /// A single IP address.
+    Ip(IpAddr),
+}
+
 /// Addresses that are outside.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outside {
@@ -299,9 +308,10 @@ pub struct Program {
     pub uplink_flood: FloodLimits,
     /// Where tenants are on other hosts.
     pub overlay: Overlay,
-    /// Addresses of tenants that endpoints of other hosts have declared, where no tunnel leads
-    /// there.
-    pub elsewhere: BTreeSet<(TenantId, Mac)>,
+    /// Addresses of tenants that endpoints of other hosts have declared: no endpoint here claims
+    /// them that does not list them itself. Of MAC addresses those where no tunnel leads there; the
+    /// others are in `overlay`.
+    pub elsewhere: BTreeSet<(TenantId, Elsewhere)>,
     /// Addresses that several backends answer for.
     pub services: Slots<Service>,
     /// Connections to services that are kept at most; `None` for [`DEFAULT_CONNECTIONS`].
@@ -445,9 +455,9 @@ impl Program {
             changes.push(Change::UplinkFlood(self.uplink_flood));
         }
         changes.extend(self.overlay.changes_from(&from.overlay).into_iter().map(Change::Overlay));
-        let gone = from.elsewhere.difference(&self.elsewhere).map(|&(tenant, mac)| (tenant, mac, false));
-        let come = self.elsewhere.difference(&from.elsewhere).map(|&(tenant, mac)| (tenant, mac, true));
-        changes.extend(gone.chain(come).map(|(tenant, mac, is_there)| Change::Elsewhere(tenant, mac, is_there)));
+        let gone = from.elsewhere.difference(&self.elsewhere).map(|&(tenant, it)| (tenant, it, false));
+        let come = self.elsewhere.difference(&from.elsewhere).map(|&(tenant, it)| (tenant, it, true));
+        changes.extend(gone.chain(come).map(|(tenant, it, is_there)| Change::Elsewhere(tenant, it, is_there)));
         Some(changes)
     }
 
@@ -510,7 +520,7 @@ pub enum Change {
     /// Where tenants are on other hosts.
     Overlay(OverlayChange),
     /// Whether an endpoint of another host has declared this address of a tenant.
-    Elsewhere(TenantId, Mac, bool),
+    Elsewhere(TenantId, Elsewhere, bool),
     /// A service, or anything of it but its tenant: backends that stay keep their connections.
     Service(ServiceId, Option<Service>),
     /// How many connections to services are kept.

@@ -9,8 +9,8 @@ use datapath::offload::{Gso, GsoEcn, Offload, OffloadSupport};
 use datapath::overlay::{Overlay, OverlayChange, Peer, Vtep};
 use datapath::pair::Toward;
 use datapath::program::{
-    Attachment, Change, Endpoint, EndpointId, IngressMode, OrderKind, Outside, PortFeatures, PortId, Program, Share,
-    Tenant, TenantId, Uplink,
+    Attachment, Change, Elsewhere, Endpoint, EndpointId, IngressMode, OrderKind, Outside, PortFeatures, PortId,
+    Program, Share, Tenant, TenantId, Uplink,
 };
 use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
@@ -247,7 +247,11 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
             1 => Change::Tenant(TenantId(u32::from(id % 5)), None),
             2 => Change::Port(PortId(u32::from(id % 10)), None),
             3 => Change::Endpoint(EndpointId(u32::from(id % 10)), None),
-            4 => Change::Elsewhere(TenantId(u32::from(id % 5)), Mac([2, 0, 0, 0, 0, id / 16]), id & 8 == 0),
+            4 => {
+                let ip = Elsewhere::Ip([10, 0, 0, id / 16].into());
+                let address = if what & 2 == 0 { ip } else { Elsewhere::Mac(Mac([2, 0, 0, 0, 0, id / 16])) };
+                Change::Elsewhere(TenantId(u32::from(id % 5)), address, id & 8 == 0)
+            }
             _ => Change::Overlay(overlay_change(id, bytes.byte()?)),
         });
     }

@@ -6,7 +6,7 @@ use crate::config::{Config, Remote, RemoteService, Switch};
 use crate::names::Locator;
 use crate::plan::{LeftOut, Underlay};
 use datapath::overlay::{MOST_PEERS, MOST_REMOTES, Overlay, Peer, Vtep};
-use datapath::program::{Attachment, TenantId};
+use datapath::program::{Attachment, Elsewhere, TenantId};
 use datapath::wire::Mac;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,9 +92,39 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
     (overlay, Some(Underlay { vtep, interface, is_endpoint: host.is_some(), taken, hosts, left_out }))
 }
 
-/// What endpoints of other hosts have declared of tenants that reach them without tunnels, as far
-/// as the cluster's directory says.
-pub(super) fn elsewhere(config: &Config, switch: &Switch, ids: &[u32]) -> BTreeSet<(TenantId, Mac)> {
+/// What endpoints elsewhere have declared of a switch's tenants: on other hosts, as far as the
+/// cluster's directory says, and on other switches of this daemon. Of MAC addresses those that are
+/// reached without tunnels, which come first where there are more than fit.
+pub(super) fn elsewhere(config: &Config, switch: &Switch, ids: &[u32]) -> BTreeSet<(TenantId, Elsewhere)> {
+    let mut all = macs_elsewhere(config, switch, ids);
+    let attached = switch.tenants.iter().zip(ids).filter(|(tenant, _)| tenant.attachment != Attachment::Isolated);
+    let tenants: BTreeMap<&str, (TenantId, Attachment)> =
+        attached.map(|(tenant, &id)| (tenant.name.as_str(), (TenantId(id), tenant.attachment))).collect();
+    let others = config.switches.iter().filter(|other| other.name != switch.name).flat_map(|other| &other.tenants);
+    // Of two switches only tunnels say that they have one network.
+    let beside = others.filter(|tenant| is_tunnelled(tenant.attachment)).flat_map(|tenant| {
+        let id = tenants.get(tenant.name.as_str()).filter(|(_, attachment)| is_tunnelled(*attachment));
+        let ips = tenant.endpoints.iter().flat_map(|endpoint| endpoint.identity.hosts());
+        ips.filter_map(move |ip| Some((id?.0, Elsewhere::Ip(ip))))
+    });
+    let members = config.cluster.iter().flat_map(|cluster| {
+        let others = cluster.members.iter().filter(|member| member.name != cluster.host);
+        others.flat_map(|member| &member.endpoints)
+    });
+    let there = members.flat_map(|endpoint| {
+        let id = tenants.get(endpoint.tenant.as_str());
+        endpoint.ips.iter().filter_map(move |&ip| Some((id?.0, Elsewhere::Ip(ip))))
+    });
+    for ip in beside.chain(there) {
+        if all.len() == MOST_REMOTES {
+            break;
+        }
+        all.insert(ip);
+    }
+    all
+}
+
+fn macs_elsewhere(config: &Config, switch: &Switch, ids: &[u32]) -> BTreeSet<(TenantId, Elsewhere)> {
     let Some(cluster) = &config.cluster else { return BTreeSet::new() };
     let is_direct = |attachment| matches!(attachment, Attachment::Vlan(_) | Attachment::Untagged);
     let tenants = switch.tenants.iter().zip(ids).filter(|(tenant, _)| is_direct(tenant.attachment));
@@ -104,17 +134,18 @@ pub(super) fn elsewhere(config: &Config, switch: &Switch, ids: &[u32]) -> BTreeS
     let services = others.flat_map(|member| &member.services);
     let of = |endpoint: &'_ Remote| {
         let id = tenants.get(endpoint.tenant.as_str()).copied();
-        id.into_iter().flat_map(|id| endpoint.macs.iter().map(move |&mac| (id, mac))).collect::<Vec<_>>()
+        let macs = endpoint.macs.iter().filter_map(move |&mac| Some((id?, Elsewhere::Mac(mac))));
+        macs.collect::<Vec<_>>()
     };
     let of_service = |service: &'_ RemoteService| {
         let id = tenants.get(service.tenant.as_str()).copied();
-        id.map(|id| (id, service.mac()))
+        id.map(|id| (id, Elsewhere::Mac(service.mac())))
     };
     let mut all: BTreeSet<_> =
         endpoints.flat_map(of).chain(services.filter_map(of_service)).take(MOST_REMOTES).collect();
     for (tenant, &id) in switch.tenants.iter().zip(ids).filter(|(tenant, _)| is_direct(tenant.attachment)) {
         for service in &tenant.services {
-            all.remove(&(TenantId(id), service.mac(&tenant.name)));
+            all.remove(&(TenantId(id), Elsewhere::Mac(service.mac(&tenant.name))));
         }
     }
     all

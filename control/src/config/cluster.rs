@@ -106,6 +106,8 @@ pub struct Remote {
     pub name: String,
     /// Its addresses.
     pub macs: Vec<Mac>,
+    /// The IP addresses that are its own: single ones, no prefixes.
+    pub ips: Vec<IpAddr>,
 }
 
 /// A service on a host of the cluster.

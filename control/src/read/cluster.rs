@@ -73,6 +73,7 @@ fn remote(r: &mut Reader, mut t: Table<'_>) -> Remote {
         name: r.name(&mut t, "\"red2\""),
         tenant: r.need(&mut t, "tenant", "\"red\"", values::name).unwrap_or_default(),
         macs: r.need_list(&mut t, "mac", "\"02:00:00:00:00:02\"", values::mac),
+        ips: r.list(&mut t, "ip", values::endpoint_ip),
     };
     r.close(t);
     remote

@@ -361,6 +361,11 @@ pub(super) fn service_ip(value: &DeValue<'_>) -> Result<IpAddr, Wrong> {
     unicast_ip(value, "service")
 }
 
+/// An IP address of an endpoint on another host.
+pub(super) fn endpoint_ip(value: &DeValue<'_>) -> Result<IpAddr, Wrong> {
+    unicast_ip(value, "endpoint")
+}
+
 fn unicast_ip(value: &DeValue<'_>, whose: &str) -> Result<IpAddr, Wrong> {
     const SUCH_AS: &str = "write such as \"10.0.0.2\" or \"2001:db8::2\"";
     let word = text(value, "\"10.0.0.2\"")?;

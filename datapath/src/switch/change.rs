@@ -21,13 +21,15 @@
 //! goes: whoever set them lifts them.
 
 use super::{Event, Role, Switch, Tally};
+use crate::fdb::Fdb;
 use crate::flood::{CopyBudget, FloodBudget, FloodLimits};
 use crate::frame::Pool;
 use crate::network::{Network, network_of, slot};
 use crate::overlay::{MOST_REMOTES, OverlayChange};
+use crate::owners::Owners;
 use crate::program::{
-    Attachment, Change, ChangeError, Endpoint, EndpointId, Member, MemberId, Outside, PortFeatures, PortId, Slots,
-    Tenant, TenantId, Uplink,
+    Attachment, Change, ChangeError, Elsewhere, Endpoint, EndpointId, Member, MemberId, Outside, PortFeatures, PortId,
+    Slots, Tenant, TenantId, Uplink,
 };
 use crate::units::{Instant, Rate};
 use crate::vcc;
@@ -51,7 +53,7 @@ impl Switch {
             Change::Endpoint(id, Some(endpoint)) => self.set_endpoint(pool, now, id, endpoint),
             Change::Endpoint(id, None) => self.remove_endpoint(pool, now, id),
             Change::Overlay(change) => self.change_overlay(change),
-            Change::Elsewhere(tenant, mac, is_there) => self.change_elsewhere(tenant, mac, is_there),
+            Change::Elsewhere(tenant, address, is_there) => self.change_elsewhere(tenant, address, is_there),
             Change::Service(id, service) => self.change_service(now, id, service),
             Change::Connections(most) => {
                 self.program.connections = Some(most);
@@ -84,15 +86,16 @@ impl Switch {
         done
     }
 
-    fn change_elsewhere(&mut self, tenant: TenantId, mac: Mac, is_there: bool) -> Result<(), ChangeError> {
+    fn change_elsewhere(&mut self, tenant: TenantId, address: Elsewhere, is_there: bool) -> Result<(), ChangeError> {
         check_slot(tenant.0)?;
         let all = &mut self.program.elsewhere;
         if is_there && all.len() >= MOST_REMOTES {
             return Err(ChangeError::OverlayFull);
         }
-        let is_news = if is_there { all.insert((tenant, mac)) } else { all.remove(&(tenant, mac)) };
+        let is_news = if is_there { all.insert((tenant, address)) } else { all.remove(&(tenant, address)) };
         if is_news && let Some(owner) = self.program.tenants.get(tenant.0) {
-            self.fdb.set_elsewhere(network_of(tenant, owner.attachment), mac, is_there);
+            let network = network_of(tenant, owner.attachment);
+            set_elsewhere((&mut self.fdb, &mut self.owners), network, address, is_there);
         }
         Ok(())
     }
@@ -270,8 +273,10 @@ impl Switch {
         if before.map(network) != tenant.map(network) {
             for (tenant, is_there) in [(before, false), (tenant, true)] {
                 let Some(network) = tenant.map(network) else { continue };
-                let all = self.program.elsewhere.range((id, Mac([0; 6]))..=(id, Mac::BROADCAST));
-                all.for_each(|&(_, mac)| self.fdb.set_elsewhere(network, mac, is_there));
+                let all = self.program.elsewhere.range((id, Elsewhere::Mac(Mac([0; 6])))..);
+                for &(_, address) in all.take_while(|(tenant, _)| *tenant == id) {
+                    set_elsewhere((&mut self.fdb, &mut self.owners), network, address, is_there);
+                }
             }
         }
         let none = Outside::default();
@@ -585,6 +590,14 @@ fn sorted<T: Ord + Copy>(list: &[T]) -> Cow<'_, [T]> {
 
 fn floods(endpoint: &Endpoint) -> FloodLimits {
     FloodLimits { per_second: endpoint.flood_per_second, rate: endpoint.flood_rate }
+}
+
+/// An endpoint of another host has declared an address of a network, or no longer does.
+fn set_elsewhere((fdb, owners): (&mut Fdb, &mut Owners), network: Network, address: Elsewhere, is_there: bool) {
+    match address {
+        Elsewhere::Mac(mac) => fdb.set_elsewhere(network, mac, is_there),
+        Elsewhere::Ip(ip) => owners.set_elsewhere(network, ip, is_there),
+    }
 }
 
 fn check_slot(id: u32) -> Result<(), ChangeError> {

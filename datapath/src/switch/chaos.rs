@@ -9,8 +9,8 @@ use crate::offload::OffloadSupport;
 use crate::overlay::{Overlay, Peer, Vtep};
 use crate::pair::{PairError, Toward};
 use crate::program::{
-    Attachment, Change, ChangeError, Endpoint, EndpointId, IngressMode, OrderKind, Outside, PortFeatures, PortId,
-    Program, Share, Tenant, TenantId, Uplink,
+    Attachment, Change, ChangeError, Elsewhere, Endpoint, EndpointId, IngressMode, OrderKind, Outside, PortFeatures,
+    PortId, Program, Share, Tenant, TenantId, Uplink,
 };
 use crate::service::{Address, Service, ServiceId};
 use crate::switch::Switch;
@@ -267,7 +267,10 @@ impl Chaos {
             }
             2 if gone => {
                 let is_there = self.dice.below(2) == 0;
-                Change::Elsewhere(TenantId(id % 4), mac(self.dice.below(16) as u32), is_there)
+                let ip = Elsewhere::Ip([10, 0, 0, self.dice.below(4) as u8].into());
+                let mac = Elsewhere::Mac(mac(self.dice.below(16) as u32));
+                let address = self.dice.of(&[ip, mac]);
+                Change::Elsewhere(TenantId(id % 4), address, is_there)
             }
             2 => Change::FdbAge(self.dice.below(100) * MS),
             3..=5 => {

@@ -132,11 +132,35 @@ impl Endpoint {
             Ok(ip) if names::can_be_vtep(ip) => Ok(ip),
             _ => Err(format!("{text} is no service's address")),
         };
+        self.check_count()?;
+        self.ip.iter().map(ip).collect()
+    }
+
+    /// The addresses that are an endpoint's own: single ones, no prefixes.
+    ///
+    /// # Errors
+    /// What is neither.
+    pub fn own_ips(&self) -> Result<Vec<IpAddr>, String> {
+        self.check_count()?;
+        self.ip.iter().filter_map(|text| single(text).transpose()).collect()
+    }
+
+    fn check_count(&self) -> Result<(), String> {
         if self.ip.len() > MOST_IPS {
             return Err(format!("it has {} addresses, and {MOST_IPS} are the most", self.ip.len()));
         }
-        self.ip.iter().map(ip).collect()
+        Ok(())
     }
+}
+
+/// A single address; `None` for a prefix of several.
+fn single(text: &str) -> Result<Option<IpAddr>, String> {
+    let wrong = || format!("{text} is no address or prefix");
+    let (ip, length) = text.split_once('/').map_or((text, None), |(ip, length)| (ip, Some(length)));
+    let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
+    let most = if ip.is_ipv4() { 32 } else { 128 };
+    let length = length.map_or(Ok(most), str::parse::<u8>).map_err(|_| wrong())?;
+    if length > most { Err(wrong()) } else { Ok((length == most).then_some(ip)) }
 }
 
 /// A value.
@@ -226,9 +250,8 @@ impl Entry {
             Key::Endpoint(..) => {
                 let value: Endpoint = serde_json::from_slice(value).map_err(wrong)?;
                 names::host(&value.host).and(names::name(&value.name)).map_err(|wrong| wrong.message)?;
-                if value.service {
-                    value.service_ips()?;
-                }
+                let ips = if value.service { value.service_ips() } else { value.own_ips() };
+                ips?;
                 Ok(Entry::Endpoint(value))
             }
         }
@@ -247,7 +270,36 @@ mod tests {
         Told { name: name.to_owned(), ip: vec![ip.to_owned()], is_service, is_shared: false }
     }
 
-    /// A service's addresses are believed by switches, an endpoint's prefixes are only shown.
+    /// Switches believe a service's addresses, and those of an endpoint that are its own.
+    #[test]
+    fn an_endpoint_has_single_addresses_and_prefixes() {
+        let key = Key::Endpoint("red".to_owned(), Mac([2, 0, 0, 0, 0, 1]));
+        let cases: [(&str, Option<&[&str]>); 10] = [
+            ("10.0.0.1/32", Some(&["10.0.0.1"])),
+            ("10.0.0.1", Some(&["10.0.0.1"])),
+            ("fd00::1/128", Some(&["fd00::1"])),
+            ("10.0.0.0/24", Some(&[])),
+            ("fd00::/64", Some(&[])),
+            ("10.0.0.1/33", None),
+            ("fd00::1/129", None),
+            ("10.0.0.1/", None),
+            ("10.0.0/24", None),
+            ("", None),
+        ];
+        for (ip, own) in cases {
+            let entry = Entry::read(&key, &Entry::endpoint("h1", &told("red1", ip, false)).write());
+            let ips = match &entry {
+                Ok(Entry::Endpoint(endpoint)) => endpoint.own_ips().ok(),
+                _ => None,
+            };
+            let own = own.map(|own| own.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>());
+            assert_eq!(ips, own, "{ip:?}: {entry:?}");
+        }
+        let many = Told { ip: vec!["10.0.0.1".to_owned(); MOST_IPS + 1], ..told("red1", "", false) };
+        assert!(Entry::read(&key, &Entry::endpoint("h1", &many).write()).is_err());
+    }
+
+    /// The same of a service, which has no prefix.
     #[test]
     fn a_service_has_addresses_that_can_be_one() {
         let key = Key::Endpoint("red".to_owned(), Mac([2, 0, 0, 0, 0, 1]));

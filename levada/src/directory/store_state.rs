@@ -407,9 +407,17 @@ impl StoreState {
             let endpoints = &mut known.member.endpoints;
             let at = *numbers.entry((&endpoint.host, tenant, &endpoint.name)).or_insert(endpoints.len());
             if at == endpoints.len() {
-                endpoints.push(Remote { tenant: tenant.clone(), name: endpoint.name.clone(), macs: Vec::new() });
+                let (tenant, name) = (tenant.clone(), endpoint.name.clone());
+                endpoints.push(Remote { tenant, name, ..Remote::default() });
             }
             endpoints[at].macs.push(*mac);
+            // What cannot be read is refused above.
+            endpoints[at].ips.extend(endpoint.own_ips().unwrap_or_default());
+        }
+        // Each of an endpoint's keys has all of them.
+        for endpoint in members.values_mut().flat_map(|known| &mut known.member.endpoints) {
+            endpoint.ips.sort_unstable();
+            endpoint.ips.dedup();
         }
         for (path, why) in &self.strange {
             refuse(path, why);

@@ -1,7 +1,7 @@
 //! Whose an address is that nobody here has declared, or somebody else has.
 
 use super::*;
-use crate::program::{Change, Outside};
+use crate::program::{Change, Elsewhere, Outside};
 use crate::wire::build::{
     ALL_NODES, arp_reply, arp_request, link_layer_option, link_local, nd, neighbour_advertisement,
     neighbour_solicitation,
@@ -141,7 +141,8 @@ fn what_is_listed_as_outside_is_claimed_by_no_endpoint_but_one_that_lists_it_too
 fn an_address_of_another_hosts_endpoint_is_not_learned_here() {
     let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 0), (0, 2)], |_| {});
     let change = |rig: &mut Rig, n, is_there| {
-        rig.switch.change(&mut rig.pool, rig.now, Change::Elsewhere(TenantId(0), mac(n), is_there)).unwrap();
+        let change = Change::Elsewhere(TenantId(0), Elsewhere::Mac(mac(n)), is_there);
+        rig.switch.change(&mut rig.pool, rig.now, change).unwrap();
     };
     assert_eq!(rig.send(1, &raw(9, 2)).0, FORWARDED);
     change(&mut rig, 9, true);
@@ -150,6 +151,60 @@ fn an_address_of_another_hosts_endpoint_is_not_learned_here() {
     assert_eq!(rig.send(2, &raw(2, 8)).0, FORWARDED, "what is declared here is here, whatever others say");
     change(&mut rig, 9, false);
     assert_eq!(rig.send(1, &raw(9, 2)).0, FORWARDED);
+}
+
+#[test]
+fn an_ip_address_of_another_hosts_endpoint_is_claimed_by_none_here_that_does_not_list_it() {
+    let mut rig = Rig::new(&SHARED, &[(0, 1), (1, 2), (1, 3), (1, 4)], |program| {
+        // One without a list, one with a prefix, and two that have moved here.
+        program.endpoints[1].identity.ipv4 = vec![(ip(0), 24)];
+        program.endpoints[1].identity.ipv6 = vec![("fd00::".parse().unwrap(), 64)];
+        program.endpoints[2].identity.ipv4 = vec![(ip(8), 32)];
+        program.endpoints[3].identity.ipv4 = vec![(ip(7), 32)];
+    });
+    let declared: Ipv6Addr = "fd00::9".parse().unwrap();
+    let own: Ipv6Addr = "fd00::2".parse().unwrap();
+    let change = |rig: &mut Rig, address: IpAddr, is_there| {
+        let change = Change::Elsewhere(TenantId(0), Elsewhere::Ip(address), is_there);
+        rig.switch.change(&mut rig.pool, rig.now, change).unwrap();
+    };
+    // One holds it before anybody says that it is declared elsewhere.
+    assert_eq!(rig.send(1, &arp_reply(mac(1), ip(9), mac(3), ip(8))).0, FORWARDED);
+    for address in [ip(9).into(), declared.into(), ip(8).into()] {
+        change(&mut rig, address, true);
+    }
+    let theft = |n: u8| {
+        [
+            (arp_reply(mac(n), ip(9), mac(3), ip(8)), Reason::SpoofedArp),
+            (arp_request(mac(n), Ipv4Addr::UNSPECIFIED, ip(9)), Reason::SpoofedArp),
+            (neighbour_advertisement(mac(n), own, declared), Reason::SpoofedNd),
+            (neighbour_solicitation(mac(n), Ipv6Addr::UNSPECIFIED, declared), Reason::SpoofedNd),
+        ]
+    };
+    for (frame, reason) in theft(1).iter().chain(&theft(2)) {
+        assert_eq!(rig.send(1 + u32::from(frame.bytes()[11] == 2), frame), (dropped(*reason), vec![]), "{frame:?}");
+    }
+    assert_eq!(rig.send(1, &eth(mac(1), mac(3)).ipv4(ip(9), ip(8)).udp(1, 2)).0, dropped(Reason::SpoofedIpv4));
+    assert_eq!(rig.send(1, &eth(mac(1), mac(3)).ipv6(declared, own).udp(1, 2)).0, dropped(Reason::SpoofedIpv6));
+    // Who lists it has it, whatever others say; and nobody outside has it by that.
+    assert_eq!(rig.send(3, &arp_reply(mac(3), ip(8), mac(1), ip(5))).0, FORWARDED);
+    assert_eq!(rig.send(0, &arp_reply(mac(9), ip(8), mac(1), ip(5))).0, dropped(Reason::Loop));
+    // The owner is outside, and so are its answers.
+    assert_eq!(rig.send(0, &arp_reply(mac(9), ip(9), mac(3), ip(8))).0, FORWARDED);
+    // It follows its tenant, and goes.
+    let attach = |rig: &mut Rig, attachment| {
+        let tenant = Tenant { attachment, ..rig.switch.program().tenants[0].clone() };
+        rig.switch.change(&mut rig.pool, rig.now, Change::Tenant(TenantId(0), Some(tenant))).unwrap();
+    };
+    rig.switch.change(&mut rig.pool, rig.now, Change::Endpoint(EndpointId(0), None)).unwrap();
+    attach(&mut rig, Attachment::Vlan(10));
+    later(&mut rig, 301);
+    let claim = arp_reply(mac(2), ip(9), mac(3), ip(8));
+    assert_eq!(rig.send(2, &claim).0, FORWARDED, "it is another network's");
+    attach(&mut rig, Attachment::Untagged);
+    assert_eq!(rig.send(2, &claim).0, dropped(Reason::SpoofedArp));
+    change(&mut rig, ip(9).into(), false);
+    assert_eq!(rig.send(2, &claim).0, FORWARDED);
 }
 
 #[test]

@@ -113,6 +113,21 @@ impl Host {
 }
 
 #[test]
+fn an_endpoints_single_ip_addresses_are_known_to_other_hosts() {
+    let mut store = Fake::default();
+    let (mut a, mut b) = (Host::new(1, &[]), Host::new(2, &[("red", RED), ("red", BLUE)]));
+    for told in b.store_state.own.endpoints.values_mut() {
+        told.ip = ["fd00::1/128", "10.0.0.1/32", "10.0.0.0/24"].map(str::to_owned).to_vec();
+    }
+    b.settle(&mut store);
+    a.settle(&mut store);
+    let members = a.store_state.outcome().members;
+    let [remote] = &members[0].member.endpoints[..] else { panic!("{members:?}") };
+    assert_eq!(remote.macs.len(), 2, "one endpoint with two keys");
+    assert_eq!(remote.ips, [IpAddr::from([10, 0, 0, 1]), "fd00::1".parse().unwrap()]);
+}
+
+#[test]
 fn hosts_find_each_other_and_their_endpoints() {
     let mut store = Fake::default();
     let (mut a, mut b) = (Host::new(1, &[("red", RED)]), Host::new(2, &[("red", BLUE), ("blue", RED)]));
