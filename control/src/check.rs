@@ -15,7 +15,7 @@ mod tunnels;
 mod vcc;
 
 use crate::config::{Config, Endpoint, Switch, Tenant};
-use crate::names::show_mac;
+use crate::names::{Locator, show_mac};
 use crate::place::Place;
 use crate::problem::{MOST_SHOWN, Problem};
 use crate::read::values::mask;
@@ -102,7 +102,42 @@ fn check_switch(findings: &mut Findings, switch: &Switch, place: &Place) {
     }
     for (i, tenant) in switch.tenants.iter().enumerate() {
         check_tenant(findings, switch, tenant, &tenants.item(i));
+        check_router(findings, switch, tenant, &tenants.item(i));
     }
+}
+
+/// Routers of IPv4 do not announce that they are routers: where their addresses are not listed, an
+/// endpoint without `ip` may have them. Where tenants share the network, this is said of each such
+/// endpoint ([`check_declared`]).
+fn check_router(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place: &Place) {
+    let is_attached = switch.uplink.is_some() && tenant.attachment != Attachment::Isolated;
+    if !is_attached || switch.shares(tenant) || knows_router([tenant]) {
+        return;
+    }
+    let is_host = |endpoint: &Endpoint| matches!(endpoint.device.locator, Some(Locator::Host(_)));
+    let is_free = |endpoint: &Endpoint| {
+        endpoint.has_free_ip() && !endpoint.trunk && !endpoint.is_director() && !is_host(endpoint)
+    };
+    if let Some((i, endpoint)) = tenant.endpoints.iter().enumerate().find(|(_, endpoint)| is_free(endpoint)) {
+        let message = format!(
+            "endpoint \"{}\" has no `ip`, and `outside` lists no IP address: the endpoint may claim its router's",
+            endpoint.name
+        );
+        findings.warning(
+            place.clone(),
+            message,
+            "list the router's addresses in `outside`, or give each endpoint its `ip`",
+        );
+        let endpoint = place.key("endpoint").item(i);
+        let values = [place.key("outside"), endpoint.key("ip"), endpoint.key("port"), endpoint.key("allow")];
+        findings.assumes(way(place).into_iter().chain(values));
+    }
+}
+
+/// Whether it is said where the router of some tenants' network is: outside, or at an endpoint.
+fn knows_router<'a>(tenants: impl IntoIterator<Item = &'a Tenant>) -> bool {
+    let is_router = |endpoint: &Endpoint| endpoint.identity.allow.router && !endpoint.identity.any_ip();
+    tenants.into_iter().any(|tenant| !tenant.outside.ips.is_empty() || tenant.endpoints.iter().any(is_router))
 }
 
 fn check_tenant(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place: &Place) {
@@ -145,7 +180,8 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
     if endpoint.is_director() {
         check_director(findings, tenant, endpoint, place);
     } else if switch.shares(tenant) {
-        check_declared(findings, endpoint, place);
+        let untagged = switch.tenants.iter().filter(|tenant| tenant.attachment == Attachment::Untagged);
+        check_declared(findings, endpoint, knows_router(untagged), place);
     }
     let guarded = !identity.ipv4.is_empty() || !identity.ipv6.is_empty();
     for (i, &(ip, length)) in endpoint.device.addresses.iter().enumerate().filter(|_| guarded) {
@@ -184,8 +220,11 @@ fn check_director(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint,
 
 /// In a network that tenants share, only declared addresses count unless the operator says
 /// otherwise.
-fn check_declared(findings: &mut Findings, endpoint: &Endpoint, place: &Place) {
+fn check_declared(findings: &mut Findings, endpoint: &Endpoint, knows_router: bool, place: &Place) {
     let name = &endpoint.name;
+    // Who comes first has what nobody declares, and a router may be late.
+    let (also, list) =
+        if knows_router { ("", "") } else { (", also the router's", ", and list the router's addresses in `outside`") };
     // A trunk has no addresses of its own that it could declare.
     let declare = if endpoint.trunk { "give the tenant a `vlan` of its own" } else { "give it its `mac`" };
     if endpoint.is_undeclared() {
@@ -197,17 +236,17 @@ fn check_declared(findings: &mut Findings, endpoint: &Endpoint, place: &Place) {
     } else if endpoint.identity.allow.learned_addresses {
         findings.warning(
             place.key("allow"),
-            format!("endpoint \"{name}\" may use any address that no other endpoint declares or uses, and receives frames to unknown addresses; tenants share its network"),
-            declare,
+            format!("endpoint \"{name}\" may use any address that no other endpoint declares or uses{also}, and receives frames to unknown addresses; tenants share its network"),
+            format!("{declare}{list}"),
         );
-    } else if !endpoint.trunk && !endpoint.identity.allow.router && endpoint.identity.any_ip() {
+    } else if !endpoint.trunk && endpoint.has_free_ip() {
         findings.warning(
             place.clone(),
             format!(
                 "endpoint \"{name}\" has no `ip` in a network that tenants share: it may use any IP address \
-                 that nobody else there declares or uses"
+                 that nobody else there declares or uses{also}"
             ),
-            "give it its `ip`",
+            format!("give it its `ip`{list}"),
         );
     }
 }

@@ -311,6 +311,11 @@ impl Endpoint {
         is_declared || self.device.addresses.iter().any(|&(given, _)| given == ip)
     }
 
+    /// Whether it may use any IP address that is nobody else's. A router's packets are others'.
+    pub(crate) fn has_free_ip(&self) -> bool {
+        self.identity.any_ip() && !self.identity.allow.router
+    }
+
     /// Whether its addresses would have to be learned, and may not because tenants share its
     /// network.
     #[must_use]

@@ -22,7 +22,7 @@ guarantee = "300 Mbit/s"
 
 fn host() -> Config {
     let checked = crate::load(HOST);
-    assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+    assert!(checked.plan.is_some(), "{:?}", checked.problems);
     checked.config
 }
 
