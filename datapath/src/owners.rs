@@ -95,8 +95,8 @@ pub enum Owner {
     /// This endpoint has declared it, or the MAC address that it is made from, or that is given for
     /// it.
     Declared(EndpointId),
-    /// It is listed as outside or by an endpoint of another host, or nobody here has the MAC address
-    /// that it is made from.
+    /// It is listed as outside or by an endpoint of another host, or nobody here has the MAC
+    /// address that it is made from.
     Listed,
     /// This endpoint came first.
     Held(EndpointId),

@@ -8,7 +8,9 @@
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
-use datapath::program::{Attachment, Endpoint, Outside, PortFeatures, PortId, Program, Tenant, TenantId, Uplink};
+use datapath::program::{
+    Attachment, Elsewhere, Endpoint, Outside, PortFeatures, PortId, Program, Tenant, TenantId, Uplink,
+};
 use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
 use datapath::verdict::{Reason, Verdict};
@@ -22,6 +24,9 @@ const AGE_NS: u64 = 20_000_000_000;
 /// Tenants of every world: one on its own, and two that share the untagged network.
 const TENANTS: [Attachment; 3] = [Attachment::Vlan(10), Attachment::Untagged, Attachment::Untagged];
 const ENDPOINTS: u32 = 6;
+/// Prefixes that some have: most addresses that are tried, but none is an owner by them.
+const PREFIX_V4: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 0, 0, 0), 24);
+const PREFIX_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0), 64);
 const MACS: u8 = 10;
 
 /// Where choices come from: a number below the given one, or `None` where there are no more.
@@ -94,6 +99,8 @@ struct Holder {
 struct Owners {
     endpoints: Vec<Endpoint>,
     listed: [(BTreeSet<Mac>, BTreeSet<IpAddr>); 2],
+    /// What endpoints of other hosts have declared.
+    elsewhere: [(BTreeSet<Mac>, BTreeSet<IpAddr>); 2],
     macs: BTreeMap<(usize, Mac), (Who, Instant)>,
     addresses: BTreeMap<(usize, IpAddr), Holder>,
 }
@@ -113,6 +120,14 @@ fn addresses() -> Vec<IpAddr> {
     let random = (1..3).map(|n| Ipv6Addr::new(0xfe80, 0, 0, 0, 0x1234, 0, 0, n).into());
     let made = (1..4).map(|n| link_local(mac(n)).into());
     v4.chain(v6).chain(random).chain(made).collect()
+}
+
+/// Whether an endpoint's list has a prefix with an address in it.
+fn has_prefix(endpoint: &Endpoint, address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => endpoint.identity.ipv4.contains(&PREFIX_V4) && v4.octets()[..3] == PREFIX_V4.0.octets()[..3],
+        IpAddr::V6(v6) => endpoint.identity.ipv6.contains(&PREFIX_V6) && v6.octets()[..8] == PREFIX_V6.0.octets()[..8],
+    }
 }
 
 fn is_link_local(address: IpAddr) -> bool {
@@ -204,6 +219,7 @@ fn is_about_addresses(reason: Reason) -> bool {
 fn world(choices: &mut impl Choices) -> Option<(Program, Owners)> {
     let rate = Both { egress: Rate(Rate::GBIT), ingress: Rate(Rate::GBIT) };
     let mut listed: [(BTreeSet<Mac>, BTreeSet<IpAddr>); 2] = Default::default();
+    let mut elsewhere = listed.clone();
     let mut program = Program {
         uplink: Some(Uplink::new(PortId(0), rate)),
         ports: vec![PortFeatures::default(); ENDPOINTS as usize + 1].into(),
@@ -219,6 +235,14 @@ fn world(choices: &mut impl Choices) -> Option<(Program, Owners)> {
         let list = &mut listed[network(tenant as u32)];
         list.0.extend(&outside.macs);
         list.1.extend(&outside.ips);
+        if choices.below(2)? == 0 {
+            let (mac, ip) = (mac(choices.below(MACS.into())?), addresses()[choices.below(8)? as usize]);
+            let all = [Elsewhere::Mac(mac), Elsewhere::Ip(ip)];
+            program.elsewhere.extend(all.map(|address| (TenantId(tenant as u32), address)));
+            let there = &mut elsewhere[network(tenant as u32)];
+            there.0.insert(mac);
+            there.1.insert(ip);
+        }
         program.tenants.push(Tenant { attachment, outside, ..Tenant::default() });
     }
     let mut taken = BTreeSet::new();
@@ -237,18 +261,24 @@ fn world(choices: &mut impl Choices) -> Option<(Program, Owners)> {
                     IpAddr::V6(v6) => identity.ipv6.push((v6, 128)),
                 }
             }
+            if choices.below(3)? == 0 {
+                identity.ipv4.push(PREFIX_V4);
+                identity.ipv6.push(PREFIX_V6);
+            }
         }
+        let max_learned = if choices.below(8)? == 0 { 0 } else { 16 };
         identity.allow.router = choices.below(4)? == 0;
         program.endpoints.push(Endpoint {
             identity,
             trunk,
             flood_per_second: 1_000_000,
-            max_learned: 16,
+            max_learned,
             ..Endpoint::new(TenantId(tenant), PortId(id + 1))
         });
     }
     let endpoints = program.endpoints.values().cloned().collect();
-    Some((program, Owners { endpoints, listed, macs: BTreeMap::new(), addresses: BTreeMap::new() }))
+    let owners = Owners { endpoints, listed, elsewhere, macs: BTreeMap::new(), addresses: BTreeMap::new() };
+    Some((program, owners))
 }
 
 /// Some frame from somebody, with addresses that somebody has, or nobody.
@@ -443,6 +473,12 @@ impl Owners {
             if self.listed[network].0.contains(&mac) {
                 return Err(format!("{mac} is listed as outside"));
             }
+            if self.elsewhere[network].0.contains(&mac) {
+                return Err(format!("{mac} is declared on another host"));
+            }
+            if self.endpoints[id as usize].max_learned == 0 {
+                return Err(format!("{mac} is learned, and it may learn none"));
+            }
         }
         // Outside of a network where nothing is learned there is nobody who could be robbed.
         let last = self.macs.insert((network, mac), (who, now));
@@ -467,6 +503,9 @@ impl Owners {
             let Endpoint { identity, trunk, .. } = &self.endpoints[id as usize];
             if !trunk && mac != attempt.source && !identity.macs.contains(&mac) {
                 return Err(format!("it gives {mac}, which is not its own"));
+            }
+            if self.elsewhere[network].0.contains(&mac) && self.mac_owner(network, mac).is_none() {
+                return Err(format!("it gives {mac}, which is declared on another host"));
             }
         }
         let Some(owner) = self.mac_owner(network, mac).filter(|owner| who != Who::Endpoint(*owner)) else {
@@ -509,6 +548,11 @@ impl Owners {
         if is_source && (who == Who::Outside || forwards && !is_link_local(address)) {
             return Ok(());
         }
+        let in_prefix = sender.is_some_and(|endpoint| has_prefix(endpoint, address));
+        // Of packets its list has the last word: a prefix is given to who may forward from there.
+        if is_source && in_prefix {
+            return Ok(());
+        }
         let owners = self.address_owners(network, address);
         let listed = self.listed[network].1.contains(&address);
         if !owners.is_empty() {
@@ -520,11 +564,14 @@ impl Owners {
         if let Some(endpoint) = sender {
             let has_list = !endpoint.identity.ipv4.is_empty() || !endpoint.identity.ipv6.is_empty();
             let may_ask = is_probe && address.is_ipv4();
-            if has_list && !is_link_local(address) && !may_ask {
+            if has_list && !in_prefix && !is_link_local(address) && !may_ask {
                 return Err(format!("{address} is not in its list"));
             }
             if listed {
                 return Err(format!("{address} is listed as outside"));
+            }
+            if self.elsewhere[network].1.contains(&address) {
+                return Err(format!("{address} is declared on another host"));
             }
         }
         let made = (1..=MACS).map(|n| mac(n.into())).find(|&mac| IpAddr::from(link_local(mac)) == address);
@@ -537,8 +584,12 @@ impl Owners {
         let last = self.addresses.get(&(network, address)).filter(|last| now.since(last.seen) < AGE_NS);
         // A machine moves in or out, or from one endpoint of its tenant to another.
         let is_same = last.is_some_and(|last| last.mac == given);
+        // A prefix goes before what was only seen outside: nobody there can lock its owner out.
+        let in_prefix_first = in_prefix && last.is_some_and(|last| !last.is_router);
         match (who, last.map(|last| last.who)) {
-            (Who::Endpoint(_), Some(Who::Outside)) if !is_same => return Err(format!("{address} is outside")),
+            (Who::Endpoint(_), Some(Who::Outside)) if !is_same && !in_prefix_first => {
+                return Err(format!("{address} is outside"));
+            }
             (Who::Outside, Some(Who::Endpoint(last))) if !is_same && !is_router && !listed => {
                 return Err(format!("{address} is {last}'s"));
             }
@@ -552,7 +603,9 @@ impl Owners {
         let has_list = sender.is_some_and(|e| !e.identity.ipv4.is_empty() || !e.identity.ipv6.is_empty());
         let holds = match who {
             Who::Outside => !is_probe,
-            Who::Endpoint(_) => (!is_source || is_link_local(address)) && (!has_list || is_link_local(address)),
+            Who::Endpoint(_) => {
+                (!is_source || is_link_local(address)) && (!has_list || in_prefix || is_link_local(address))
+            }
         };
         if holds {
             self.addresses.insert((network, address), Holder { who, mac: given, is_router, seen: now });
