@@ -5,7 +5,8 @@
 //! (`sim/tests/costs.rs` counts again). What the kernel does in a read and a write of a TAP device
 //! cannot be counted in a virtual machine; it is measured. Both in nanoseconds are those of one
 //! machine, so that a simulation repeats; that a live worker measures the same where it runs, by
-//! the speed of there, is a test (`levada/tests/daemon/costs.rs`).
+//! the speed of there, is a test (`levada/tests/daemon/costs.rs`), and so is that segments and
+//! copies take as long there. The README says which constant is what.
 
 /// Instructions of the switch for a frame from one endpoint to another.
 pub const FORWARD_INSTRUCTIONS: u64 = 884;

@@ -1,6 +1,6 @@
 //! What the simulator believes that a worker's operations cost, beside what a live one measures:
 //! the kernel's part is measured without a worker, the switch's is its instructions at the speed of
-//! here and now.
+//! here and now. Segments and copies, in which the kernel has no part, are timed without a worker.
 
 use crate::testbed::{Bed, Daemon, turn};
 use datapath::frame::{Frame, Pool, PoolLimits};
@@ -122,6 +122,46 @@ fn instruction_ns() -> f64 {
     let mut place = Workplace::new(Work::Forward);
     let parts = (0..2_000).map(|_| timed(|| place.step() as usize)).collect();
     median(parts) / FORWARD_INSTRUCTIONS as f64
+}
+
+/// What is made of a frame, its length, and what it is called: segments with their headers, and a
+/// copy.
+const MADE: [(Work, u64, &str); 3] = [
+    (Work::Cut(32), 98, "a segment of 32 bytes"),
+    (Work::Cut(1400), 1466, "a segment of 1400 bytes"),
+    (Work::Copy, 60, "a copy"),
+];
+
+/// What making each takes here and now, and what the simulator would have it take, in nanoseconds.
+fn compare_made(places: &mut [Workplace; 3]) -> [(f64, f64); 3] {
+    let costs = Costs::at(instruction_ns(), Cost::default(), Cost::default());
+    [0, 1, 2].map(|i| {
+        let (work, bytes, _) = MADE[i];
+        let parts = (0..200).map(|_| timed(|| places[i].step() as usize)).collect();
+        let cost = if work == Work::Copy { costs.copy } else { costs.cut };
+        (median(parts), cost.of(1, bytes) as f64 / 1e3)
+    })
+}
+
+#[test]
+#[ignore = "the calm of the machine decides it; run it by name (SPECIFICATION.md)"]
+fn segments_and_copies_take_what_the_simulator_believes() {
+    let Some(_turn) = turn("segments_and_copies_take_what_the_simulator_believes") else { return };
+    let mut places = MADE.map(|(work, ..)| Workplace::new(work));
+    let mut ratios = [Vec::new(), Vec::new(), Vec::new()];
+    for round in 0..ROUNDS.0 {
+        let compared = compare_made(&mut places);
+        println!("measured and believed, in ns, of segments of 32 and 1400 bytes and of a copy: {compared:.0?}");
+        ratios.iter_mut().zip(compared).for_each(|(all, (measured, believed))| all.push(believed / measured));
+        let holds = ratios.iter().all(|all| (median(all.clone()) - 1.0).abs() <= WRONG);
+        if round + 1 >= ROUNDS.1 && holds {
+            break;
+        }
+    }
+    for ((.., what), all) in MADE.into_iter().zip(ratios) {
+        let ratio = median(all);
+        assert!((ratio - 1.0).abs() <= WRONG, "{what}: the simulator has {ratio:.2} of what it takes");
+    }
 }
 
 /// A cost that is `ns` for frames with each of the payloads.
