@@ -20,9 +20,14 @@ class Missing(RuntimeError):
     the text says what to do."""
 
 
+def _named() -> Path:
+    """Where the levada binary is, if it is there."""
+    return Path(os.environ.get("LEVADA", _BUILT))
+
+
 def program() -> Path:
     """The levada binary. Raises `Missing` with what to do."""
-    path = Path(os.environ.get("LEVADA", _BUILT))
+    path = _named()
     if not path.is_file():
         raise Missing(f"no program at {path}: {BUILD}, or name one in $LEVADA")
     return path
@@ -63,13 +68,13 @@ def example(name: str) -> str:
 
 
 def simulator() -> str:
-    """The path of levada-sim, which lies beside the levada binary and is of these sources. Raises
-    `Missing`."""
+    """The path of levada-sim, which lies where the levada binary does and is of these sources; it
+    needs no such binary. Raises `Missing`."""
     return _beside(Path("levada-sim"))
 
 
 def _beside(name: Path) -> str:
-    path = program().parent / name
+    path = _named().parent / name
     if not path.is_file():
         raise Missing(f"no program at {path}: {BUILD}")
     _require_fresh(path)
@@ -86,7 +91,7 @@ class Builds:
     @classmethod
     def all(cls) -> Builds:
         """The levada binary and what lies beside it, as far as it is there."""
-        levada = Path(os.environ.get("LEVADA", _BUILT))
+        levada = _named()
         # Of each example there is a second name, with a number.
         examples = (
             p for p in (levada.parent / "examples").glob("*") if re.fullmatch(r"\w+", p.name)

@@ -43,7 +43,6 @@ def test_what_lies_beside_the_program_is_of_these_sources_too(
     built, beside, source = tmp_path / "levada", tmp_path / name, tmp_path / "bulk.rs"
     monkeypatch.setattr(programs, "_BUILT", built)
     find = programs.simulator if name == "levada-sim" else lambda: programs.example("bulk")
-    built.write_text("")
     with pytest.raises(programs.Missing, match=r"no program at .*: `cargo build .*--examples`"):
         find()
     beside.parent.mkdir(exist_ok=True)
@@ -53,7 +52,8 @@ def test_what_lies_beside_the_program_is_of_these_sources_too(
     beside.with_name(f"{beside.name}.d").write_text(f"{beside}: {source}\n")
     with pytest.raises(programs.Missing, match=r"is older than .*bulk\.rs: `cargo build"):
         find()
-    # One that is named is taken as it is, with what lies beside it.
+    # One that is named is taken as it is, with what lies beside it. The binary need not be there.
+    assert not built.exists()
     monkeypatch.setenv("LEVADA", str(built))
     assert find() == str(beside)
 
