@@ -14,9 +14,10 @@ the receiver of a guest without ECN cannot do.
 
 The same seeds are on both sides of each ratio. A claim holds if the upper end of the 95 % interval
 of its number is within the bound, fails if the lower end is beyond it, and is undecided otherwise.
-`--only` with `echo`, `echo-all`, `echo-late` or `dctcp` has these and their natives alone, with ten
-seeds and RED2 with p = 1 (`red3`) too; with `trace` it has all guests, with five seeds and without
-`red3`, and the job is the first trace in $LEVADA_TRACES.
+`--only` with `published` has `native`, `legacy` and `published` alone, and judges whether each
+direction that the study reports is decided; with `echo`, `echo-all`, `echo-late` or `dctcp` it has
+these and their natives alone; all with ten seeds and RED2 with p = 1 (`red3`) too. With `trace` it
+has all guests, with five seeds and without `red3`, and the jobs are traces in $LEVADA_TRACES.
 Results of cells are kept in `cells.jsonl` beside the report: a run after one goes on where that
 was, ended or not, as long as nobody has edited the lab (`lab.kept`); the report says so.
 """
@@ -41,20 +42,21 @@ from lab.programs import Builds, simulator
 from lab.report import Claim, Report
 from lab.shuffle import mremu
 from lab.shuffle.generate import Shape, generate
-from lab.shuffle.job import WIRE_OVER_PAYLOAD, Job
+from lab.shuffle.job import WIRE_OVER_PAYLOAD, Copy, Job
 from lab.stats import mean, table
 
 SUMMARY = "a MapReduce job beside ECN flows, simulated: as published, why it failed, and ours"
 
-#: A folder of MRemu's traces, for the full run. Without it the job is generated.
+#: A folder of MRemu's traces, of which three are played, or one trace. Without it the job is
+#: generated.
 TRACES_VARIABLE = "LEVADA_TRACES"
 #: Machines of the simulated network, half of them at each switch, and the rate of its links.
 MACHINES = 16
 LINK_BPS = 1e9
 #: What is generated: copies of 8 MB, as the published workload's; few, so that a run is short.
 SHAPE = Shape(hosts=6, maps_per_host=1, map_s=0.05, reduce_s=0.0, host_bytes=48_000_000)
-#: A trace has so many bytes at most; reducers beyond are left out, so that copies keep their size.
-MOST_BYTES = 1_000_000_000
+#: A trace has so many bytes at most, or one wave of copies: see `shortened`.
+MOST_BYTES = 1_500_000_000
 
 #: What the job's hosts are compared with: the same beside the same background.
 NATIVE_OF = {
@@ -73,6 +75,8 @@ JUDGED = ("echo", "dctcp", "echo-all", "echo-late")
 #: fixed setting; the background's rate.
 ECHO_MOST, DCTCP_MOST, AUTO_MOST, BACKGROUND_WITHIN = 1.05, 1.02, 1.02, 0.03
 KINDS = ("SYN", "ACK", "retransmission", "data")
+#: What may be the study's RED2.
+RED2S = ("red2", "red3")
 
 
 @dataclass(frozen=True)
@@ -96,12 +100,17 @@ FULL = Plan(
 )
 
 _PAIRS = (2, 4, 8)
-#: The part that plays a trace instead of what is generated: all guests, and fewer seeds.
+#: The part that plays traces instead of what is generated: all guests. They take long, so they have
+#: fewer seeds, in a full run too.
 TRACE = "trace"
-#: Parts by name: a kind of natives and ours alone, with the seeds of a full run.
-PARTS = {TRACE: replace(QUICK, pairs=_PAIRS, seeds=5)} | {
+TRACE_SEEDS = 5
+#: The part in which what the study reports is decided.
+PUBLISHED = "published"
+#: Parts by name: some guests and their natives alone, with the seeds of a full run.
+PARTS = {TRACE: replace(QUICK, pairs=_PAIRS, seeds=TRACE_SEEDS)} | {
     part: replace(FULL, guests=guests, pairs=_PAIRS)
     for part, guests in (
+        (PUBLISHED, ("native", "legacy", "published")),
         ("echo", ("native", "echo")),
         ("echo-all", ("native-all", "echo-all")),
         ("echo-late", ("native-late", "echo-late")),
@@ -109,6 +118,7 @@ PARTS = {TRACE: replace(QUICK, pairs=_PAIRS, seeds=5)} | {
     )
 }
 
+Played = tuple[Plan, Job]
 #: job, queue, guests, pairs, seed
 Key = tuple[str, str, str, int, int]
 
@@ -116,24 +126,27 @@ Key = tuple[str, str, str, int, int]
 def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     """Runs the cells on all processors, then judges."""
     plan = PARTS[only] if only else QUICK if quick else FULL
-    jobs = [] if only == TRACE else [generate(1, SHAPE)]
+    played = [] if only == TRACE else [(plan, generate(1, SHAPE))]
     if only == TRACE or not (only or quick):
-        jobs += _traces()
-    if not jobs:
+        of_traces = replace(plan, seeds=TRACE_SEEDS)
+        played += [(of_traces, job) for job in _traces()]
+    if not played:
         raise Failed(f"the part {TRACE} needs ${TRACES_VARIABLE}: a folder of MRemu's traces")
-    report = Report("vcc-fig1", quick, parameters=_parameters(plan, jobs))
-    cells, resumed = _play(plan, jobs, out)
+    report = Report("vcc-fig1", quick, parameters=_parameters(played))
+    cells, resumed = _play(played, out)
     report.parameters |= resumed
     report.machine = machine.describe([])
     report.cells = [
         {"labels": dict(zip(("job", "queue", "guests", "pairs", "seed"), key, strict=True)), **cell}
         for key, cell in cells.items()
     ]
-    for job in jobs:
+    for plan, job in played:
         view = View(plan, job, cells)
         report.tables += [view.times(), view.losses(), view.published()]
         view.draw(out)
         report.claims += view.claims()
+        if only == PUBLISHED or not (only or quick):
+            report.claims += view.decided()
     if quick and not only:
         live = [vcc_live.play(lab, guests) for guests in vcc_live.GUESTS]
         report.cells += [{"labels": {"live": cell.guests}, **asdict(cell)} for cell in live]
@@ -142,39 +155,77 @@ def run(lab: Lab, quick: bool, out: Path, only: str | None = None) -> Report:
     return report
 
 
-def _parameters(plan: Plan, jobs: Sequence[Job]) -> dict[str, Any]:
-    floors = {job.name: f"{floor_s(job):.3f} s" for job in jobs}
-    return {"seeds": plan.seeds, "floor": floors, "link": "1 Gbit/s", "round trip": "300 us"}
+def _parameters(played: Sequence[Played]) -> dict[str, Any]:
+    floors = {job.name: f"{floor_s(job):.3f} s" for _, job in played}
+    seeds = {job.name: plan.seeds for plan, job in played}
+    at_once = {job.name: most_at_once(job) for _, job in played}
+    of_jobs = {"seeds": seeds, "floor": floors, "copies at once, at most": at_once}
+    return {**of_jobs, "link": "1 Gbit/s", "round trip": "300 us"}
 
 
 def _traces() -> list[Job]:
-    folder = os.environ.get(TRACES_VARIABLE)
-    if folder is None:
+    """Those that are played: of a folder, with the fewest copies at once, the median, the most."""
+    named = os.environ.get(TRACES_VARIABLE)
+    if named is None:
         return []
-    paths = sorted(Path(folder).glob("job_*_trace.json"))
+    is_one = Path(named).is_file()
+    paths = [Path(named)] if is_one else sorted(Path(named).glob("job_*_trace.json"))
     if not paths:
-        raise Failed(f"${TRACES_VARIABLE} is {folder}: no job_*_trace.json is there")
+        raise Failed(f"${TRACES_VARIABLE} is {named}: no job_*_trace.json is there")
     try:
-        jobs = [shortened(mremu.read(path)) for path in paths[:1]]
+        jobs = {path: shortened(mremu.read(path)) for path in paths}
     except mremu.BadFile as error:
         raise Failed(str(error)) from error
-    for path, job in zip(paths, jobs, strict=False):
-        if floor_s(job) == 0:
+    in_order = sorted(paths, key=lambda path: most_at_once(jobs[path]))
+    chosen = dict.fromkeys([in_order[0], in_order[len(paths) // 2], in_order[-1]])
+    for path in chosen:
+        if floor_s(jobs[path]) == 0:
             raise Failed(f"{path}: nothing is copied from one machine to another")
-    return jobs
+    return [jobs[path] for path in chosen]
+
+
+def _crossing(job: Job) -> dict[str, list[Copy]]:
+    """By reducer, the copies that take a network, in their order."""
+    where = job.host_of()
+    copies: dict[str, list[Copy]] = {reduce.name: [] for reduce in job.reduces}
+    for copy in job.copies:
+        if where[copy.mapper] != where[copy.reducer]:
+            copies[copy.reducer].append(copy)
+    return copies
+
+
+def most_at_once(job: Job) -> int:
+    """Copies at once at most: a reducer has so many, from as many hosts, and all reducers copy."""
+    where = job.host_of()
+    sources = ({where[copy.mapper] for copy in copies} for copies in _crossing(job).values())
+    return sum(min(len(hosts), job.parallel_copies) for hosts in sources)
 
 
 def shortened(job: Job) -> Job:
-    """The job with as many of its reducers as `MOST_BYTES` allow, one at least."""
-    kept: list[str] = []
-    total = 0
-    for reduce in job.reduces:
-        total += sum(copy.nbytes for copy in job.copies if copy.reducer == reduce.name)
-        if kept and total > MOST_BYTES:
+    """The job with the first copies of each reducer, of those that take a network. A wave is what
+    all reducers have at once; there are as many whole waves as `MOST_BYTES` allow, one at least.
+    Copies keep their size. Maps take less time by as much as there are less bytes: so as many
+    copies as before become ready in a second, and as many are under way at once."""
+    where = job.host_of()
+    left = _crossing(job)
+    whole = sum(copy.nbytes for copies in left.values() for copy in copies)
+    kept: set[Copy] = set()
+    while any(left.values()):
+        wave: list[Copy] = []
+        for reducer, copies in left.items():
+            first: dict[str, Copy] = {}
+            for copy in copies:
+                if len(first) < job.parallel_copies:
+                    first.setdefault(where[copy.mapper], copy)
+            left[reducer] = [copy for copy in copies if first.get(where[copy.mapper]) is not copy]
+            wave += first.values()
+        if kept and sum(copy.nbytes for copy in (*kept, *wave)) > MOST_BYTES:
             break
-        kept.append(reduce.name)
-    copies = tuple(copy for copy in job.copies if copy.reducer in kept)
-    return replace(job, reduces=tuple(r for r in job.reduces if r.name in kept), copies=copies)
+        kept.update(wave)
+    if not kept:
+        return job
+    part = sum(copy.nbytes for copy in kept) / whole
+    return replace(job.scaled(1, part), copies=tuple(copy for copy in job.copies if copy in kept))
 
 
 def placed(job: Job) -> dict[str, int]:
@@ -219,12 +270,12 @@ def floor_s(job: Job) -> float:
 Cells = dict[Key, dict[str, Any]]
 
 
-def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> tuple[Cells, dict[str, str]]:
+def _play(played: Sequence[Played], out: Path) -> tuple[Cells, dict[str, str]]:
     """All cells, and how many are of an earlier start (`Kept.resumed`)."""
-    texts = {job.name: lines(job) for job in jobs}
+    texts = {job.name: lines(job) for _, job in played}
     keys: list[Key] = [
         (job.name, queue, guests, pairs, seed)
-        for job in jobs
+        for plan, job in played
         for queue in plan.queues
         for pairs in plan.pairs
         for seed in range(1, plan.seeds + 1)
@@ -400,10 +451,11 @@ class View:
                 rows.append(row)
         return table(["lost", "pairs", "job's hosts", *KINDS], rows)
 
-    def published(self) -> str:
-        """Each direction that the study reports, and what it is here."""
-        most = max(self.plan.pairs)
-        some = min(pairs for pairs in self.plan.pairs if pairs)
+    def directions(self) -> list[tuple[str, Interval]]:
+        """Each direction that the study reports, and the ratio that is above 1 if it is so here.
+        With which probability its RED2 marks it does not say."""
+        pairs_here = [pairs for pairs in self.plan.pairs if pairs]
+        some, most = min(pairs_here), max(pairs_here)
         found: list[tuple[str, Interval]] = []
 
         def compare(what: str, one: Cell, two: Cell, n: Number) -> None:
@@ -411,26 +463,45 @@ class View:
             if known and min(*self.values(*one, n), *self.values(*two, n)) > 0:
                 found.append((what, self.ratio(one, two, n)))
 
-        for pairs in self.plan.pairs[1:] if self.plan.pairs[0] == 0 else self.plan.pairs:
-            one, two = ("red2", "native", pairs), ("red1", "native", pairs)
-            compare(f"natives, {pairs} pairs: RED2 slower than RED1", one, two, job_s)
-            one, two = ("red2", "legacy", pairs), ("red1", "legacy", pairs)
-            compare(f"legacy, {pairs} pairs: RED2 loses more than RED1", one, two, lost)
+        for queue in RED2S:
+            for pairs in pairs_here:
+                one, two = (queue, "native", pairs), ("red1", "native", pairs)
+                compare(f"natives, {pairs} pairs: {queue} slower than red1", one, two, job_s)
+            for pairs in pairs_here:
+                one, two = (queue, "legacy", pairs), ("red1", "legacy", pairs)
+                compare(f"legacy, {pairs} pairs: {queue} loses more than red1", one, two, lost)
+        for queue in ("red1", *RED2S):
+            one, two = (queue, "legacy", most), (queue, "legacy", some)
+            compare(f"legacy, {queue}: loss grows from {some} to {most} pairs", one, two, lost)
         one, two = ("red1", "legacy", most), ("red1", "legacy", some)
-        compare(f"legacy, RED1: loss grows from {some} to {most} pairs", one, two, lost)
-        compare(f"legacy, RED1: so does the time, {some} to {most} pairs", one, two, job_s)
-        for queue in ("red1", "red2"):
+        compare(f"legacy, red1: so does the time, {some} to {most} pairs", one, two, job_s)
+        for queue in ("red1", *RED2S):
             one, two = (queue, "published", most), (queue, "legacy", most)
             compare(f"published, {most} pairs, {queue}: slower than legacy", one, two, job_s)
         one, two = ("red1", "published", most), ("red1", "legacy", most)
         compare(f"published, {most} pairs, red1: loses more than legacy", one, two, lost)
-        rows = []
-        for what, ratio in found:
-            is_so = {"holds": "reproduced", "fails": "denied"}.get(
-                ratio.verdict(1.0, float("inf")), "undecided"
-            )
-            rows.append([what, f"{ratio.value:.2f}", f"{ratio.low:.2f} .. {ratio.high:.2f}", is_so])
+        return found
+
+    def published(self) -> str:
+        """Whether each of them is reproduced."""
+        rows = [
+            [what, f"{ratio.value:.2f}", f"{ratio.low:.2f} .. {ratio.high:.2f}", _direction(ratio)]
+            for what, ratio in self.directions()
+        ]
         return table(["published direction", "ratio here", "95 %", ""], rows)
+
+    def decided(self) -> list[Claim]:
+        """Each direction is reproduced or denied."""
+        return [
+            Claim(
+                f"{self.job.name}: {what}",
+                ratio.value,
+                f"x ({ratio.low:.3f} .. {ratio.high:.3f}: {_direction(ratio)})",
+                "1 lies outside",
+                _direction(ratio) != "undecided",
+            )
+            for what, ratio in self.directions()
+        ]
 
     def claims(self) -> list[Claim]:
         """What has to be so in every cell with background."""
@@ -468,6 +539,11 @@ class View:
                     name = f"{self.job.name}, {pairs} pairs: {guests}, auto / better fixed setting"
                     made.append(_claim(name, Interval.of_ratios(ratios), "x", most=AUTO_MOST))
         return made
+
+
+def _direction(ratio: Interval) -> str:
+    """What it says of a direction: whether it lies above 1, below, or on both sides."""
+    return "reproduced" if ratio.low > 1 else "denied" if ratio.high < 1 else "undecided"
 
 
 def _claim(

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab import vcc_live
 from lab.experiments import vcc_fig1
-from lab.experiments.vcc_fig1 import Interval, Plan, floor_s, lines, placed, shortened
-from lab.net import Failed
-from lab.shuffle.generate import generate
-from lab.shuffle.job import WIRE_OVER_PAYLOAD, Copy
+from lab.experiments.vcc_fig1 import (
+    Interval,
+    Key,
+    Plan,
+    floor_s,
+    lines,
+    most_at_once,
+    placed,
+    shortened,
+)
+from lab.net import Failed, Lab
+from lab.shuffle.generate import Shape, generate
+from lab.shuffle.job import WIRE_OVER_PAYLOAD, Copy, Job
+from lab.stats import mean
 
 
 def test_hosts_are_dealt_to_both_sides() -> None:
@@ -40,12 +53,74 @@ def test_the_floor_is_that_of_the_busiest_link() -> None:
     assert floor_s(both) == pytest.approx(2 * WIRE_OVER_PAYLOAD)
 
 
-def test_a_trace_that_is_too_long_keeps_the_size_of_its_copies() -> None:
-    job = generate(1, replace(vcc_fig1.SHAPE, host_bytes=1_000_000_000))
+def at_once(job: Job) -> int:
+    """Copies at once at most, as the simulator's replay begins them, where each has 100 Mbit/s."""
+    where, ends = job.host_of(), job.map_ends()
+    waiting = {r.name: [c for c in job.copies if c.reducer == r.name] for r in job.reduces}
+    active: list[tuple[float, Copy]] = []
+    now, most = min(ends.values()), 0
+    while active or any(waiting.values()):
+        active = [(end, copy) for end, copy in active if end > now]
+        for reducer, copies in waiting.items():
+            for copy in list(copies):
+                mine = [c for _, c in active if c.reducer == reducer]
+                source = where[copy.mapper]
+                is_busy = any(where[c.mapper] == source for c in mine)
+                if is_busy or len(mine) >= job.parallel_copies or ends[copy.mapper] > now:
+                    continue
+                copies.remove(copy)
+                if source != where[reducer]:
+                    active.append((now + copy.nbytes / 12.5e6, copy))
+        most = max(most, len(active))
+        later = [end for end, _ in active] + [end for end in ends.values() if end > now]
+        now = min(later, default=now)
+    return most
+
+
+@pytest.mark.parametrize(
+    "shape", [Shape(8, 4, 2, host_bytes=10**9), Shape(6, 4, 1, 3, host_bytes=10**9), Shape(4, 9)]
+)
+def test_a_trace_that_is_too_long_keeps_its_concurrency_and_the_size_of_its_copies(
+    shape: Shape,
+) -> None:
+    job = generate(1, shape)
     less = shortened(job)
-    assert 0 < len(less.reduces) < len(job.reduces)
+    assert [r.name for r in less.reduces] == [r.name for r in job.reduces]
+    assert less.hosts == job.hosts
     assert set(less.copies) < set(job.copies)
-    assert sum(copy.nbytes for copy in less.copies) <= vcc_fig1.MOST_BYTES + 1_100_000_000
+    assert sum(c.nbytes for c in less.copies) <= vcc_fig1.MOST_BYTES
+    before, after = at_once(job), at_once(less)
+    assert before == most_at_once(job)
+    assert 0.95 * before <= after <= before
+    sizes = [mean([c.nbytes for c in one.copies]).value for one in (job, less)]
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.1)
+    # Each reducer has as many waves.
+    by_reducer = Counter(c.reducer for c in less.copies)
+    assert len(by_reducer) == len(job.reduces)
+    assert max(by_reducer.values()) - min(by_reducer.values()) < job.parallel_copies
+
+
+def test_a_trace_of_which_one_wave_is_too_long_keeps_that_wave() -> None:
+    job = generate(1, Shape(hosts=6, maps_per_host=3, host_bytes=10**10))
+    less = shortened(job)
+    assert sum(c.nbytes for c in less.copies) > vcc_fig1.MOST_BYTES
+    assert len(less.copies) == len(job.reduces) * job.parallel_copies
+
+
+def test_of_a_folder_three_traces_are_played_and_of_a_file_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (8, 3, 6, 4, 5):
+        (tmp_path / f"job_{number}_trace.json").write_text("")
+    monkeypatch.setattr(
+        "lab.shuffle.mremu.read",
+        lambda path: replace(generate(1, Shape(int(path.name[4]))), name=path.name),
+    )
+    monkeypatch.setenv(vcc_fig1.TRACES_VARIABLE, str(tmp_path))
+    names = [job.name for job in vcc_fig1._traces()]
+    assert names == [f"job_{number}_trace.json" for number in (3, 5, 8)]
+    monkeypatch.setenv(vcc_fig1.TRACES_VARIABLE, str(tmp_path / "job_6_trace.json"))
+    assert [job.name for job in vcc_fig1._traces()] == ["job_6_trace.json"]
 
 
 @pytest.mark.parametrize("copies", [(), (Copy("m", "r", 1000),)])
@@ -100,12 +175,89 @@ def test_cells_are_taken_from_an_earlier_start_of_the_same_lab(
     simulator.write_text("#!/bin/sh\ncat >/dev/null\necho '{\"job_ns\": 1}'\n")
     simulator.chmod(0o755)
     monkeypatch.setenv("LEVADA", str(program))
-    plan = Plan(("native", "echo"), ("red1",), (2,), 2)
-    jobs = [generate(1, vcc_fig1.SHAPE)]
-    cells, resumed = vcc_fig1._play(plan, jobs, tmp_path / "out")
+    played = [(Plan(("native", "echo"), ("red1",), (2,), 2), generate(1, vcc_fig1.SHAPE))]
+    cells, resumed = vcc_fig1._play(played, tmp_path / "out")
     assert (len(cells), resumed) == (4, {})
-    same, resumed = vcc_fig1._play(plan, jobs, tmp_path / "out")
+    same, resumed = vcc_fig1._play(played, tmp_path / "out")
     assert same == cells
     assert resumed["resumed"].startswith("4 of 4 results are of an earlier start")
     monkeypatch.setattr("lab.kept.LAB", tmp_path)
-    assert vcc_fig1._play(plan, jobs, tmp_path / "out") == (cells, {})
+    assert vcc_fig1._play(played, tmp_path / "out") == (cells, {})
+
+
+def test_the_part_that_has_what_was_published_decides_each_direction_with_ten_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Virtualised, the job is faster than legacy under RED1, slower under RED2 with p = 0.02, and
+    with p = 1 faster or slower by the seed."""
+
+    def job_ns(queue: str, guests: str, pairs: int, seed: int) -> int:
+        spread = 1 + seed / 1000
+        swing = 0.5 if seed % 2 else 2.0
+        ratio = {"red1": 0.5, "red2": 1.5}.get(queue, swing) if guests == "published" else 1.0
+        return round(1e9 * pairs * ratio * spread)
+
+    def play(
+        played: Sequence[tuple[Plan, Job]], out: Path
+    ) -> tuple[dict[Key, Any], dict[str, str]]:
+        ((plan, job),) = played
+        assert (plan.guests, plan.pairs) == (("native", "legacy", "published"), (2, 4, 8))
+        assert plan.queues == ("red1", "red2", "red3", "auto")
+        return {
+            (job.name, queue, guests, pairs, seed): {
+                "job_ns": job_ns(queue, guests, pairs, seed),
+                "background_bytes": 1,
+                "timeouts": 0,
+                "background_timeouts": 0,
+                "job_lost": [0, pairs, 0, 3 if queue == "red1" else 1],
+                "job_sent": [1, 1, 1, 1],
+            }
+            for queue in plan.queues
+            for guests in plan.guests
+            for pairs in plan.pairs
+            for seed in range(1, 11)
+        }, {}
+
+    monkeypatch.setattr(vcc_fig1, "_play", play)
+    monkeypatch.setattr("lab.machine.describe", lambda tools: {})
+    report = vcc_fig1.run(Lab(), False, tmp_path, "published")
+    claims = {claim.id.partition(": ")[2]: claim for claim in report.claims}
+    for direction, is_decided, found in (
+        ("published, 8 pairs, red1: slower than legacy", True, "denied"),
+        ("published, 8 pairs, red2: slower than legacy", True, "reproduced"),
+        ("published, 8 pairs, red3: slower than legacy", False, "undecided"),
+        ("legacy, red1: loss grows from 2 to 8 pairs", True, "reproduced"),
+        ("legacy, 4 pairs: red2 loses more than red1", True, "denied"),
+        ("legacy, 4 pairs: red3 loses more than red1", True, "denied"),
+        ("legacy, red1: so does the time, 2 to 8 pairs", True, "reproduced"),
+    ):
+        claim = claims[direction]
+        assert claim.holds == is_decided, direction
+        assert claim.unit.endswith(f": {found})"), direction
+    # As fast as the other is no direction.
+    assert not claims["natives, 8 pairs: red2 slower than red1"].holds
+    assert not report.holds()
+
+
+def test_a_full_run_plays_traces_with_fewer_seeds_and_the_part_plays_them_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job_4_trace.json").write_text("")
+    monkeypatch.setattr("lab.shuffle.mremu.read", lambda _: generate(2, Shape(4)))
+    monkeypatch.setenv(vcc_fig1.TRACES_VARIABLE, str(tmp_path))
+    seen: list[tuple[str, int]] = []
+
+    def play(played: Sequence[tuple[Plan, Job]], out: Path) -> None:
+        seen.extend((job.name, plan.seeds) for plan, job in played)
+        raise Failed("enough")
+
+    monkeypatch.setattr(vcc_fig1, "_play", play)
+    for part, expected in (
+        (None, [("generated-1", 10), ("generated-2", 5)]),
+        ("trace", [("generated-2", 5)]),
+        ("echo", [("generated-1", 10)]),
+    ):
+        seen.clear()
+        with pytest.raises(Failed, match="enough"):
+            vcc_fig1.run(Lab(), False, tmp_path, part)
+        assert seen == expected
