@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+import tempfile
 from typing import Any
 
 from lab import machine
@@ -21,12 +23,23 @@ def play(experiment: str, quick: bool, seconds: int, quick_seconds: int = 1) -> 
     """Runs the scenario of the experiment's name, for `seconds` simulated a cell, or quickly for
     `quick_seconds`."""
     length = str(quick_seconds if quick else seconds)
-    command = [simulator(), experiment, "--json", "--seconds", length]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    # 1: a claim does not hold, which it prints.
-    if done.returncode not in (0, 1):
-        raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
-    return report(experiment, quick, json.loads(done.stdout))
+    command = [simulator(), experiment, "--json", "--progress", "--seconds", length]
+    # Its answer waits in a file, so that it never waits for us.
+    with tempfile.TemporaryFile("w+") as answer:
+        with subprocess.Popen(command, stdout=answer, stderr=subprocess.PIPE, text=True) as done:
+            assert done.stderr is not None
+            said = [_pass_on(line) for line in done.stderr]
+        # 1: a claim does not hold, which it prints.
+        if done.returncode not in (0, 1):
+            raise Failed(f"{' '.join(command)}: {''.join(said).strip()}")
+        answer.seek(0)
+        return report(experiment, quick, json.load(answer))
+
+
+def _pass_on(line: str) -> str:
+    """How far the simulator is, or what is wrong, is shown at once."""
+    print(f"  {line}", end="", file=sys.stderr, flush=True)
+    return line
 
 
 def report(experiment: str, quick: bool, result: dict[str, Any]) -> Report:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lab import simulated
 from lab.experiments import EXPERIMENTS
 from lab.net import Failed
 from lab.programs import Missing, simulator
@@ -49,6 +50,26 @@ def test_a_simulator_that_says_that_a_claim_does_not_hold_was_played(
     monkeypatch.setattr("lab.simulated.simulator", lambda: str(program))
     with nullcontext() if is_taken else pytest.raises(Failed, match="why"):
         assert len(play("convergence", True, 4).claims) == 2
+
+
+def test_progress_is_shown_while_the_simulator_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It goes on only once its first line was shown, and its answer is longer than a pipe holds."""
+    program, told, shown = tmp_path / "levada-sim", tmp_path / "told.json", tmp_path / "shown"
+    told.write_text(json.dumps({**RESULT, "notes": ["long " * 40_000]}))
+    wait = f"for i in $(seq 200); do [ -e {shown} ] && break; sleep 0.05; done; [ -e {shown} ]"
+    program.write_text(
+        f"#!/bin/sh\necho $* >{tmp_path}/asked\necho 1 of 2 cells >&2\n{wait} || exit 3\n"
+        f"cat {told}\necho 2 of 2 cells >&2\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr("lab.simulated.simulator", lambda: str(program))
+    pass_on = simulated._pass_on
+    monkeypatch.setattr(simulated, "_pass_on", lambda line: (shown.touch(), pass_on(line))[1])
+    play("vcc-cheat", True, 4)
+    assert "--progress" in (tmp_path / "asked").read_text()
+    assert capsys.readouterr().err == "  1 of 2 cells\n  2 of 2 cells\n"
 
 
 def test_the_simulator_knows_the_experiments_that_it_is_asked_for() -> None:

@@ -46,6 +46,17 @@ pub struct Options {
     pub seed: u64,
     /// Measured seconds of each cell, after the first that is left out.
     pub seconds: u64,
+    /// Whether it says on standard error how far it is, where it takes long.
+    pub tells: bool,
+}
+
+impl Options {
+    /// So many cells were played, of so many.
+    pub fn played(&self, cells: usize, of: usize) {
+        if self.tells {
+            eprintln!("{cells} of {of} cells");
+        }
+    }
 }
 
 /// A question, and how to answer it.

@@ -1,5 +1,5 @@
 //! Runs scenarios and prints their tables: `levada-sim [SCENARIO] [--seed N] [--seconds S]
-//! [--json]`.
+//! [--json] [--progress]`.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use sim::scenario::{ALL, Options, Scenario};
 use sim::shuffle::{Cell, Guests, Job, MOST_PAIRS, QUEUES};
 use sim::work::{Work, Workplace};
 
-const USAGE: &str = "usage: levada-sim [SCENARIO] [--seed N] [--seconds S] [--json]
+const USAGE: &str = "usage: levada-sim [SCENARIO] [--seed N] [--seconds S] [--json] [--progress]
        levada-sim chaos [--seed N]
        levada-sim work KIND OPERATIONS
        levada-sim shuffle QUEUE GUESTS PAIRS SEED [all-capable] [late-marks] < JOB
@@ -18,7 +18,9 @@ Without a scenario, all that print the same every time are run. The same seed pr
 The exit status is 0 when all claims hold, 1 when one does not, 2 when nothing could be played.
 `chaos` builds a random network from the seed and checks that nothing breaks.
 `shuffle` plays a MapReduce job, described on standard input, beside endless flows, and prints what became of it.
-`work` does what a switch does again and again, to be counted by others: forward, cut-32, cut-1400 or copy.
+`work` does what a switch does again and again, to be counted by others: forward, cut-32, cut-1400, copy or vcc-echo,
+say; all are in sim/src/work.rs.
+With --progress some scenarios say on standard error how many of their cells were played.
 
 scenarios:";
 
@@ -27,6 +29,7 @@ struct Request {
     seed: u64,
     seconds: Option<u64>,
     json: bool,
+    progress: bool,
 }
 
 fn main() -> ExitCode {
@@ -102,7 +105,7 @@ fn shuffle() -> Result<(), String> {
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Request, String> {
-    let mut request = Request { scenario: None, seed: 1, seconds: None, json: false };
+    let mut request = Request { scenario: None, seed: 1, seconds: None, json: false, progress: false };
     while let Some(arg) = args.next() {
         let mut number = |name: &str| {
             let value = args.next().ok_or(format!("{name} needs a number"))?;
@@ -112,6 +115,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Request, String> {
             "--seed" => request.seed = number("--seed")?,
             "--seconds" => request.seconds = Some(number("--seconds")?).filter(|&s| s > 0),
             "--json" => request.json = true,
+            "--progress" => request.progress = true,
             "--help" | "-h" => return Err(usage()),
             name if !name.starts_with('-') && request.scenario.is_none() => request.scenario = Some(name.into()),
             other => return Err(format!("{other}: not understood\n{}", usage())),
@@ -141,7 +145,8 @@ fn answer(request: &Request) -> Result<bool, String> {
 
 /// Plays a scenario and prints it; whether its claims hold.
 fn print(scenario: &Scenario, request: &Request) -> Result<bool, String> {
-    let options = Options { seed: request.seed, seconds: request.seconds.unwrap_or(scenario.seconds) };
+    let seconds = request.seconds.unwrap_or(scenario.seconds);
+    let options = Options { seed: request.seed, seconds, tells: request.progress };
     let table = (scenario.run)(&options).map_err(|v| format!("{}, seed {}: {v}", scenario.name, options.seed))?;
     print!("{}", if request.json { table.json(scenario, &options) } else { table.text(scenario, &options) });
     if !request.json {

@@ -67,9 +67,11 @@ fn run(options: &Options) -> Result<Table, Violation> {
         };
         let honest = cell(HONEST)?;
         push(&mut table, "is honest", polices, &honest, &honest);
+        options.played(table.rows.len(), 2 * (1 + CHEATS.len()));
         for (name, first) in CHEATS {
             let seen = cell(first)?;
             let gain = push(&mut table, name, polices, &seen, &honest);
+            options.played(table.rows.len(), 2 * (1 + CHEATS.len()));
             if polices {
                 let (id, target) = (format!("{name}: gain, high end"), Target::AtMost(GAIN_MOST));
                 table.claims.push(Claim { id, value: Some(gain.high()), unit: "x", target });

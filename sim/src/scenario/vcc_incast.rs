@@ -96,6 +96,7 @@ fn run(options: &Options) -> Result<Table, Violation> {
             });
             let seen = seeds.collect::<Result<Vec<Seen>, Violation>>()?;
             push(&mut table, (senders, name), &seen, is_claimed);
+            options.played(table.rows.len(), SENDERS.len() * kinds.len());
         }
     }
     Ok(table)

@@ -82,10 +82,12 @@ fn run(options: &Options) -> Result<Table, Violation> {
         };
         let alone = cell(0, Guest::Native)?;
         push(&mut table, (queue, algorithm), (0, "natives"), &alone, &alone);
+        options.played(table.rows.len(), CELLS.len() * (1 + 2 * LEGACY.len()));
         for legacy in LEGACY {
             for (name, guest) in [("legacy", Guest::Legacy), ("echo", Guest::Virtual)] {
                 let shares = cell(legacy, guest)?;
                 push(&mut table, (queue, algorithm), (legacy, name), &shares, &alone);
+                options.played(table.rows.len(), CELLS.len() * (1 + 2 * LEGACY.len()));
                 if guest == Guest::Virtual {
                     let id = format!("{queue}, {}, {legacy} of 10", algorithm.name());
                     claim(&mut table, &id, &shares, &alone);
