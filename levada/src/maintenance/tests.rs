@@ -4,6 +4,7 @@ use super::listen::Folded;
 use super::*;
 use crate::log::Format;
 use crate::worker::Wake;
+use datapath::bond::Plain;
 use datapath::frame::{Frame, Pool};
 use ports::packet::PacketOptions;
 use ports::pair::{PairPort, pair};
@@ -96,4 +97,41 @@ fn of_tasks_that_say_the_same_one_waits_and_the_others_have_their_places() {
     errands.try_iter().for_each(drop);
     links.send(&tasks, Task::Links);
     assert!(matches!(errands.try_recv(), Ok(Task::Links)));
+}
+
+/// What the log warns of, word for word.
+#[test]
+fn what_is_wrong_with_a_bond_is_a_warning_that_names_the_member() {
+    let member = |n: u8| format!("[[switch.uplink.bond.member]]\nport = \"packet://up{n}\"\nrate = \"1 Gbit/s\"\n");
+    let text = format!(
+        "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[switch.uplink.bond]\nmode = \"balance-rr\"\n{}{}",
+        member(0),
+        member(1)
+    );
+    let plan = control::load(&text).plan.unwrap();
+    let said = |news| line_of_bond(plan.switches.get(0).unwrap(), news).unwrap();
+    let churns = "s1/uplink/up1: this end has been out of sync for a minute (churn); compare both ends' keys, speeds and modes: levada show bonds";
+    for (news, wanted) in [
+        (BondNews::Churned(MemberId(1), false, true), churns.to_owned()),
+        (BondNews::Churned(MemberId(1), true, true), churns.replace("this end", "the other end")),
+        (
+            BondNews::Looped(MemberId(0)),
+            "s1/uplink/up0: the other end says that it is this system: a cable leads back".to_owned(),
+        ),
+        (
+            BondNews::Plain(Some(Plain::Looped)),
+            "s1/uplink: frames are not numbered: a cable leads back to this bond".to_owned(),
+        ),
+        (
+            BondNews::Plain(Some(Plain::Miswired)),
+            "s1/uplink: frames are not numbered: members lead to different bonds".to_owned(),
+        ),
+    ] {
+        let (level, text) = said(news);
+        assert!(matches!(level, Level::Warning), "{text}");
+        assert_eq!(text, wanted);
+    }
+    let (level, text) = said(BondNews::Churned(MemberId(0), true, false));
+    assert!(matches!(level, Level::Info), "{text}");
+    assert_eq!(text, "s1/uplink/up0: the other end churns no more");
 }

@@ -3,6 +3,7 @@
 
 mod shortage;
 
+use super::bonds::STEADY_NS;
 use super::wake::READ_NS;
 use super::*;
 use datapath::frame::PoolLimits;
@@ -1070,8 +1071,13 @@ impl Bonds {
 
     /// The bond is so now; members by their ports.
     fn post(&mut self, settings: &control::bond::Settings, ports: &[u32]) {
+        self.post_with(settings, false, ports);
+    }
+
+    /// The same; frames may have numbers where `order` says so.
+    fn post_with(&mut self, settings: &control::bond::Settings, order: bool, ports: &[u32]) {
         let members = ports.iter().map(|&port| datapath::program::Member { port: PortId(port), rate: self.rate });
-        let bond = datapath::bond::BondSettings { mode: settings.mode, ..Default::default() };
+        let bond = datapath::bond::BondSettings { mode: settings.mode, order, ..Default::default() };
         let uplink = datapath::program::Uplink::new(PortId(ports[0]), self.rate);
         let uplink = datapath::program::Uplink { members: members.collect(), bond: Some(bond), ..uplink };
         self.worker.begin(vec![Edit::Change(0, Change::Uplink(Some(uplink)))]).unwrap();
@@ -1096,6 +1102,29 @@ impl Bonds {
             got.iter_mut().zip(&mut self.far[first..]).for_each(|(got, far)| *got += empty(far, pool));
         }
         got
+    }
+
+    /// Time passes, and what the switch sends is carried: to the member that `leads` says, or
+    /// nowhere.
+    fn carry(&mut self, ns: u64, leads: impl Fn(u32) -> Option<u32>) {
+        pass_ns(ns);
+        self.worker.outside.look();
+        let (now, switch) = (self.worker.outside.now, &mut self.worker.switch_slots[0].switch);
+        while let Some((port, frame)) = switch.tx(&mut self.worker.pool, now) {
+            if let Some(to) = leads(port.0) {
+                switch.rx(&mut self.worker.pool, now, PortId(to), frame);
+            } else {
+                self.worker.pool.free(frame);
+            }
+        }
+    }
+
+    /// All that is told of the bond.
+    fn news(&mut self) -> Vec<BondNews> {
+        self.worker.outside.look();
+        self.worker.run_bonds();
+        let of_bond = |task| if let Task::Bond { news, .. } = task { Some(news) } else { None };
+        self.tasks.try_iter().filter_map(of_bond).collect()
     }
 
     /// What is told of members, as the place and the state.
@@ -1241,6 +1270,41 @@ fn what_a_change_of_a_bond_does_to_its_members_is_told() {
     assert_eq!(told, ["0 distributing", "1 distributing", "2 distributing"]);
     bonds.post(&of(datapath::bond::Mode::BalanceXor), &[2]);
     assert_eq!(bonds.told(), [""; 0], "it stays as it was");
+}
+
+/// Both members' cable is one, with an end at each.
+#[test]
+fn a_bond_with_numbers_that_leads_back_is_told_once() {
+    let mut bonds = Bonds::new();
+    bonds.post_with(&control::bond::Settings::default(), true, &[0, 1]);
+    (0..2).for_each(|member| bonds.link(member, true));
+    assert_eq!(bonds.told(), ["0 distributing", "1 distributing"]);
+    let back = |port| Some(1 - port);
+    bonds.carry(1_000_000, back);
+    assert_eq!(bonds.news(), [], "it may be for a moment");
+    bonds.carry(STEADY_NS, back);
+    let [one, two] = [0, 1].map(|n| BondNews::Looped(datapath::bond::MemberId(n)));
+    assert_eq!(bonds.news(), [BondNews::Plain(Some(datapath::bond::Plain::Looped)), one, two]);
+    for _ in 0..20 {
+        bonds.carry(STEADY_NS, back);
+        assert_eq!(bonds.news(), [], "once");
+    }
+}
+
+/// Nobody speaks LACP: the member that is not used is out of sync, and that is told after a minute.
+#[test]
+fn a_member_that_churns_is_told() {
+    let mut bonds = Bonds::new();
+    bonds.post(&control::bond::Settings { mode: datapath::bond::Mode::Lacp, ..Default::default() }, &[0, 1]);
+    (0..2).for_each(|member| bonds.link(member, true));
+    let churns = BondNews::Churned(datapath::bond::MemberId(1), false, true);
+    let mut seconds = 0;
+    while !bonds.news().contains(&churns) {
+        assert!(seconds < 90, "it is never told");
+        (0..4).for_each(|_| bonds.carry(250_000_000, |_| None));
+        seconds += 1;
+    }
+    assert!(seconds > 55, "after {seconds} s");
 }
 
 #[test]
