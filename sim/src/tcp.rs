@@ -25,9 +25,17 @@ pub enum Cheat {
     /// It begins with [`Cheat::SEGMENTS`] at once, whatever its window is, and keeps to the rules
     /// from the first acknowledgement on.
     Burst,
+    /// Both [`Cheat::Deaf`] and [`Cheat::Burst`].
+    DeafBurst,
 }
 
 impl Cheat {
+    /// Whether it ignores what is echoed of marks.
+    #[must_use]
+    pub const fn is_deaf(self) -> bool {
+        matches!(self, Cheat::Deaf | Cheat::DeafBurst)
+    }
+
     /// Segments in flight of one that cheats.
     pub const SEGMENTS: u32 = 100;
 }

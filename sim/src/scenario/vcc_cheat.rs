@@ -39,11 +39,20 @@ const CHEATS: [(&str, Sender); 4] = [
     ("reopens each 1 MB", Sender { each: Some(EACH), ..HONEST }),
     ("the same, 100 segments at once", Sender { each: Some(EACH), cheat: Cheat::Burst, ..HONEST }),
 ];
+/// What it does where it is policed.
+const NATIVE: (&str, Sender) = (
+    "the same, native, ignores ECE",
+    Sender { each: Some(EACH), cheat: Cheat::DeafBurst, guest: Guest::Native, ..HONEST },
+);
+/// Modes and disciplines: of all, and of one cheat that is policed.
+const ECHO: (Mode, Discipline) = (Mode::Echo, Discipline::Red(Red::VCC_RED1));
+const DCTCP: (Mode, Discipline) = (Mode::Dctcp, Discipline::Auto);
 
 fn run(options: &Options) -> Result<Table, Violation> {
     let mut table = Table {
         config: vec![
             ("links", format!("{RATE}, {} us each, red1, ten translated guests to one receiver", DELAY_NS / 1000)),
+            ("modes", "echo; in the rows that say so dctcp, and auto in place of red1".into()),
             ("seeds", format!("{SEEDS}; means and 95 % intervals; {} s are left out", WARM_UP_NS / SECOND)),
         ],
         columns: vec![
@@ -59,19 +68,27 @@ fn run(options: &Options) -> Result<Table, Violation> {
         notes: vec!["Gain and loss are against the same seeds with ten honest senders.".into()],
         ..Table::default()
     };
-    for polices in [false, true] {
+    let all: Vec<_> = CHEATS.into_iter().chain([NATIVE]).collect();
+    let ignores = [("ignores its window (dctcp, auto)", CHEATS[0].1)];
+    let played = [
+        (ECHO, false, "is honest", &CHEATS[..]),
+        (ECHO, true, "is honest", &all[..]),
+        (DCTCP, true, "is honest (dctcp, auto)", &ignores[..]),
+    ];
+    let cells = played.iter().map(|(.., cheats)| 1 + cheats.len()).sum();
+    for (kind, polices, own, cheats) in played {
         let cell = |first| {
             let seeds = (0..SEEDS)
-                .map(|seed| star(options.seed + seed, polices, first).run(WARM_UP_NS, options.seconds * SECOND));
+                .map(|seed| star(options.seed + seed, kind, polices, first).run(WARM_UP_NS, options.seconds * SECOND));
             seeds.collect::<Result<Vec<Seen>, Violation>>()
         };
         let honest = cell(HONEST)?;
-        push(&mut table, "is honest", polices, &honest, &honest);
-        options.played(table.rows.len(), 2 * (1 + CHEATS.len()));
-        for (name, first) in CHEATS {
+        push(&mut table, own, polices, &honest, &honest);
+        options.played(table.rows.len(), cells);
+        for &(name, first) in cheats {
             let seen = cell(first)?;
             let gain = push(&mut table, name, polices, &seen, &honest);
-            options.played(table.rows.len(), 2 * (1 + CHEATS.len()));
+            options.played(table.rows.len(), cells);
             if polices {
                 let (id, target) = (format!("{name}: gain, high end"), Target::AtMost(GAIN_MOST));
                 table.claims.push(Claim { id, value: Some(gain.high()), unit: "x", target });
@@ -81,15 +98,15 @@ fn run(options: &Options) -> Result<Table, Violation> {
     Ok(table)
 }
 
-fn star(seed: u64, polices: bool, first: Sender) -> Star {
+fn star(seed: u64, (mode, discipline): (Mode, Discipline), polices: bool, first: Sender) -> Star {
     let mut senders = vec![HONEST; SENDERS];
     senders[0] = first;
     Star {
         rate: RATE,
         delay_ns: DELAY_NS,
-        queue: (Discipline::Red(Red::VCC_RED1), 1_000_000),
-        service: Settings { mode: Mode::Echo, polices, ..Settings::default() },
-        of_natives: Settings { mode: Mode::Echo, polices, ..Settings::default() },
+        queue: (discipline, 1_000_000),
+        service: Settings { polices, ..mode.into() },
+        of_natives: Settings { polices, ..mode.into() },
         senders,
         begin_ns: WARM_UP_NS / 4,
         seed,

@@ -420,7 +420,7 @@ impl Sender {
     // --- the window --------------------------------------------------------------------
 
     fn on_echo(&mut self) {
-        if self.config.ecn && self.config.cheat != Cheat::Deaf && matches!(self.state, State::Normal) {
+        if self.config.ecn && !self.config.cheat.is_deaf() && matches!(self.state, State::Normal) {
             self.stats.echoes += 1;
             self.send_cwr = true;
             self.congestion.reduce_for_mark();
@@ -541,7 +541,7 @@ impl Sender {
     fn ignores_window(&self) -> bool {
         match self.config.cheat {
             Cheat::Window => true,
-            Cheat::Burst => self.una == 0,
+            Cheat::Burst | Cheat::DeafBurst => self.una == 0,
             Cheat::None | Cheat::Deaf => false,
         }
     }
