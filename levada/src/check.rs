@@ -1,10 +1,11 @@
 //! `levada check`: is a configuration good, and what does it promise?
 
+use crate::directory;
+use crate::error::Failure;
 use crate::handler;
 use crate::pki::credentials::Credentials;
 use crate::recipe::owner_of;
 use crate::secrets::{hello_key, report_keys};
-use crate::{Failure, directory};
 use control::admission::{Promise, promise};
 use control::config::openflow::{MODES, OpenFlow};
 use control::config::{Config, Switch};

@@ -2,7 +2,7 @@
 //! declared persistent), VDE directories and run directories. Of an instance that is not named,
 //! persistent devices stay: its next start goes on with them.
 
-use crate::Failure;
+use crate::error::Failure;
 use crate::rundir::{self, RunDir, Taken};
 use ports::netns::Netns;
 use ports::tap::{has_tagged, remove_tagged};

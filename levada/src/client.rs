@@ -1,8 +1,8 @@
 //! The command line's side of the control socket.
 
-use crate::Failure;
-use crate::api::ErrorReply;
+use crate::api::{ConfigReply, ErrorReply, ProblemReply};
 use crate::descriptors::{Came, Stream};
+use crate::error::Failure;
 use crate::rundir::{self, SOCKET};
 use clap::Args;
 use http_body_util::{BodyExt as _, Full, Limited};

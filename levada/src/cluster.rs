@@ -7,9 +7,10 @@
 //! sign` there, such as `ssh host1 levada cluster sign`; or both are carried as files. So no daemon
 //! has to listen for strangers, and there is no token that could leak.
 
+use crate::error::{Failure, print};
 use crate::pki::authority::{Answer, Authority, request, settle};
 use crate::pki::credentials::{self, AUTHORITY, Credentials, HOST, Parsed, REQUEST, TRUST, option};
-use crate::{Failure, check, directory, print};
+use crate::{check, directory};
 use clap::{Args, Subcommand};
 use control::config::DEFAULT_DIRECTORY;
 use rustls::RootCertStore;

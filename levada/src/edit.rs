@@ -5,7 +5,7 @@ use crate::check;
 use crate::cli::How;
 use crate::client::Client;
 use crate::descriptors;
-use crate::{Failure, print};
+use crate::error::{Failure, print};
 use control::action::{Action, between};
 use control::units::show_count;
 use serde::Serialize;

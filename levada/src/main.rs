@@ -19,6 +19,7 @@ mod early;
 mod edit;
 mod ending;
 mod ends;
+mod error;
 mod front_ends;
 mod handed;
 mod handler;
@@ -62,28 +63,7 @@ use clap::Parser as _;
 use cli::{Cli, Command};
 use control::action::Action;
 use std::process::ExitCode;
-
-/// Why a command ended without success.
-#[derive(Debug)]
-enum Failure {
-    /// The command line is wrong: exit code 2, as shells expect.
-    Usage(String),
-    /// What was asked for could not be done: exit code 1.
-    Failed(String),
-    /// The reader of standard output went away (`levada show | head`): there is nothing more to do,
-    /// and nothing went wrong.
-    Unread,
-}
-
-impl Failure {
-    /// What went wrong.
-    fn text(&self) -> &str {
-        match self {
-            Failure::Usage(why) | Failure::Failed(why) => why,
-            Failure::Unread => "nobody reads what is printed",
-        }
-    }
-}
+use error::{Failure, complain, print};
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
@@ -97,12 +77,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Says what went wrong, where anybody can be told: `eprintln` would end in a panic on a full disk.
-fn complain(message: &str) {
-    use std::io::Write as _;
-    let _ = writeln!(std::io::stderr(), "levada: {message}");
 }
 
 fn run(command: Command) -> Result<(), Failure> {
@@ -131,15 +105,4 @@ fn run(command: Command) -> Result<(), Failure> {
             .map_err(|error| Failure::Failed(format!("cannot write to {}: {error}", directory.display()))),
         Command::Clean { name } => clean::clean(name).and_then(|text| print(&text)),
     }
-}
-
-/// Prints to standard output.
-fn print(text: &str) -> Result<(), Failure> {
-    use std::io::Write as _;
-    let mut output = std::io::stdout();
-    // What has no line's end yet is for a terminal, which is to show it now.
-    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| match error.kind() {
-        std::io::ErrorKind::BrokenPipe => Failure::Unread,
-        _ => Failure::Failed(format!("cannot write to standard output: {error}")),
-    })
 }

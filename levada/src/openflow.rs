@@ -11,12 +11,13 @@ mod metrics;
 mod report;
 mod reports;
 
+use crate::check;
+use crate::error::Failure;
 use crate::log::{Format, Level, Log};
 use crate::os::{Signal, Signals};
 use crate::privileges::{self, Duty, confine};
 use crate::rundir::{self, RunDir, SOCKET, Taken};
 use crate::services::Verdicts;
-use crate::{Failure, check};
 use ::control::config::openflow::OpenFlow;
 use datapath::units::Instant;
 use listen::{Door, Outgoing, Stream};

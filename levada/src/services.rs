@@ -3,8 +3,8 @@
 
 use crate::api::services::{BackendReport, ConnectionReport, LoadReply, LoadRequest, ReportCounts, ServiceReport};
 use crate::client::{Client, Instance};
+use crate::error::{Failure, print};
 use crate::worker::ServiceCount;
-use crate::{Failure, print};
 use clap::Args;
 use control::names::{POLICIES, ServiceAddress, name_of, show_mac};
 use control::plan::{Plan, SwitchPlan};

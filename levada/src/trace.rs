@@ -4,12 +4,11 @@
 mod capture;
 mod described;
 
-use crate::Failure;
 use crate::api::trace::Described;
 use crate::api::trace::{TraceReply, TraceRequest, Traced, TracedStep};
 use crate::client::Client;
 use crate::client::Instance;
-use crate::print;
+use crate::error::{Failure, print};
 pub use capture::SNAP_BYTES;
 use capture::hex;
 use clap::Args;

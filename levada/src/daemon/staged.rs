@@ -1,7 +1,7 @@
 //! Threads that are there before they have anything to do.
 
 use super::failed;
-use crate::Failure;
+use crate::error::Failure;
 use crate::log::{Level, Log};
 use crate::privileges::{Duty, confine};
 use std::sync::mpsc::{SyncSender, sync_channel};

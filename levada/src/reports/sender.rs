@@ -1,10 +1,10 @@
 //! On a server: `levada key` and `levada report`.
 
 use super::court::{READ_AGAIN, wall_ns};
+use crate::error::{Failure, complain, print};
 use crate::os::{Signal, Signals};
 use crate::secrets::ReportKey;
 use crate::services::load;
-use crate::{Failure, complain, print};
 use clap::Args;
 use control::report::{DEFAULT_PORT, Report, id};
 use control::units::time_ns;

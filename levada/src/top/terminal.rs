@@ -2,8 +2,8 @@
 //! that come at once and are not shown (termios(3)). However `top` ends, short of being killed, the
 //! terminal is as it was.
 
+use crate::error::{Failure, print};
 use crate::os::Signals;
-use crate::{Failure, print};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::{stdin, stdout};
