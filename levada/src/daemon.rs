@@ -39,6 +39,7 @@ use crate::handover::{DECISION, Outcome, TakeoverClient, TakeoverServer, Takeove
 use crate::http;
 use crate::log::{Format, Level, Log};
 use crate::maintenance::Maintenance;
+use crate::memory::Memory;
 use crate::notify::{self, Notifier, Watch};
 use crate::os::{self, Signal, Signals};
 use crate::pace::{Pace, gathered};
@@ -517,8 +518,9 @@ impl Running {
             plugs.take_over(&papers, clients);
         }
         let (served, complaint, maker) = (Arc::clone(&handler), log.clone(), changes.clone());
+        let memory = Memory::open(Path::new("/"));
         http_thread.begin(move |()| {
-            if let Err(error) = http::serve(listener, served, maker, visitors) {
+            if let Err(error) = http::serve(listener, served, maker, visitors, memory) {
                 complaint
                     .line(Level::Warning, &format!("the control socket is not served: {error}; restart the daemon"));
             }

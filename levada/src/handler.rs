@@ -50,6 +50,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub enum Fault {
     /// Not now.
     Busy(&'static str),
+    /// There is not enough memory for it.
+    Short(String),
     /// The configuration is at another revision than the client thought.
     Conflict {
         /// The one it is at.
@@ -77,7 +79,7 @@ impl fmt::Display for Fault {
                 write!(f, "the change is refused; nothing was changed")?;
                 more_than_shown(problems).map_or(Ok(()), |more| write!(f, "; {more}"))
             }
-            Fault::Wrong(why) | Fault::Failed(why) => write!(f, "{why}"),
+            Fault::Short(why) | Fault::Wrong(why) | Fault::Failed(why) => write!(f, "{why}"),
         }
     }
 }

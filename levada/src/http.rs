@@ -22,6 +22,7 @@ use crate::changes::Changes;
 use crate::descriptors::{Came, Stream};
 use crate::door::Door;
 use crate::handler::Handler;
+use crate::memory::Memory;
 use crate::os;
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -76,17 +77,24 @@ struct House {
     reports: Semaphore,
     /// KiB of memory for bodies that are being read or wait for their turn.
     bodies: Arc<Semaphore>,
+    memory: Arc<Memory>,
     /// Changes are made one after the other.
     changes: Semaphore,
     /// A trace waits for frames.
     traces: Semaphore,
 }
 
-/// Serves clients until the process ends.
+/// Serves clients until the process ends; what they send is to find room in `memory`.
 ///
 /// # Errors
 /// The kernel has no descriptor left.
-pub fn serve(listener: UnixListener, handler: Arc<Handler>, maker: Changes, door: Arc<Door>) -> io::Result<()> {
+pub fn serve(
+    listener: UnixListener,
+    handler: Arc<Handler>,
+    maker: Changes,
+    door: Arc<Door>,
+    memory: Arc<Memory>,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(HANDS)
@@ -109,6 +117,7 @@ pub fn serve(listener: UnixListener, handler: Arc<Handler>, maker: Changes, door
             pace: Lookers::default(),
             reports: Semaphore::new(HANDS / 2),
             bodies: Arc::new(Semaphore::new(routes::BODIES_KIB)),
+            memory,
             changes: Semaphore::new(1),
             traces: Semaphore::new(1),
         });

@@ -29,6 +29,7 @@ mod lines;
 mod log;
 mod maintenance;
 mod membership;
+mod memory;
 mod metrics;
 mod next_hops;
 mod notify;
@@ -62,8 +63,8 @@ mod worker;
 use clap::Parser as _;
 use cli::{Cli, Command};
 use control::action::Action;
-use std::process::ExitCode;
 use error::{Failure, complain, print};
+use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {

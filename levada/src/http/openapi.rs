@@ -51,7 +51,7 @@ pub fn document() -> Value {
             &[
                 ("403", "the client has no right to this"),
                 ("500", "it failed; the daemon's log has why"),
-                ("503", "too many clients, or the worker is busy; try again"),
+                ("503", "too many clients, no memory for the request, or the worker is busy; try again"),
             ],
             codes,
         ]

@@ -9,6 +9,7 @@ use crate::api::vcc::VccRequest;
 use crate::api::{ChangeReply, ChangeRequest, ErrorReply, ProblemReply, VERSION};
 use crate::descriptors::Came;
 use crate::handler::Fault;
+use crate::memory::Reservation;
 use crate::metrics;
 use crate::os::Behind;
 use control::problem::MOST_SHOWN;
@@ -33,6 +34,18 @@ pub const BODIES_KIB: usize = (BODY_BYTES >> 10) + 8192;
 /// Most values in a body: what is read takes several times the memory of its text where values are
 /// short. Actions have up to some twenty.
 const MOST_VALUES: usize = 2_000_000;
+/// Most tables in a body. Each takes the memory of eleven keys, however few it has (a node of a
+/// `BTreeMap`). Actions have three or four.
+const MOST_TABLES: usize = 1_000_000;
+/// Memory that a request takes at most while its body is read and what it asks for is made, in
+/// bytes: for each byte of the body, which is there twice while it comes, and whose texts are
+/// copied; for each value; and for each table more. See `tests/daemon/requests.rs` for what
+/// requests took that are written to take much.
+const FOR_BYTE: u64 = 6;
+/// See [`FOR_BYTE`].
+const FOR_VALUE: u64 = 2048;
+/// See [`FOR_BYTE`].
+const FOR_TABLE: u64 = 2048;
 /// Most actions of a request.
 pub const MOST_ACTIONS: usize = 200_000;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -60,10 +73,12 @@ pub const ROUTES: [(&str, Method); 17] = [
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// A body that has come, and its part of the memory for bodies.
+/// A body that has come, its part of the memory for bodies, and what is reserved for it of the
+/// process's.
 struct Read {
     body: Bytes,
     _room: OwnedSemaphorePermit,
+    _reservation: Reservation,
 }
 
 /// Answers a request.
@@ -85,13 +100,13 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
     match path.as_str() {
         "/v1/connections" => {
             question(house, rights, index, request, |house, body| {
-                house.handler.connections(&understood::<ConnectionsRequest>(body)?)
+                house.handler.connections(&understood::<ConnectionsRequest>(house, body)?.0)
             })
             .await
         }
         "/v1/vcc/connections" => {
             question(house, rights, index, request, |house, body| {
-                house.handler.vcc_connections(&understood::<VccRequest>(body)?)
+                house.handler.vcc_connections(&understood::<VccRequest>(house, body)?.0)
             })
             .await
         }
@@ -101,7 +116,7 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
         "/v1/load" => match read(house, request, TRACE_BYTES).await {
             Ok(read) => {
                 with_handler(house, &house.reports, move |house| {
-                    house.handler.load(&understood::<LoadRequest>(&read.body)?)
+                    house.handler.load(&understood::<LoadRequest>(house, &read.body)?.0)
                 })
                 .await
             }
@@ -110,7 +125,7 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
         "/v1/trace" => match read(house, request, TRACE_BYTES).await {
             Ok(read) => {
                 with_handler(house, &house.traces, move |house| {
-                    house.handler.trace(&understood::<TraceRequest>(&read.body)?)
+                    house.handler.trace(&understood::<TraceRequest>(house, &read.body)?.0)
                 })
                 .await
             }
@@ -163,7 +178,8 @@ async fn look(house: &Arc<House>, path: &str) -> Answer {
 
 /// Does the actions of a request.
 fn change(house: &House, read: Read, descriptors: Vec<OwnedFd>) -> Result<ChangeReply, Fault> {
-    let request: ChangeRequest = understood(&read.body)?;
+    // Until the change is made.
+    let (request, _reservation): (ChangeRequest, _) = understood(house, &read.body)?;
     // Its memory is for the next one's body.
     drop(read);
     let count = request.actions.len();
@@ -182,15 +198,27 @@ fn change(house: &House, read: Read, descriptors: Vec<OwnedFd>) -> Result<Change
     house.maker.make(move |handler| handler.change_with(&request, descriptors))?
 }
 
-/// Reads the JSON of a body.
-fn understood<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
+/// Reads the JSON of a body, where there is memory for what it asks for.
+fn understood<T: DeserializeOwned>(house: &House, body: &[u8]) -> Result<(T, Reservation), Fault> {
     // Each value but the first of a list or table has a comma before it; those in texts are few.
     let values = body.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
-    if values > MOST_VALUES {
-        return Err(Fault::Wrong(format!("a body has at most {MOST_VALUES} values; send several requests")));
+    let tables = body.iter().filter(|byte| **byte == b'{').count();
+    for (count, most, what) in [(values, MOST_VALUES, "values"), (tables, MOST_TABLES, "tables")] {
+        if count > most {
+            return Err(Fault::Wrong(format!("a body has at most {most} {what}; send several requests")));
+        }
     }
-    serde_json::from_slice(body)
-        .map_err(|fault| Fault::Wrong(format!("the body is not valid: {fault}; GET /v1/openapi.json has its schema")))
+    let reservation = house.memory.reserve(bound(body.len(), values, tables)).map_err(Fault::Short)?;
+    let read = serde_json::from_slice(body);
+    let read = read.map_err(|fault| {
+        Fault::Wrong(format!("the body is not valid: {fault}; GET /v1/openapi.json has its schema"))
+    })?;
+    Ok((read, reservation))
+}
+
+/// Memory that a request takes at most beside its body, in bytes.
+fn bound(bytes: usize, values: usize, tables: usize) -> u64 {
+    FOR_BYTE * bytes as u64 + FOR_VALUE * values as u64 + FOR_TABLE * tables as u64
 }
 
 /// Answers what is looked at and has to be described in a body. Nobody else asks the same: who may
@@ -229,12 +257,15 @@ async fn read(house: &House, request: Request<Incoming>, most: usize) -> Result<
     let Ok(room) = Arc::clone(&house.bodies).try_acquire_many_owned(kib) else {
         return Err(error(StatusCode::SERVICE_UNAVAILABLE, "other requests have the memory for bodies: try again"));
     };
+    // Its parts are joined when all have come.
+    let reservation = house.memory.reserve(2 * bytes as u64);
+    let reservation = reservation.map_err(|why| error(StatusCode::SERVICE_UNAVAILABLE, &why))?;
     let body = Limited::new(request.into_body(), most).collect();
     match tokio::time::timeout(PATIENCE, body).await {
         Err(_) => Err(error(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
         Ok(Err(fault)) if fault.is::<LengthLimitError>() => Err(too_long()),
         Ok(Err(fault)) => Err(error(StatusCode::BAD_REQUEST, &format!("the body cannot be read: {fault}"))),
-        Ok(Ok(body)) => Ok(Read { body: body.to_bytes(), _room: room }),
+        Ok(Ok(body)) => Ok(Read { body: body.to_bytes(), _room: room, _reservation: reservation }),
     }
 }
 
@@ -270,7 +301,7 @@ async fn with_desk_as<T>(
 
 fn refusal(fault: &Fault) -> Answer {
     let (status, problems) = match fault {
-        Fault::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, &[][..]),
+        Fault::Busy(_) | Fault::Short(_) => (StatusCode::SERVICE_UNAVAILABLE, &[][..]),
         Fault::Conflict { .. } => (StatusCode::CONFLICT, &[][..]),
         Fault::Refused(problems) => (StatusCode::UNPROCESSABLE_ENTITY, &problems[..]),
         Fault::Wrong(_) => (StatusCode::BAD_REQUEST, &[][..]),

@@ -16,7 +16,7 @@ use crate::worker::Wake;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream as Plain;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const FILE: &str = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[[switch.tenant]]\nname = \"red\"\n";
@@ -77,7 +77,7 @@ impl Bed {
             let (changes, wanted) = Changes::new();
             let maker = Arc::clone(&handler);
             std::thread::spawn(move || make_all(&maker, &plugs, &front_ends, &wanted));
-            serve(listener, handler, changes, door).unwrap();
+            serve(listener, handler, changes, door, Memory::open(Path::new("/"))).unwrap();
         });
         Bed(path)
     }

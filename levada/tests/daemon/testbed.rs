@@ -349,6 +349,66 @@ impl Drop for Container {
     }
 }
 
+/// A control group with a limit, until it is dropped.
+pub struct Group {
+    place: PathBuf,
+    limit: PathBuf,
+}
+
+impl Group {
+    /// A group of a controller, whose limit is in the first of `limits` that there is. `None` where
+    /// this process may make none.
+    pub fn new(tag: &str, controller: &str, limits: &[&str]) -> Option<Group> {
+        // The hierarchy of the controller alone, or the one of all.
+        let parents = [format!("/sys/fs/cgroup/{controller}"), "/sys/fs/cgroup".to_owned()].map(PathBuf::from);
+        let parents = parents.into_iter().filter(|parent| parent.join("cgroup.procs").exists());
+        parents.into_iter().find_map(|parent| {
+            let place = parent.join(format!("levada-{tag}"));
+            std::fs::create_dir(&place).ok()?;
+            let limit = limits.iter().map(|name| place.join(name)).find(|limit| limit.exists());
+            if limit.is_none() {
+                let _ = std::fs::remove_dir(&place);
+            }
+            Some(Group { place, limit: limit? })
+        })
+    }
+
+    /// Of whom it consists.
+    pub fn procs(&self) -> PathBuf {
+        self.place.join("cgroup.procs")
+    }
+
+    /// Sets its limit.
+    pub fn limit(&self, limit: impl ToString) {
+        std::fs::write(&self.limit, limit.to_string()).unwrap();
+    }
+
+    /// The number in a file of it; `None` where there is no such file.
+    pub fn number(&self, file: &str) -> Option<u64> {
+        std::fs::read_to_string(self.place.join(file)).ok()?.trim().parse().ok()
+    }
+
+    /// Has a command run in it from the start, whose errors are piped.
+    pub fn around(&self, command: &mut Command) {
+        let mut shell = Command::new("sh");
+        let enter = format!("echo $$ > {} && exec \"$0\" \"$@\"", self.procs().display());
+        shell.args(["-c", &enter]).arg(command.get_program()).args(command.get_args());
+        shell.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        shell.stderr(Stdio::piped());
+        *command = shell;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let out = self.place.parent().unwrap().join("cgroup.procs");
+        for pid in std::fs::read_to_string(self.procs()).unwrap_or_default().lines() {
+            let _ = std::fs::write(&out, pid);
+        }
+        let _ = std::fs::remove_dir(&self.place);
+    }
+}
+
 /// A running daemon, killed when dropped.
 pub struct Daemon {
     child: Child,
