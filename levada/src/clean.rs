@@ -1,6 +1,6 @@
 //! `levada clean`: removes what instances that do not run any more have left: devices (also those
-//! declared persistent), VDE directories and run directories. Of an instance that is not named,
-//! persistent devices stay: its next start goes on with them.
+//! declared persistent), VDE directories, sockets for virtual machines and run directories. Of an
+//! instance that is not named, persistent devices stay: its next start goes on with them.
 
 use crate::error::Failure;
 use crate::rundir::{self, RunDir, Taken};
@@ -52,6 +52,7 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
         let has_devices = !asked && has_tagged(&name, &all).map_err(failed)?;
         held.keep(has_devices);
         let directories = held.remove_all_directories();
+        let sockets = held.remove_sockets_elsewhere();
         drop(held);
         for device in &found {
             let place = device.netns.as_ref().map_or_else(String::new, |netns| format!(" in {netns}"));
@@ -67,6 +68,9 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
                 Ok(path) => writeln!(out, "removed the VDE directory {} of {name}", path.display()),
                 Err(why) => writeln!(out, "a VDE directory of {name} cannot be removed: {why}"),
             };
+        }
+        for path in sockets {
+            let _ = writeln!(out, "removed {}, made by {name}", path.display());
         }
         if has_devices {
             let _ = writeln!(

@@ -159,6 +159,7 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
                 &format!("a file of a killed process cannot be removed: {why}; remove it by hand"),
             );
         }
+        let _ = rundir.remove_sockets_elsewhere();
         let known_as = names.iter().map(|name| notify::known_as(name)).chain(iter::repeat(None));
         let stored = stored.into_iter().zip(known_as);
         let descriptors = stored.filter_map(|(fd, known_as)| Some(Inherited { fd: fd?, known_as })).collect();
@@ -353,7 +354,8 @@ impl Running {
         let plugs = VdeServer::new(log.clone(), inbox.clone(), waker.clone(), Some(rundir.ledger()));
         let plugs = plugs.map_err(failed("cannot watch VDE clients (epoll)"))?;
         let (news, heard) = sync_channel(CHORES);
-        let front_ends = FrontEnds::new(log.clone(), inbox.clone(), waker.clone(), news.clone());
+        let front_ends =
+            FrontEnds::new(log.clone(), inbox.clone(), waker.clone(), news.clone(), Some(rundir.sockets()));
         let (front_ends, closing) = front_ends.map_err(failed("cannot watch virtual machines"))?;
         let (mail, ring, errand) = (inbox.clone(), waker.clone(), tasks.clone());
         let in_use = inheritance.takeover_client.as_ref().and_then(|client| client.service_key);
@@ -472,6 +474,7 @@ impl Running {
         handler.settle_in();
         handler.join_others();
         plugs.write_down(rundir.ledger());
+        front_ends.write_down(rundir.sockets());
         if let Some(from) = from {
             log.line(Level::Info, &format!("has taken over from process {from}"));
         }

@@ -27,6 +27,7 @@ use crate::handed::Handed;
 use crate::lines::Lines;
 use crate::log::{Level, Log};
 use crate::maintenance::News;
+use crate::rundir::Ledger;
 use crate::worker::{Request, Waker};
 use closing::Closing;
 use control::plan::VhostPlan;
@@ -109,6 +110,10 @@ struct Board {
     is_frozen: bool,
     /// Counts what is watched, and machines.
     next: u64,
+    /// Where sockets are written down, for who cleans up after a kill; with what is not so any
+    /// more, until they are tended.
+    ledger: Option<Ledger>,
+    is_ledger_old: bool,
 }
 
 /// A machine, whether it is there or not.
@@ -168,7 +173,8 @@ struct Live {
 
 impl FrontEnds {
     /// No machines yet, for the worker behind `inbox` and `waker`. What guests can do goes to
-    /// `news`. Beside it who is to run in a thread with few rights, and starts those who close.
+    /// `news`; sockets are written down in `ledger` before they are made. Beside it who is to run
+    /// in a thread with few rights, and starts those who close.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -177,18 +183,28 @@ impl FrontEnds {
         inbox: SyncSender<Request>,
         waker: Waker,
         news: SyncSender<News>,
+        ledger: Option<Ledger>,
     ) -> io::Result<(FrontEnds, Starter)> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (stop, stir) = (event()?, event()?);
         epoll::add(&epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
         epoll::add(&epoll, &stir, EventData::new_u64(STIR), EventFlags::IN | EventFlags::ET)?;
-        let machines = Vec::new();
-        let (takes_over, is_frozen) = (false, false);
-        let epoll_of = Arc::clone(&epoll);
         let (starter, starts) = closing::starter();
-        let board =
-            Board { log, inbox, waker, news, epoll: epoll_of, machines, starter, takes_over, is_frozen, next: STIR };
+        let board = Board {
+            log,
+            inbox,
+            waker,
+            news,
+            epoll: Arc::clone(&epoll),
+            machines: Vec::new(),
+            starter,
+            takes_over: false,
+            is_frozen: false,
+            next: STIR,
+            ledger,
+            is_ledger_old: false,
+        };
         let board = Arc::new(Mutex::new(board));
         Ok((FrontEnds { board, epoll, stop: Arc::new(stop), stir: Arc::new(stir) }, starts))
     }
@@ -302,12 +318,20 @@ impl FrontEnds {
         }
     }
 
-    /// Makes sockets again that are gone. To be called each second or so, by a thread that has the
-    /// rights to make some.
+    /// From now on `ledger` is where sockets are written down.
+    pub fn write_down(&self, ledger: Ledger) {
+        let mut board = self.board();
+        board.ledger = Some(ledger);
+        board.is_ledger_old = true;
+    }
+
+    /// Makes sockets again that are gone, and writes down which there are. To be called each second
+    /// or so, by a thread that has the rights to make some.
     pub fn tend(&self) {
         let mut board = self.board();
         if !board.is_frozen {
             board.mend_sockets();
+            board.note();
         }
     }
 

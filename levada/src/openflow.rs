@@ -156,7 +156,7 @@ async fn open(config: &OpenFlow, rundir: &RunDir) -> Result<(UnixListener, Door)
     let socket = rundir.place(SOCKET);
     let control = UnixListener::bind(&socket);
     let control = control.map_err(|error| Failure::Failed(format!("cannot make {}: {error}", socket.display())))?;
-    Ok((control, Door::open(config).await.map_err(Failure::Failed)?))
+    Ok((control, Door::open(config, Some(&rundir.sockets())).await.map_err(Failure::Failed)?))
 }
 
 /// A thread that waits for signals; at most one waits to be heeded by the time of the next.

@@ -1,5 +1,5 @@
 //! The run directory of an instance: `BASE/NAME/` with the lock, the control socket, in the lock
-//! the daemon's pid, and which VDE directories it has open.
+//! the daemon's pid, which VDE directories it has open, and which sockets it has made elsewhere.
 //!
 //! Who holds the lock (flock(2)) is the instance. The kernel gives the lock back at any death of
 //! the process, so that a directory whose lock is free is a leftover, whatever else is in it.
@@ -9,12 +9,12 @@ use ports::vde;
 use rustix::fs::FlockOperation;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -31,6 +31,9 @@ const LOCK: &str = "lock";
 /// after a kill can be found without the configuration. A process that takes over writes one of its
 /// own, with its number behind the name, until it is the instance.
 const LEDGER: &str = "vde-directories";
+/// The same of sockets that are made elsewhere, as for virtual machines, and of the directories
+/// that are made for them.
+const SOCKETS: &str = "sockets-elsewhere";
 /// What services' connections are given to backends by (`Switch::set_service_key`), as long as the
 /// instance has its run directory: the next daemon goes on with it where devices outlive the one
 /// before ([`RunDir::keep`]).
@@ -170,10 +173,12 @@ impl RunDir {
     /// # Errors
     /// The directory cannot be written.
     pub fn announce(&mut self) -> io::Result<()> {
-        let coming = self.ledger().place;
+        let coming = [(self.ledger(), LEDGER), (self.sockets(), SOCKETS)];
         self.is_ours = true;
-        // Without VDE directories there is none.
-        let _ = fs::rename(coming, self.path.join(LEDGER));
+        for (Ledger { place }, ledger) in coming {
+            // Where nothing was written down there is none.
+            let _ = fs::rename(place, self.path.join(ledger));
+        }
         let _ = write_pid(&mut self.lock);
         let rename = |socket: &str| fs::rename(self.path.join(own(socket)), self.path.join(socket));
         let renamed = [SOCKET, HANDOVER].map(rename);
@@ -183,7 +188,18 @@ impl RunDir {
     /// Where VDE directories are written down.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
-        let place = self.path.join(LEDGER);
+        self.ledger_of(LEDGER)
+    }
+
+    /// Where sockets are written down that are made elsewhere, and directories that are made for
+    /// them.
+    #[must_use]
+    pub fn sockets(&self) -> Ledger {
+        self.ledger_of(SOCKETS)
+    }
+
+    fn ledger_of(&self, name: &str) -> Ledger {
+        let place = self.path.join(name);
         Ledger { place: if self.is_ours { place } else { place.with_extension(std::process::id().to_string()) } }
     }
 
@@ -223,19 +239,40 @@ impl RunDir {
     }
 
     fn remove_directories_within(&self, names: usize) -> Vec<Result<PathBuf, String>> {
-        let ledgers: Vec<PathBuf> = self.entries(|name| name.starts_with(LEDGER)).collect();
+        self.settle_ledgers(LEDGER, |lines| {
+            let removed = lines.into_iter().filter_map(|(path, made)| match vde::remove_left(&path, made, names) {
+                Ok(true) => Some(Ok(path)),
+                Ok(false) => None,
+                Err(error) => Some(Err(error.to_string())),
+            });
+            removed.collect()
+        })
+    }
+
+    /// Removes sockets elsewhere that a daemon that was killed left, where nobody listens there
+    /// now, and directories that it made for them, where they are empty. Which these were.
+    #[must_use]
+    pub fn remove_sockets_elsewhere(&self) -> Vec<PathBuf> {
+        self.settle_ledgers(SOCKETS, |lines| {
+            let (made, sockets): (Vec<_>, Vec<_>) = lines.into_iter().partition(|(_, made)| *made);
+            let sockets = sockets.into_iter().filter(|(path, _)| remove_dead(path));
+            // A lazy chain: directories are removed when the sockets in them are, the innermost
+            // first.
+            let made = made.into_iter().rev().filter(|(path, _)| fs::remove_dir(path).is_ok());
+            sockets.chain(made).map(|(path, _)| path).collect()
+        })
+    }
+
+    /// Does what is to be done about all that ledgers of this name have, and removes them.
+    fn settle_ledgers<T>(&self, name: &str, work: impl FnOnce(BTreeMap<PathBuf, bool>) -> T) -> T {
+        let ledgers: Vec<PathBuf> = self.entries(|entry| entry.starts_with(name)).collect();
         let mut lines: BTreeMap<PathBuf, bool> = BTreeMap::new();
         for line in ledgers.iter().flat_map(|ledger| Ledger { place: ledger.clone() }.read()) {
             *lines.entry(line.0).or_default() |= line.1;
         }
-        let removed = lines.into_iter().filter_map(|(path, made)| match vde::remove_left(&path, made, names) {
-            Ok(true) => Some(Ok(path)),
-            Ok(false) => None,
-            Err(error) => Some(Err(error.to_string())),
-        });
-        let removed = removed.collect();
+        let done = work(lines);
         ledgers.iter().for_each(|ledger| drop(fs::remove_file(ledger)));
-        removed
+        done
     }
 
     /// The entries of the directory whose name is `wanted`.
@@ -294,16 +331,16 @@ impl RunDir {
     }
 }
 
-/// VDE directories, written down before they are made: whatever moment a process is killed at, what
-/// it leaves can be found.
+/// Directories and sockets, written down before they are made: whatever moment a process is killed
+/// at, what it leaves can be found.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     place: PathBuf,
 }
 
 impl Ledger {
-    /// Adds a directory. `made`: it will be made. Where it cannot be written, less is cleaned up
-    /// after a kill, and nothing else is harmed.
+    /// Adds a directory or socket. `made`: it is a directory that will be made. Where it cannot be
+    /// written, less is cleaned up after a kill, and nothing else is harmed.
     pub fn add(&self, directory: &Path, made: bool) {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.place);
         // One write, so that a line is there or is not.
@@ -323,6 +360,14 @@ impl Ledger {
         let _ = fs::write(&fresh, lines).and_then(|()| fs::rename(&fresh, &self.place));
     }
 
+    /// The directories that this process makes, or the one that it takes over from.
+    #[must_use]
+    pub fn made(&self) -> BTreeSet<PathBuf> {
+        let before = Ledger { place: self.place.with_extension("") };
+        let lines = [self, &before].map(Ledger::read).into_iter().flatten();
+        lines.filter(|(_, made)| *made).map(|(path, _)| path).collect()
+    }
+
     fn read(&self) -> Vec<(PathBuf, bool)> {
         let bytes = fs::read(&self.place).unwrap_or_default();
         let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
@@ -335,6 +380,12 @@ impl Ledger {
 
 fn line(directory: &Path, made: bool) -> Vec<u8> {
     [if made { &[MADE][..] } else { &[] }, directory.as_os_str().as_bytes(), b"\n"].concat()
+}
+
+/// Removes a socket on which nobody listens. False: it is still there, or there was none.
+fn remove_dead(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|status| status.file_type().is_socket());
+    is_socket && vde::listens(path).is_ok_and(|listens| !listens) && fs::remove_file(path).is_ok()
 }
 
 /// What a socket of this process is called until it is the instance.
@@ -358,11 +409,12 @@ impl Drop for RunDir {
         if !self.is_ours {
             // A failed takeover has closed what it made. Unlocking would take the lock from the
             // other process, too.
-            self.remove_entries(&[LEDGER]);
+            self.remove_entries(&[LEDGER, SOCKETS]);
             return;
         }
         // What a takeover that was killed has left, too.
         let _ = self.remove_directories();
+        let _ = self.remove_sockets_elsewhere();
         if !self.is_kept {
             self.remove_entries(&[SERVICE_KEY, PROCESSES]);
         }
@@ -524,6 +576,30 @@ mod tests {
         assert!(second.place(LOCK).exists(), "it is the second's");
         drop(second);
         fs::remove_dir(&base).unwrap();
+    }
+
+    #[test]
+    fn sockets_elsewhere_that_nobody_listens_on_are_removed_with_the_directories_made_for_them() {
+        let base = std::env::temp_dir().join(format!("levada-elsewhere-{}", std::process::id()));
+        let first = RunDir::take(&base, "demo").unwrap();
+        let [one, two] = ["outer", "outer/inner"].map(|name| base.join(name));
+        let [dead, live, file] = ["outer/inner/dead", "live", "file"].map(|name| base.join(name));
+        fs::create_dir_all(&two).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+        let _listener = std::os::unix::net::UnixListener::bind(&live).unwrap();
+        fs::write(&file, "").unwrap();
+        [&one, &two].iter().for_each(|directory| first.sockets().add(directory, true));
+        [&dead, &live, &file].iter().for_each(|socket| first.sockets().add(socket, false));
+        assert_eq!(first.sockets().made(), [one.clone(), two.clone()].into());
+        // A takeover that is to make them knows whose the directories are.
+        let second = RunDir::inherit(&base, "demo", first.lock().unwrap());
+        assert_eq!(second.sockets().made(), [one.clone(), two.clone()].into());
+        second.leave();
+        assert_eq!(first.remove_sockets_elsewhere(), [dead, two, one]);
+        assert!(live.exists() && file.exists() && !base.join("outer").exists());
+        assert_eq!(first.remove_sockets_elsewhere(), Vec::<PathBuf>::new());
+        drop(first);
+        fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]

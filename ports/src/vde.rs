@@ -32,5 +32,5 @@ mod port;
 pub mod request;
 
 pub use directory::{Directory, DirectoryOptions, OpenError, Plugged, Refusal};
-pub use left::remove_left;
+pub use left::{listens, remove_left};
 pub use port::{Counts, MAX_CLIENTS, VdePort};

@@ -19,7 +19,9 @@ impl Board {
             return Ok(None);
         }
         let what = format!("vhost-user://{}", plan.socket);
-        let listening = Listening::open(&plan.socket, &what, plan.group.as_deref(), replaces)?;
+        self.is_ledger_old = true;
+        let ledger = self.ledger.as_ref();
+        let listening = Listening::open(&plan.socket, &what, plan.group.as_deref(), replaces, ledger)?;
         let listening = listening.left_to(&closing.closer());
         let watch = self.number();
         epoll::add(&*self.epoll, listening.listener(), EventData::new_u64(watch), EventFlags::IN)
@@ -48,6 +50,16 @@ impl Board {
         if let Some((_, listening)) = self.machines[index].listening.take() {
             // It may be closed later, and calls nobody any more.
             let _ = epoll::delete(&*self.epoll, listening.listener());
+            self.is_ledger_old = true;
+        }
+    }
+
+    /// Writes down which sockets there are, and nothing else.
+    pub(super) fn note(&mut self) {
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| self.is_ledger_old) {
+            let all = self.machines.iter().filter_map(|machine| machine.listening.as_ref());
+            ledger.keep(all.flat_map(|(_, listening)| listening.places()));
+            self.is_ledger_old = false;
         }
     }
 

@@ -1,5 +1,6 @@
 //! Sockets in files: one that is made here, and one that is connected to. Nothing waits.
 
+use crate::rundir::Ledger;
 use ports::vhost::{Closer, Foreign};
 use rustix::fs::{AtFlags, Gid, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -17,7 +18,17 @@ const GROUP: u32 = 0o660;
 const WRITABLE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// A socket that was made here. Dropping it takes it away.
+/// Directories that were made here, the outermost first. Dropping it takes away what is empty.
+#[derive(Debug)]
+struct Made(Vec<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.0.iter().rev().for_each(|directory| drop(fs::remove_dir(directory)));
+    }
+}
+
+/// A socket that was made here. Dropping it takes it away, and directories made for it.
 #[derive(Debug)]
 pub struct Listening {
     path: PathBuf,
@@ -27,18 +38,30 @@ pub struct Listening {
     file: (u64, u64),
     /// With it, what those have sent is closed who wait to be let in.
     listener: Foreign<UnixListener>,
+    made: Made,
 }
 
 impl Listening {
     /// Makes a socket at `path`, which `what` of the configuration asks for, in the place of one
     /// that a process has left that is gone; with `replaces`, also of one on which a process
-    /// listens.
+    /// listens. What is made is written down in `ledger` before.
     ///
     /// # Errors
     /// Why not, and what helps.
-    pub fn open(path: &str, what: &str, group: Option<&str>, replaces: bool) -> Result<Listening, String> {
+    pub fn open(
+        path: &str,
+        what: &str,
+        group: Option<&str>,
+        replaces: bool,
+        ledger: Option<&Ledger>,
+    ) -> Result<Listening, String> {
         let failed = |step: &str, error: &dyn std::fmt::Display| format!("{what}: {step}: {error}");
         let place = Path::new(path);
+        let made = Made(to_be_made(place, ledger));
+        if let Some(ledger) = ledger {
+            made.0.iter().for_each(|directory| ledger.add(directory, true));
+            ledger.add(place, false);
+        }
         if let Some(directory) = place.parent() {
             if !directory.is_dir() {
                 DirBuilder::new()
@@ -60,10 +83,17 @@ impl Listening {
         }
         let listener = UnixListener::bind(place).map_err(|error| failed("making it", &error))?;
         let file = file(place).map_err(|error| failed("looking at it", &error))?;
-        let listening = Listening { path: place.to_owned(), what: what.to_owned(), file, listener: listener.into() };
+        let (path, what) = (place.to_owned(), what.to_owned());
+        let listening = Listening { path, what, file, listener: listener.into(), made };
         listening.listener.set_nonblocking(true).map_err(|error| failed("making it", &error))?;
         listening.give(group)?;
         Ok(listening)
+    }
+
+    /// Where it is, and the directories made for it, as a [`Ledger`] has them.
+    pub fn places(&self) -> impl Iterator<Item = (&Path, bool)> {
+        let made = self.made.0.iter().map(|directory| (directory.as_path(), true));
+        made.chain([(self.path.as_path(), false)])
     }
 
     /// Has it closed by `closer`.
@@ -125,6 +155,16 @@ impl Drop for Listening {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// The directories of a path that are not there, or that were made for another socket and are
+/// recorded as such; the outermost first.
+fn to_be_made(place: &Path, ledger: Option<&Ledger>) -> Vec<PathBuf> {
+    let known = ledger.map(Ledger::made).unwrap_or_default();
+    let is_one = |directory: &&Path| known.contains(*directory) || fs::symlink_metadata(directory).is_err();
+    let mut made: Vec<PathBuf> = place.ancestors().skip(1).take_while(is_one).map(Path::to_owned).collect();
+    made.reverse();
+    made
 }
 
 fn file(path: &Path) -> io::Result<(u64, u64)> {

@@ -34,7 +34,7 @@ fn a_machine_s_port_that_the_worker_cannot_watch_is_handed_over_again() {
     let (inbox, orders) = sync_channel(64);
     let (news, _heard) = sync_channel(64);
     let waker = Wake::new().unwrap().waker();
-    let (front_ends, _starter) = FrontEnds::new(Log::new("t", Format::Text), inbox, waker, news).unwrap();
+    let (front_ends, _starter) = FrontEnds::new(Log::new("t", Format::Text), inbox, waker, news, None).unwrap();
     let plan = VhostPlan {
         socket: socket.to_str().unwrap().to_owned(),
         listen: true,

@@ -42,7 +42,7 @@ impl Bed {
         let (waker, log) = (Wake::new().unwrap().waker(), Log::new("t", crate::log::Format::Text));
         let plugs = VdeServer::new(log.clone(), inbox.clone(), waker.clone(), None).unwrap();
         let (news, _) = std::sync::mpsc::sync_channel(1);
-        let (front_ends, _) = FrontEnds::new(log.clone(), inbox.clone(), waker.clone(), news).unwrap();
+        let (front_ends, _) = FrontEnds::new(log.clone(), inbox.clone(), waker.clone(), news, None).unwrap();
         let reconciler = Reconciler::new(
             &checked.plan.unwrap(),
             inbox.clone(),

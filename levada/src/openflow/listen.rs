@@ -2,6 +2,7 @@
 
 use crate::front_ends::socket::Listening;
 use crate::pki::credentials::{certificates, provider, read_private, verifier};
+use crate::rundir::Ledger;
 use ::control::config::openflow::{Listen, OpenFlow, Tls};
 use rustls::{RootCertStore, ServerConfig};
 use std::future::poll_fn;
@@ -107,8 +108,8 @@ enum Connected {
 }
 
 impl Door {
-    /// Listens as a configuration says.
-    pub(super) async fn open(config: &OpenFlow) -> Result<Door, String> {
+    /// Listens as a configuration says; a socket is written down in `ledger` before it is made.
+    pub(super) async fn open(config: &OpenFlow, ledger: Option<&Ledger>) -> Result<Door, String> {
         let tls = config.tls.as_ref().map(acceptor).transpose()?;
         match &config.listen {
             Listen::Tcp(address) => {
@@ -122,7 +123,7 @@ impl Door {
                 let name = format!("unix:{path}");
                 let what = format!("`listen` in [openflow], {name}");
                 // One that nobody listens at was left by a process that was killed.
-                let file = Listening::open(path, &what, None, false)?;
+                let file = Listening::open(path, &what, None, false, ledger)?;
                 let listener = file.listener().try_clone().and_then(UnixListener::from_std);
                 let listener = listener.map_err(|error| format!("{what}: listening: {error}"))?;
                 Ok(Door { kind: Kind::Unix(listener, file), tls: None, name })

@@ -1,7 +1,7 @@
 //! What goes wrong around a daemon, and that it leaves nothing behind.
 
 use crate::restart::{Manager, answer, speak};
-use crate::testbed::{Bed, Container, Daemon, skipped, soon, turn};
+use crate::testbed::{Bed, Container, Daemon, Group, skipped, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
 use crate::vde;
 use rustix::process::{Resource, Rlimit, Signal};
@@ -153,37 +153,9 @@ fn an_interface_that_is_missing_at_the_start_is_named_and_taken_when_it_comes() 
     assert!(daemon.end(Signal::TERM).success());
 }
 
-/// A control group whose processes may have no more than so many threads in all, until it is
-/// dropped.
-struct Threads(PathBuf);
-
-impl Threads {
-    /// `None` where this process may make none.
-    fn new(tag: &str) -> Option<Threads> {
-        // The hierarchy of the controller alone, or the one of all.
-        let parents = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(PathBuf::from);
-        let groups = parents.into_iter().filter(|parent| parent.join("cgroup.procs").exists());
-        let mut groups = groups.map(|parent| Threads(parent.join(format!("levada-{tag}"))));
-        groups.find(|Threads(group)| std::fs::create_dir(group).is_ok() && group.join("pids.max").exists())
-    }
-
-    fn procs(&self) -> PathBuf {
-        self.0.join("cgroup.procs")
-    }
-
-    fn allow(&self, threads: usize) {
-        std::fs::write(self.0.join("pids.max"), threads.to_string()).unwrap();
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        let out = self.0.parent().unwrap().join("cgroup.procs");
-        for pid in std::fs::read_to_string(self.procs()).unwrap_or_default().lines() {
-            let _ = std::fs::write(&out, pid);
-        }
-        let _ = std::fs::remove_dir(&self.0);
-    }
+/// A control group whose processes may have no more than so many threads in all.
+fn threads(bed: &Bed) -> Option<Group> {
+    Group::new(&bed.tag, "pids", &["pids.max"])
 }
 
 #[test]
@@ -191,7 +163,7 @@ fn a_takeover_that_lacks_a_thread_fails_before_the_old_process_has_given_anythin
     let name = "a_takeover_that_lacks_a_thread_fails_before_the_old_process_has_given_anything_up";
     let Some(_turn) = turn(name) else { return };
     let bed = Bed::new(&["a", "b", "c"]);
-    let Some(threads) = Threads::new(&bed.tag) else {
+    let Some(threads) = threads(&bed) else {
         skipped(name, "no control group can be made here");
         return;
     };
@@ -202,16 +174,11 @@ fn a_takeover_that_lacks_a_thread_fails_before_the_old_process_has_given_anythin
     let needed = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().count();
     let (mut failures, mut next) = (0, None);
     for most in needed - 4..needed + 8 {
-        threads.allow(most);
+        threads.limit(most);
         let attempt = || {
             bed.attempt(&bed.tag, "run", NEIGHBOURS, |command| {
-                let (program, file) = (env!("CARGO_BIN_EXE_levada"), bed.directory.join("levada.toml"));
-                let enter = format!("echo $$ > {} && export WATCHDOG_USEC=200000", threads.procs().display());
-                let script = format!("{enter} && exec {program} run --takeover -c {}", file.display());
-                let mut shell = Command::new("sh");
-                shell.args(["-c", &script]).env("LEVADA_RUN_DIR", bed.directory.join("run"));
-                shell.env("NOTIFY_SOCKET", &socket).stderr(Stdio::piped());
-                *command = shell;
+                command.arg("--takeover").env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "200000");
+                threads.around(command);
             })
         };
         match manager.meanwhile(attempt) {
@@ -243,12 +210,12 @@ fn a_moment_without_threads_to_be_had_costs_no_device_and_no_later_change() {
     let bed = Bed::new(&["host", "red"]);
     add_up0(&bed);
     let mut daemon = bed.start(ON_UP0);
-    let Some(threads) = Threads::new(&bed.tag) else {
+    let Some(threads) = threads(&bed) else {
         skipped(TEST, "no control group can be made here");
         return;
     };
     std::fs::write(threads.procs(), daemon.pid().to_string()).unwrap();
-    threads.allow(1);
+    threads.limit(1);
     // It is asked for what it dropped each second.
     std::thread::sleep(Duration::from_millis(2500));
     drop(threads);
@@ -562,6 +529,15 @@ fn remains(bed: &Bed) -> [bool; 2] {
     [run.exists() && run.read_dir().unwrap().next().is_some(), vde::directory(bed).exists()]
 }
 
+/// The same, and of the sockets of [`MUCH`] and the directories made for them.
+fn much_remains(bed: &Bed) -> Vec<&'static str> {
+    let all = ["vm", "vm/inner", "vm/inner/m.sock", "there/m.sock"];
+    let [run, vde] = remains(bed);
+    let more = [(run, "its run directory"), (vde, "its VDE directory")];
+    let more = more.into_iter().filter_map(|(is_left, what)| is_left.then_some(what));
+    all.into_iter().filter(|name| bed.directory.join(name).exists()).chain(more).collect()
+}
+
 #[test]
 fn what_a_watchdogs_signal_leaves_is_removed_by_the_next_start_and_by_clean() {
     let Some(_turn) = turn("what_a_watchdogs_signal_leaves_is_removed_by_the_next_start_and_by_clean") else { return };
@@ -591,7 +567,8 @@ fn what_a_watchdogs_signal_leaves_is_removed_by_the_next_start_and_by_clean() {
     }
 }
 
-/// Two VDE directories, one of them there before, a device that is persistent, and one that is not.
+/// Two VDE directories and two sockets for machines, one of each in a directory that was there
+/// before; a device that is persistent, one that is not, and a pair.
 const MUCH: &str = r#"
 [daemon]
 name = "NAME"
@@ -616,6 +593,18 @@ port = "vde://DIR/blue"
 name = "tap"
 port = "tap://tap1"
 netns = "NS-a"
+[[switch.tenant.endpoint]]
+name = "pair"
+port = "veth://tap2"
+netns = "NS-a"
+[[switch.tenant.endpoint]]
+name = "m"
+port = "vhost-user://DIR/vm/inner/m.sock"
+listen = true
+[[switch.tenant.endpoint]]
+name = "n"
+port = "vhost-user://DIR/there/m.sock"
+listen = true
 "#;
 
 #[test]
@@ -623,8 +612,9 @@ fn whatever_moment_a_daemon_is_killed_at_clean_leaves_nothing() {
     const KILLS: u32 = 60;
     let Some(_turn) = turn("whatever_moment_a_daemon_is_killed_at_clean_leaves_nothing") else { return };
     let bed = Bed::new(&["a"]);
-    let blue = bed.directory.join("blue");
+    let [blue, there] = ["blue", "there"].map(|name| bed.directory.join(name));
     std::fs::create_dir(&blue).unwrap();
+    std::fs::create_dir(&there).unwrap();
     let file = bed.configuration(&vde::here(&bed, MUCH));
     let begin = || {
         let mut command = bed.levada(&["run", "-c", file.to_str().unwrap()]);
@@ -637,8 +627,10 @@ fn whatever_moment_a_daemon_is_killed_at_clean_leaves_nothing() {
     let span = start.elapsed();
     rustix::process::kill_process(rustix::process::Pid::from_child(&whole.0), Signal::TERM).unwrap();
     whole.0.wait().unwrap();
+    // Beside what the persistent device's next daemon is to know.
+    assert_eq!(much_remains(&bed), ["its run directory"], "at an end in order");
     let _ = bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
-    let mut left = 0;
+    let (mut left, mut sockets_left) = (0, 0);
     for kill in 0..KILLS {
         let mut daemon = begin();
         if kill % 2 == 0 {
@@ -650,7 +642,8 @@ fn whatever_moment_a_daemon_is_killed_at_clean_leaves_nothing() {
         }
         let _ = daemon.0.kill();
         daemon.0.wait().unwrap();
-        left += usize::from(remains(&bed).contains(&true));
+        left += usize::from(!much_remains(&bed).is_empty());
+        sockets_left += usize::from(much_remains(&bed).contains(&"vm/inner/m.sock"));
         // The kernel takes a device away a moment after the process.
         soon("nothing is left", || {
             let cleaned = bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
@@ -658,11 +651,12 @@ fn whatever_moment_a_daemon_is_killed_at_clean_leaves_nothing() {
             bed.ip("a", "-o link show").unwrap().lines().all(|line| !line.contains("tap"))
         });
         let text = format!("killed after {kill} of {KILLS} parts of {span:?}");
-        assert_eq!(remains(&bed), [false, false], "{text}");
+        assert_eq!(much_remains(&bed), Vec::<&str>::new(), "{text}");
+        assert!(there.is_dir(), "{text}");
         // What was there before stays, and its control socket does not.
         let inside = std::fs::read_dir(&blue).map(Iterator::count);
         assert!(inside.is_err() || inside.unwrap() == 0, "{text}");
         let _ = std::fs::create_dir(&blue);
     }
-    assert!(left > 0, "no kill came in time to leave anything");
+    assert!(left > 0 && sockets_left > 0, "no kill came in time to leave anything: {left}, {sockets_left}");
 }

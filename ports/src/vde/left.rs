@@ -145,7 +145,10 @@ pub fn remove_left(path: &Path, made: bool, most: usize) -> Result<bool, OpenErr
 }
 
 /// Whether somebody listens on a stream socket.
-fn listens(path: &Path) -> io::Result<bool> {
+///
+/// # Errors
+/// As connect(2), which does not wait.
+pub fn listens(path: &Path) -> io::Result<bool> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {

@@ -22,7 +22,7 @@ fn a_file_that_is_no_socket_of_ours_stays() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let open = |name: &str| {
         let listen = Listen::Unix(directory.join(name).display().to_string());
-        runtime.block_on(Door::open(&OpenFlow { listen, ..OpenFlow::default() }))
+        runtime.block_on(Door::open(&OpenFlow { listen, ..OpenFlow::default() }, None))
     };
     // A path that was mistyped.
     std::fs::write(directory.join("precious"), "data").unwrap();
