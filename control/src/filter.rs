@@ -368,7 +368,7 @@ impl<'a> Parser<'a> {
 }
 
 fn unknown(kind: &str, name: &str) -> FilterError {
-    FilterError { message: format!("has the {kind} \"{name}\", which there is not; levada show says what there is") }
+    FilterError { message: format!("has the {kind} \"{name}\", which there is not; levada show lists what there is") }
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ impl Bond {
             0 | 1 => "no member is up".to_owned(),
             least => format!("fewer than min_links = {least} members are up"),
         };
-        let text = format!("{name}/uplink: {what}, so no frame is carried; levada show bonds says why");
+        let text = format!("{name}/uplink: {what}, so no frame is carried; levada show bonds has the reason");
         Some((Level::Warning, text))
     }
 }
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn that_no_member_is_up_is_said_once_and_when_it_is_over() {
         let mut watch = Watch::new("mode = \"balance-xor\"");
-        let said = ["! s1/uplink: no member is up, so no frame is carried; levada show bonds says why"];
+        let said = ["! s1/uplink: no member is up, so no frame is carried; levada show bonds has the reason"];
         assert_eq!(watch.tick(0), [""; 0]);
         assert_eq!(watch.tick(9), [""; 0], "they may come up yet");
         assert_eq!(watch.tick(10), said);
@@ -221,8 +221,7 @@ mod tests {
         watch.state(0, 0, Distributing);
         watch.state(0, 1, Distributing);
         assert_eq!(watch.state(1, 1, Down), [""; 0]);
-        let said =
-            "! s1/uplink: fewer than min_links = 2 members are up, so no frame is carried; levada show bonds says why";
+        let said = "! s1/uplink: fewer than min_links = 2 members are up, so no frame is carried; levada show bonds has the reason";
         assert_eq!(watch.state(1, 0, Standby), [said]);
     }
 

@@ -5,6 +5,8 @@ use crate::descriptors::{Came, Stream};
 use crate::error::Failure;
 use crate::rundir::{self, SOCKET};
 use clap::Args;
+use control::config::Config;
+use control::problem::{MOST_SHOWN, Problem};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST};
@@ -29,6 +31,15 @@ pub struct Instance {
 /// A name of an instance is part of a path: it may not be any text.
 pub fn instance_name(name: &str) -> Result<String, String> {
     control::names::name(name).map_err(|wrong| format!("{}; {}", wrong.message, wrong.remedy))
+}
+
+/// The daemon's configuration has what this version does not know.
+fn unreadable(problems: &[Problem]) -> Failure {
+    let texts = problems.iter().take(MOST_SHOWN).map(|problem| ProblemReply::from(problem).text("error"));
+    Failure::Failed(format!(
+        "the daemon's configuration cannot be read; use the levada of the daemon's version{}",
+        texts.collect::<String>()
+    ))
 }
 
 /// Longest answer that is read, in bytes: some 100 000 endpoints.
@@ -68,6 +79,16 @@ impl Client {
     /// Nobody listens, or the daemon refused, in words.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.ask(Method::GET, path, Vec::new(), Vec::new())
+    }
+
+    /// The configuration that the daemon runs, and its revision.
+    ///
+    /// # Errors
+    /// See [`Client::get`]; or the daemon is of another version.
+    pub fn running(&self) -> Result<(Config, u64), Failure> {
+        let reply: ConfigReply = self.get("/v1/config")?;
+        let running = control::read_document(&reply.config).map_err(|problems| unreadable(&problems))?;
+        Ok((running, reply.revision))
     }
 
     /// Sends `body` to `path`.
@@ -199,5 +220,20 @@ fn only_instance() -> Result<String, Failure> {
             names.join(" | ")
         ))),
         _ => Err(Failure::Failed(format!("several instances run; choose one with --name {}", names.join(" | ")))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_named_by_key_and_remedy() {
+        let wrong = serde_json::json!({"daemon": {"name": "a", "colour": 1}});
+        let problems = control::read_document(wrong.as_object().unwrap()).unwrap_err();
+        let failure = unreadable(&problems);
+        let text = failure.text();
+        assert!(text.contains("\nerror: ") && text.contains("\n  = key: daemon, colour"), "{text}");
+        assert!(text.contains("\n  = help: ") && !text.contains("Problem"), "{text}");
     }
 }

@@ -1,6 +1,6 @@
 //! `levada add`, `set`, `del` and `apply`: actions for a running daemon.
 
-use crate::api::{ChangeReply, ChangeRequest, ConfigReply};
+use crate::api::{ChangeReply, ChangeRequest};
 use crate::check;
 use crate::cli::How;
 use crate::client::Client;
@@ -38,9 +38,7 @@ pub fn apply(file: &Path, how: &How) -> Result<(), Failure> {
     let wanted = checked.config;
     let name = how.instance.name.as_ref().unwrap_or(&wanted.daemon.name);
     let client = Client::new(Some(name))?;
-    let reply: ConfigReply = client.get("/v1/config")?;
-    let running = control::read_document(&reply.config)
-        .map_err(|problems| Failure::Failed(format!("the daemon's configuration cannot be read: {problems:?}")))?;
+    let (running, revision) = client.running()?;
     if running.daemon.name != wanted.daemon.name {
         return Err(Failure::Failed(format!(
             "{} is the configuration of \"{}\", not of \"{name}\"; correct [daemon] name, or --name",
@@ -49,8 +47,8 @@ pub fn apply(file: &Path, how: &How) -> Result<(), Failure> {
         )));
     }
     let actions = between(&running, &wanted);
-    refuse_revision(how, reply.revision)?;
-    send(&client, actions, Some(reply.revision), how)
+    refuse_revision(how, revision)?;
+    send(&client, actions, Some(revision), how)
 }
 
 /// Fails where `--revision` names another one than that of the configuration that runs.

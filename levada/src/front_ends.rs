@@ -561,7 +561,7 @@ impl Board {
             }
             live.rate.1 += 1;
             if live.rate.1 > MESSAGES {
-                return Err(format!("it says more than {MESSAGES} things in a second"));
+                return Err(format!("it sends more than {MESSAGES} messages in a second"));
             }
             if !descriptors.is_empty() && self.machines[index].closing.is_full() {
                 return Err(CROWDED.to_owned());

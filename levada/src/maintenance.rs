@@ -645,7 +645,7 @@ fn line_of_bond(plan: &SwitchPlan, news: BondNews) -> Option<(Level, String)> {
         BondNews::Looped(member) => {
             level = Level::Warning;
             format!(
-                "{}/uplink/{}: the other end says that it is this system: a cable leads back",
+                "{}/uplink/{}: the other end is this very system: a cable leads back",
                 plan.name,
                 name(member)
             )

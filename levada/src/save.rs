@@ -1,11 +1,10 @@
 //! `levada save`: the configuration that runs, written into a file.
 
-use crate::api::ConfigReply;
 use crate::check;
 use crate::cli::How;
 use crate::client::Client;
-use crate::error::{Failure, print};
 use crate::edit::refuse_revision;
+use crate::error::{Failure, print};
 use crate::replace::{Modes, replace};
 use control::action::Action;
 use control::config::Config;
@@ -38,10 +37,8 @@ pub fn save_to(file: &Path, how: &How) -> Result<(), Failure> {
     let said = before.as_ref().map(|_| said(file)).transpose()?;
     let name = how.instance.name.as_ref().or(said.as_ref().map(|said| &said.daemon.name));
     let client = Client::new(name.map(String::as_str))?;
-    let reply: ConfigReply = client.get("/v1/config")?;
-    refuse_revision(how, reply.revision)?;
-    let running = control::read_document(&reply.config)
-        .map_err(|problems| Failure::Failed(format!("the daemon's configuration cannot be read: {problems:?}")))?;
+    let (running, revision) = client.running()?;
+    refuse_revision(how, revision)?;
     let saved = match (&before, &said) {
         (_, Some(said)) if said.daemon.name != running.daemon.name => {
             return Err(Failure::Failed(format!(
@@ -75,7 +72,7 @@ pub fn save_to(file: &Path, how: &How) -> Result<(), Failure> {
             .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", file.display())))?;
     }
     check::complain(&of_processes(&running));
-    tell(&Outcome { actions: &saved.actions, revision: reply.revision, written }, file, how)
+    tell(&Outcome { actions: &saved.actions, revision, written }, file, how)
 }
 
 /// What the file says; its warnings are not of interest here.
@@ -118,7 +115,7 @@ fn tell(outcome: &Outcome<'_>, file: &Path, how: &How) -> Result<(), Failure> {
     let count = show_count(outcome.actions.len(), "change", "changes");
     let file = file.display();
     let done = match (outcome.actions.is_empty(), how.dry_run) {
-        (true, _) => format!("nothing differs: {file} says what runs"),
+        (true, _) => format!("nothing differs: {file} describes what runs"),
         (false, true) => format!("{count} would be written to {file}"),
         (false, false) => format!("{count} written to {file}"),
     };

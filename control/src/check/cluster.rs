@@ -223,7 +223,7 @@ fn check_services(
             if config.switches.iter().flat_map(|switch| &switch.tenants).any(is_here) {
                 findings.warning(
                     place.clone(),
-                    format!("service \"{}\" is on this host too: both answer who asks for its address", service.name),
+                    format!("service \"{}\" is on this host too: both answer requests for its address", service.name),
                     "let one host have it; with `vni` several may",
                 );
             }

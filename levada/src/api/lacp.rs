@@ -52,7 +52,7 @@ pub struct PortReport {
     /// Why it is not sent to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
-    /// Whether the other end says that it is this system: a cable leads back.
+    /// Whether the other end sends the system ID of this end: a cable leads back.
     #[serde(default)]
     pub looped: bool,
     /// State of the receive machine.

@@ -398,7 +398,7 @@ impl Session {
         let contested = contests.iter().map(|Contest { endpoint: name, holder, is_service, .. }| {
             if *is_service {
                 return format!(
-                    "service {name} is on host \"{holder}\" too, and both answer who asks for its address; delete one (levada del service)"
+                    "service {name} is on host \"{holder}\" too, and both answer requests for its address; delete one (levada del service)"
                 );
             }
             format!(

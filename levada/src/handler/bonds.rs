@@ -26,7 +26,7 @@ impl Handler {
         let wrong = chosen.iter().find(|chosen| is_up(chosen) != Some(true));
         let refused = wrong.map(|(switch, member)| {
             let message = format!("member \"{member}\" is not up: it cannot be the active one");
-            let mut problem = Problem::error(Place::root(), message, "levada show bonds says which are");
+            let mut problem = Problem::error(Place::root(), message, "levada show bonds lists those that are");
             problem.key = format!("bond {switch}, active");
             Fault::Refused(vec![problem])
         });

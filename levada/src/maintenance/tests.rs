@@ -116,7 +116,7 @@ fn what_is_wrong_with_a_bond_is_a_warning_that_names_the_member() {
         (BondNews::Churned(MemberId(1), true, true), churns.replace("this end", "the other end")),
         (
             BondNews::Looped(MemberId(0)),
-            "s1/uplink/up0: the other end says that it is this system: a cable leads back".to_owned(),
+            "s1/uplink/up0: the other end is this very system: a cable leads back".to_owned(),
         ),
         (
             BondNews::Plain(Some(Plain::Looped)),

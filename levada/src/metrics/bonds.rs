@@ -94,7 +94,7 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
             all.counter("levada_bond_lacpdus", "LACPDUs.", &to, count);
         }
         let looped = u8::from(port.looped);
-        all.gauge("levada_bond_member_looped", "Whether the other end says that it is this system.", &to, looped);
+        all.gauge("levada_bond_member_looped", "Whether the other end sends the system ID of this end.", &to, looped);
         for (end, churned) in [("actor", port.actor_churned), ("partner", port.partner_churned)] {
             let to = labels(&[&of[..], &[("end", end)]].concat());
             all.counter("levada_bond_churned", "How often an end was out of sync for a minute.", &to, churned);

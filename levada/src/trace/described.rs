@@ -122,7 +122,7 @@ fn place(plan: &Plan, path: &str) -> Result<(usize, PortId, Option<Mac>), String
         }
     }
     Err(format!(
-        "there is no \"{path}\": write SWITCH/TENANT/ENDPOINT or SWITCH/uplink; levada show says what there is"
+        "there is no \"{path}\": write SWITCH/TENANT/ENDPOINT or SWITCH/uplink; levada show lists what there is"
     ))
 }
 

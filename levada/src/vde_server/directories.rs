@@ -144,7 +144,7 @@ impl Board {
                 continue;
             }
             let text = if is_mended {
-                format!("vde {name}: it was removed, and is made again; who was plugged in stays")
+                format!("vde {name}: it was removed, and is made again; clients that are plugged in stay")
             } else {
                 format!("{failure}; it was removed, and nobody can plug in")
             };

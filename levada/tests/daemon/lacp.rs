@@ -204,7 +204,7 @@ fn a_cable_that_leads_back_is_said_and_carries_nothing() {
         let log = daemon.log();
         ["up0", "up1"]
             .iter()
-            .all(|cable| log.contains(&format!("s1/uplink/{cable}: the other end says that it is this system")))
+            .all(|cable| log.contains(&format!("s1/uplink/{cable}: the other end sends the system ID of this end")))
     });
     let text = String::from_utf8(bed.run(&["show", "bonds"]).stdout).unwrap();
     assert!(text.contains("a cable leads back"), "{text}");

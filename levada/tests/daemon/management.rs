@@ -276,7 +276,7 @@ fn live_changes_are_saved_in_the_file() {
     let (path, link_path) = (file.to_str().unwrap(), link.to_str().unwrap());
     let before = std::fs::read_to_string(&file).unwrap();
     let first = revision(&bed);
-    assert!(good(&bed.run(&["save", path])).contains(&format!("says what runs; revision {first}")));
+    assert!(good(&bed.run(&["save", path])).contains(&format!("describes what runs; revision {first}")));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
 
     good(&bed.run(&["set", "endpoint", "s1/home/a", "limit=5 Mbit/s"]));

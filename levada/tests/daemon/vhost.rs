@@ -369,7 +369,7 @@ fn front_ends_that_make_no_sense_are_ended_by_name_and_others_notice_nothing() {
     ends(&words(&[5, 1, 8, 0, 0]), "its memory is not shared");
     ends(&words(&[8, 1, 8, 9, 256]), "it speaks of ring 9");
     ends(&words(&[1, 1]), "half a message");
-    ends(&words(&[3, 1, 0]).repeat(1100), "more than 1000 things in a second");
+    ends(&words(&[3, 1, 0]).repeat(1100), "more than 1000 messages in a second");
     assert!(is_up(&daemon, "a"));
     let mut a = a;
     let mut b = Machine::new(UnixStream::connect(socket(&bed, "b")).unwrap());

@@ -66,7 +66,7 @@ fn why_not(view: &LacpView, state: MemberState, settings: &LacpSettings) -> Opti
         (Receive::PortDisabled, ..) => return None,
         _ if state == MemberState::Distributing => return None,
         _ if view.is_loop => {
-            "the other end says that it is this system: a cable leads back, or ad_actor_system is not its own"
+            "the other end sends the system ID of this end: a cable leads back, or ad_actor_system is not its own"
         }
         (_, Selected::Standby, _) if !view.actor.state.has(State::AGGREGATION) => {
             "its link is half duplex: it does not aggregate, and another aggregator is used"
