@@ -3,6 +3,7 @@
 use crate::cables::{Taps, set_link};
 use crate::management::described;
 use crate::ovs::Ovs;
+use crate::privileges::assert_confined;
 use crate::testbed::{Bed, Daemon, soon, turn};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -200,6 +201,8 @@ fn a_cable_that_leads_back_is_said_and_carries_nothing() {
         [0, 1].iter().all(|&member| bond["members"][member]["lacp"]["looped"] == true)
     });
     assert_eq!(states(&bond(&daemon)), ["standby"; 2]);
+    let names = assert_confined(&daemon);
+    assert!(names.contains_key("levada-links"), "{names:?}");
     soon("it is in the log", || {
         let log = daemon.log();
         ["up0", "up1"]

@@ -1,6 +1,7 @@
 //! Virtual machines by vhost-user, played by a front end in memory; and front ends that die, lie or
 //! shout.
 
+use crate::privileges::assert_confined;
 use crate::restart::{answer, say, speak};
 use crate::testbed::{Bed, Calm, Daemon, PATIENCE, soon, turn};
 use ports::vhost::feature;
@@ -439,6 +440,9 @@ fn descriptors_that_take_long_to_be_closed_keep_nobody_waiting() {
     give(&b, &question[..4], descriptor);
     drop(b);
     is_served("behind the last message", 3);
+    // The one that waits has no more rights than the one that has started it.
+    let names = assert_confined(&daemon);
+    assert_eq!((names["levada-vhost"], names["levada-closing"]), (1, 2), "{names:?}");
     let b = UnixStream::connect(socket(&bed, "b")).unwrap();
     asks(&b);
     // Of who is refused.
