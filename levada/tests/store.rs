@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -499,6 +500,67 @@ fn what_is_malformed_is_refused_by_name() {
         if host.contains("7370") && endpoint.contains("red2") { Ok(()) } else { Err(host + &endpoint) }
     });
     lab.until(1, "and used again", |c| has(c, "h2") == Some(1) && c["etcd"]["refusals"] == 6);
+}
+
+/// The base64 of a text, as etcd's gateway takes keys and values.
+fn base64(text: &str) -> String {
+    let output = Command::new("sh").args(["-c", "printf %s \"$0\" | base64 -w0", text]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// How often a daemon's thread has waited for something.
+fn waits(daemon: &Process, thread: &str) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", daemon.0.id())).unwrap();
+    let status = threads.filter_map(|at| std::fs::read_to_string(at.unwrap().path().join("status")).ok());
+    let status: Vec<String> = status.collect();
+    let own =
+        status.iter().find(|text| text.starts_with(&format!("Name:\t{thread}\n"))).expect("there is such a thread");
+    let line = own.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+#[test]
+fn a_key_that_flips_is_followed_now_and_then() {
+    const FLIPS: u32 = 1000;
+    if !can_run("a_key_that_flips_is_followed_now_and_then") {
+        return;
+    }
+    let lab = Lab::new(1);
+    let _etcd = lab.etcd(0);
+    lab.healthy();
+    let h1 = lab.host(1, &[("red1", 1)]);
+    let h2 = lab.host(2, &[("red2", 2)]);
+    lab.until(1, "it knows h2", |c| has(c, "h2") == Some(1));
+    // What it has stays, and nobody sets it right.
+    h2.signal(rustix::process::Signal::KILL);
+    let key = base64("/levada/v1/endpoint/red/02:00:00:00:00:63");
+    let value = base64("{\"version\":1,\"host\":\"h2\",\"name\":\"e\"}");
+    let flip = |is_there: bool| {
+        let (path, body) = if is_there {
+            ("put", format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}"))
+        } else {
+            ("deleterange", format!("{{\"key\":\"{key}\"}}"))
+        };
+        let mut stream = TcpStream::connect(lab.at(0, 2379).trim_start_matches("http://")).unwrap();
+        let (to, length) = (format!("POST /v3/kv/{path} HTTP/1.1\r\nhost: x\r\nconnection: close"), body.len());
+        stream.write_all(format!("{to}\r\ncontent-length: {length}\r\n\r\n{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    };
+    flip(true);
+    lab.until(1, "it is followed", |c| has(c, "h2") == Some(2));
+    let (begin, before) = (Instant::now(), waits(&h1, "levada-changes"));
+    for n in 0..FLIPS {
+        flip(n % 2 == 1);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Each change is worth a wait at least, and so is each second.
+    let waited = waits(&h1, "levada-changes") - before;
+    println!("{FLIPS} flips in {:?}: it waited {waited} times", begin.elapsed());
+    assert!(waited < u64::from(FLIPS / 4), "{waited} changes in {:?}", begin.elapsed());
+    flip(false);
+    lab.until(1, "the last is followed", |c| has(c, "h2") == Some(1));
 }
 
 #[test]
