@@ -644,11 +644,7 @@ fn line_of_bond(plan: &SwitchPlan, news: BondNews) -> Option<(Level, String)> {
     let text = match news {
         BondNews::Looped(member) => {
             level = Level::Warning;
-            format!(
-                "{}/uplink/{}: the other end is this very system: a cable leads back",
-                plan.name,
-                name(member)
-            )
+            format!("{}/uplink/{}: the other end is this very system: a cable leads back", plan.name, name(member))
         }
         BondNews::Plain(None) => format!("{}/uplink: frames are numbered", plan.name),
         BondNews::Plain(Some(why)) => {

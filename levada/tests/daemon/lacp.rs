@@ -207,7 +207,7 @@ fn a_cable_that_leads_back_is_said_and_carries_nothing() {
         let log = daemon.log();
         ["up0", "up1"]
             .iter()
-            .all(|cable| log.contains(&format!("s1/uplink/{cable}: the other end sends the system ID of this end")))
+            .all(|cable| log.contains(&format!("s1/uplink/{cable}: the other end is this very system")))
     });
     let text = String::from_utf8(bed.run(&["show", "bonds"]).stdout).unwrap();
     assert!(text.contains("a cable leads back"), "{text}");
