@@ -10,25 +10,31 @@ import pytest
 from lab import callgrind
 from lab.callgrind import by_file
 from lab.experiments import vcc_cost
-from lab.experiments.vcc_cost import BULK, KINDS, MOST
+from lab.experiments.vcc_cost import BULK, GROUPS, IN, KINDS, MOST
 from lab.net import Failed, Lab
 
 WORK = Path(__file__).resolve().parents[2] / "sim/src/work.rs"
 
 
-def test_each_kind_is_judged_and_bulk_data_are_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_each_kind_is_judged_against_its_own_group_and_said_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def counted(kind: str, lengths: tuple[int, int]) -> float:
-        off = kind in (KINDS[0], BULK[0])
-        return 3000.0 + (0 if off else 1387 if kind in BULK else MOST)
+        assert capsys.readouterr().err.count("\n") == (0 if kind == KINDS[0] else 1)
+        number = next(number for number, group in enumerate(GROUPS) if kind in group)
+        if kind == GROUPS[number][0]:
+            return 3000.0 + 500 * number
+        return 3000.0 + 500 * number + (MOST + 1 if kind in (*IN, *BULK) else MOST)
 
     monkeypatch.setattr(vcc_cost, "instructions", counted)
     monkeypatch.setattr(vcc_cost, "a_frame_on", lambda *_: 11.0)
     monkeypatch.setattr(vcc_cost, "simulator", lambda: "levada-sim")
     monkeypatch.setattr("lab.machine.describe", lambda tools: {})
     claims = {c.id: c.holds for c in vcc_cost.run(Lab(), True, tmp_path).claims}
-    more = {f"{kind}: more than off": kind in KINDS for kind in (*KINDS[1:], *BULK[1:])}
+    more = {
+        f"{kind}: more than off": kind not in (*IN, *BULK) for group in GROUPS for kind in group[1:]
+    }
+    assert len(more) == 7 + 2 + 1 + 1 + 2
     assert claims == {"vcc-off: on lines of vcc": False, **more}
 
 
@@ -40,7 +46,7 @@ def test_a_program_without_line_tables_shows_nothing(monkeypatch: pytest.MonkeyP
 
 def test_the_simulator_knows_each_kind() -> None:
     text = WORK.read_text()
-    assert all(f'("{kind}", ' in text for kind in (*KINDS, *BULK))
+    assert all(f'("{kind}", ' in text for kind in KINDS)
 
 
 #: A loop in `a.rs` that has code of `b.rs` in it, and calls a function of `c.rs`.

@@ -400,6 +400,7 @@ impl TcpSource {
             sack: Blocks::default(),
             syn: syn.then_some((envelope.nic.mtu as u16 - 40, WINDOW_SCALE)),
             again: sent.again,
+            ..Tcp::default()
         };
         kinds[tcp.kind(sent.bytes as usize) as usize] += u64::from(sent.bytes.div_ceil(self.config.mss).max(1));
         let ecn = if sent.capable { Ecn::Capable } else { Ecn::Not };

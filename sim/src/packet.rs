@@ -25,6 +25,9 @@ const UDP: usize = 8;
 const TCP: usize = 20;
 /// TCP's timestamps, padded, are on every segment; as Linux does.
 const TIMESTAMPS: usize = 12;
+/// AccECN's option with two counters, and its kind where the first is of ECT(0).
+const COUNTED: usize = 8;
+const COUNTED_KIND: u8 = 172;
 /// Bytes of headers before the payload of a TCP data segment.
 pub const TCP_HEADERS: usize = ETHERNET + IPV4 + TCP + TIMESTAMPS;
 /// Bytes of headers before the payload of a datagram.
@@ -119,6 +122,10 @@ pub struct Tcp {
     pub sack: Blocks<u32>,
     /// On SYN: maximum segment size and window scale.
     pub syn: Option<(u16, u8)>,
+    /// AE, the third flag of ECN (RFC 9768).
+    pub ae: bool,
+    /// AccECN's option (RFC 9768): bytes that arrived as ECT(0) and as CE, modulo 2^24.
+    pub counted: Option<(u32, u32)>,
     /// Its data were sent before. Not TCP's: it lowers the time to live by one, so that receivers
     /// can count by kind what is lost.
     pub again: bool,
@@ -215,7 +222,8 @@ pub fn write_tcp(
     payload: usize,
     position: u32,
 ) -> Option<Frame> {
-    let options = if tcp.syn.is_some() { 20 } else { TIMESTAMPS + tcp.sack.option_bytes() };
+    let counted = if tcp.counted.is_some() { COUNTED } else { 0 };
+    let options = if tcp.syn.is_some() { 20 } else { TIMESTAMPS + tcp.sack.option_bytes() + counted };
     let headers = ETHERNET + IPV4 + TCP + options;
     let mss = envelope.nic.mss() as usize;
     let frame = pool.alloc(headers + payload)?;
@@ -287,7 +295,7 @@ fn write_tcp_header(bytes: &mut [u8], port: u16, tcp: &Tcp) {
     bytes[2..4].copy_from_slice(&port.to_be_bytes());
     bytes[4..8].copy_from_slice(&tcp.seq.to_be_bytes());
     bytes[8..12].copy_from_slice(&tcp.ack.to_be_bytes());
-    bytes[12] = ((bytes.len() / 4) << 4) as u8;
+    bytes[12] = ((bytes.len() / 4) << 4) as u8 | u8::from(tcp.ae);
     bytes[13] = tcp.flags;
     bytes[14..16].copy_from_slice(&tcp.window.to_be_bytes());
     bytes[16..20].fill(0);
@@ -303,10 +311,18 @@ fn write_tcp_header(bytes: &mut [u8], port: u16, tcp: &Tcp) {
     options[..4].copy_from_slice(&[1, 1, 8, 10]);
     options[4..8].copy_from_slice(&tcp.timestamps.0.to_be_bytes());
     options[8..12].copy_from_slice(&tcp.timestamps.1.to_be_bytes());
+    let mut options = &mut options[12..];
+    if let Some((capable, marked)) = tcp.counted {
+        let (place, rest) = options.split_at_mut(COUNTED);
+        place[..2].copy_from_slice(&[COUNTED_KIND, COUNTED as u8]);
+        place[2..5].copy_from_slice(&capable.to_be_bytes()[1..]);
+        place[5..].copy_from_slice(&marked.to_be_bytes()[1..]);
+        options = rest;
+    }
     let blocks = tcp.sack.as_slice();
     if !blocks.is_empty() {
-        options[12..16].copy_from_slice(&[1, 1, 5, 2 + 8 * blocks.len() as u8]);
-        for (place, &(left, right)) in options[16..].chunks_exact_mut(8).zip(blocks) {
+        options[..4].copy_from_slice(&[1, 1, 5, 2 + 8 * blocks.len() as u8]);
+        for (place, &(left, right)) in options[4..].chunks_exact_mut(8).zip(blocks) {
             place[..4].copy_from_slice(&left.to_be_bytes());
             place[4..].copy_from_slice(&right.to_be_bytes());
         }
@@ -424,6 +440,7 @@ fn read_tcp(bytes: &[u8]) -> Result<(Option<Tcp>, usize), &'static str> {
         ack: word(8),
         flags: bytes[13],
         window: u16::from_be_bytes([bytes[14], bytes[15]]),
+        ae: bytes[12] & 1 != 0,
         ..Tcp::default()
     };
     let mut at = TCP;
@@ -440,6 +457,7 @@ fn read_tcp(bytes: &[u8]) -> Result<(Option<Tcp>, usize), &'static str> {
             (2, 4) => tcp.syn = Some((u16::from_be_bytes([bytes[at + 2], bytes[at + 3]]), 0)),
             (3, 3) => tcp.syn = tcp.syn.map(|(mss, _)| (mss, bytes[at + 2])),
             (8, 10) => tcp.timestamps = (word(at + 2), word(at + 6)),
+            (COUNTED_KIND, 8) => tcp.counted = Some((word(at + 1) & 0xff_ffff, word(at + 4) & 0xff_ffff)),
             (5, _) => (at + 2..at + len - 7).step_by(8).for_each(|b| tcp.sack.push((word(b), word(b + 4)))),
             _ => {}
         }

@@ -16,19 +16,23 @@ fn what_is_written_is_read() {
     let mut sack = Blocks::default();
     sack.push((100, 200));
     sack.push((300, 400));
-    let tcp = Tcp { seq: 5, ack: 6, flags: flag::ACK, window: 77, timestamps: (8, 9), sack, syn: None, again: false };
-    for (nic, payload) in [(Nic::default(), 10_000), (Nic::PLAIN, 1448), (Nic { csum: false, ..Nic::PLAIN }, 1000)] {
-        let frame = write_tcp(&mut pool, &envelope(nic), Ecn::Capable, &tcp, payload, 1000).unwrap();
-        let packet = read(&pool, &frame).unwrap();
-        let got = packet.tcp.unwrap();
-        assert_eq!((got.seq, got.ack, got.flags, got.window, got.timestamps), (5, 6, flag::ACK, 77, (8, 9)));
-        assert_eq!(got.sack, sack);
-        assert_eq!((packet.payload.len(), packet.ecn, packet.port), (payload, Ecn::Capable, 5001));
-        assert_eq!(packet.segments() as usize, payload.div_ceil(1448));
-        assert_eq!(packet.wrong_stamp(pool.bytes(&frame), 7, 5001, 1000), None);
-        assert!(packet.wrong_stamp(pool.bytes(&frame), 8, 5001, 1000).is_some());
-        assert!(packet.wrong_stamp(pool.bytes(&frame), 7, 5001, 1001).is_some());
-        pool.free(frame);
+    let plain = Tcp { seq: 5, ack: 6, flags: flag::ACK, window: 77, timestamps: (8, 9), sack, ..Tcp::default() };
+    let accurate = Tcp { ae: true, counted: Some((0xfe_dcba, 0x01_0203)), ..plain };
+    for tcp in [plain, accurate] {
+        for (nic, payload) in [(Nic::default(), 10_000), (Nic::PLAIN, 1448), (Nic { csum: false, ..Nic::PLAIN }, 1000)]
+        {
+            let frame = write_tcp(&mut pool, &envelope(nic), Ecn::Capable, &tcp, payload, 1000).unwrap();
+            let packet = read(&pool, &frame).unwrap();
+            let got = packet.tcp.unwrap();
+            assert_eq!((got.seq, got.ack, got.flags, got.window, got.timestamps), (5, 6, flag::ACK, 77, (8, 9)));
+            assert_eq!((got.sack, got.ae, got.counted), (sack, tcp.ae, tcp.counted));
+            assert_eq!((packet.payload.len(), packet.ecn, packet.port), (payload, Ecn::Capable, 5001));
+            assert_eq!(packet.segments() as usize, payload.div_ceil(1448));
+            assert_eq!(packet.wrong_stamp(pool.bytes(&frame), 7, 5001, 1000), None);
+            assert!(packet.wrong_stamp(pool.bytes(&frame), 8, 5001, 1000).is_some());
+            assert!(packet.wrong_stamp(pool.bytes(&frame), 7, 5001, 1001).is_some());
+            pool.free(frame);
+        }
     }
 }
 
