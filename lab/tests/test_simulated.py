@@ -66,7 +66,12 @@ def test_progress_is_shown_while_the_simulator_works(
     program.chmod(0o755)
     monkeypatch.setattr("lab.simulated.simulator", lambda: str(program))
     pass_on = simulated._pass_on
-    monkeypatch.setattr(simulated, "_pass_on", lambda line: (shown.touch(), pass_on(line))[1])
+
+    def shows(line: str) -> str:
+        shown.touch()
+        return pass_on(line)
+
+    monkeypatch.setattr(simulated, "_pass_on", shows)
     play("vcc-cheat", True, 4)
     assert "--progress" in (tmp_path / "asked").read_text()
     assert capsys.readouterr().err == "  1 of 2 cells\n  2 of 2 cells\n"
