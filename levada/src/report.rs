@@ -23,7 +23,7 @@ use control::admission::Promise;
 use control::names::{self, name_of};
 use control::plan::{Plan, PortKind, SwitchPlan};
 use control::shortcut::{Hindrance, Shortcut, shortcuts};
-use datapath::aqm::{Lost, QueueState};
+use datapath::aqm::{Discipline, Lost, QueueState};
 use datapath::bond::MemberState;
 use datapath::link::LinkStats;
 use datapath::program::{Endpoint, PortId, Share, TenantId};
@@ -396,9 +396,16 @@ fn lane(stats: &LaneStats) -> LaneReport {
 
 fn queue(queue: &QueueState) -> QueueReport {
     let lost = |lost: &Lost| LostReport { syn: lost.syn, ect: lost.ect, ack: lost.ack, other: lost.other };
+    let (min, max) = match queue.discipline {
+        Discipline::Step(step) => (Some(step.mark_bytes), None),
+        Discipline::Red(red) => (Some(red.min_bytes), Some(red.max_bytes)),
+        _ => (None, None),
+    };
     QueueReport {
         kind: queue.discipline.name().to_owned(),
         target_ns: queue.target_ns,
+        min_bytes: min.map(u64::from),
+        max_bytes: max.map(u64::from),
         average_bytes: queue.average_bytes,
         marks: queue.stats.marks,
         dropped: lost(&queue.stats.dropped),

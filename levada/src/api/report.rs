@@ -138,6 +138,11 @@ pub struct QueueReport {
     pub kind: String,
     /// The wait above which it signals, where it goes by that; `auto` finds it by itself.
     pub target_ns: Option<u64>,
+    /// The queue above which it signals, in wire bytes, where it goes by that: the average, if it
+    /// keeps one.
+    pub min_bytes: Option<u64>,
+    /// The average at which all is signalled, or the chance of it is the greatest.
+    pub max_bytes: Option<u64>,
     /// The average queue, where it keeps one.
     pub average_bytes: Option<u64>,
     /// Marked.

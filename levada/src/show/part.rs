@@ -186,11 +186,7 @@ fn queue_rows(report: &Report) -> Vec<Row> {
     let head = ["queue", "", "kind", "signals from", "marks", "dropped", "full: ECT", "full: not ECT", "SYNs lost"];
     let mut rows = vec![row(head)];
     for (path, way, queue) in queues(report) {
-        let from = match (queue.target_ns, queue.average_bytes) {
-            (Some(ns), _) => format!("{} waited", show_time(ns / 1_000 * 1_000)),
-            (None, Some(average)) => format!("average now {}", bytes(average)),
-            (None, None) => "-".to_owned(),
-        };
+        let from = signals_from(queue);
         let (dropped, full) = (&queue.dropped, &queue.overflowed);
         let numbers = [
             queue.marks,
@@ -203,6 +199,19 @@ fn queue_rows(report: &Report) -> Vec<Row> {
         rows.push(row([&path, way, &queue.kind, &from, &marks, &dropped, &ect, &not_ect, &syns]));
     }
     rows
+}
+
+/// The wait or the queue above which it signals.
+fn signals_from(queue: &QueueReport) -> String {
+    match *queue {
+        QueueReport { target_ns: Some(ns), .. } => format!("{} waited", show_time(ns / 1_000 * 1_000)),
+        QueueReport { min_bytes: Some(min), max_bytes: Some(max), average_bytes, .. } => {
+            let now = average_bytes.map_or_else(String::new, |average| format!(", now {}", bytes(average)));
+            format!("average {} to {}{now}", bytes(min), bytes(max))
+        }
+        QueueReport { min_bytes: Some(min), .. } => bytes(min),
+        _ => "-".to_owned(),
+    }
 }
 
 /// The queues with a discipline of their own: of what, and in which direction or at which end.
@@ -352,4 +361,25 @@ pub fn json(report: &Report, what: What) -> Value {
         | What::Vcc => "all",
     };
     json!({"version": report.version, "name": report.name, "now_ns": report.now_ns, word: list})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_shows_from_where_on_it_signals() {
+        let (ns, min, max, average) = (Some(1_250_999), Some(30_000), Some(90_000), Some(1_234));
+        for (queue, shown) in [
+            (QueueReport { target_ns: ns, ..QueueReport::default() }, "1.25 ms waited"),
+            (QueueReport { min_bytes: min, ..QueueReport::default() }, "30.0 kB"),
+            (
+                QueueReport { min_bytes: min, max_bytes: max, average_bytes: average, ..QueueReport::default() },
+                "average 30.0 kB to 90.0 kB, now 1.23 kB",
+            ),
+            (QueueReport::default(), "-"),
+        ] {
+            assert_eq!(signals_from(&queue), shown);
+        }
+    }
 }
