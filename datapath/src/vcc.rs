@@ -226,8 +226,8 @@ pub struct Counters {
     /// Connections that were translated, and are plain since: the peer gave no sign of ECN any more
     /// ([`Treatment::Plain`]), or had a SYN-ACK that agreed to nothing.
     pub lapsed: u64,
-    /// Connections that opened by a SYN without ECN, after two that asked for it had no answer: a box
-    /// on the way drops these, or the peer was not there yet.
+    /// Connections that opened by a SYN without ECN, after two that asked for it had no answer: a
+    /// box on the way drops these, or the peer was not there yet.
     pub unanswered_asks: u64,
     /// Handshakes in which the guest spoke for itself, by [`Kind`].
     pub guests: [u64; Kind::ALL.len()],

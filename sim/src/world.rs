@@ -31,8 +31,8 @@ use crate::tcp::congestion::Algorithm;
 use crate::topology::{Fault, FlowSpec, HostSpec, Plug, Topology, Traffic};
 use crate::worker::Worker;
 
-/// Steps between two looks into every part and every queue: at each step only what was at work since
-/// the last is looked at.
+/// Steps between two looks into every part and every queue: at each step only what was at work
+/// since the last is looked at.
 const WHOLE_CHECK: u64 = 256;
 /// Times that one component may ask to be called again at the same instant before the clock counts
 /// as stuck.

@@ -154,8 +154,8 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
     reduce_to(connection, policy, reduced);
 }
 
-/// A guest that did not heed marks has the window of a new connection from now on, or `most` if that
-/// is less, without slow start.
+/// A guest that did not heed marks has the window of a new connection from now on, or `most` if
+/// that is less, without slow start.
 pub(super) fn begin_anew(connection: &mut Connection, policy: &Policy, most: u32) {
     connection.set(bit::ENGAGED, true);
     connection.set(bit::USED | bit::LOST, false);

@@ -39,8 +39,8 @@ const FORGOTTEN_AFTER: u8 = 15;
 const UNANSWERED_ROUNDS: u32 = 4;
 /// With so many segments in flight or fewer, a native has not much to give.
 const SMALL_SEGMENTS: u32 = 8;
-/// What a native on trial grows by in each round from the first mark on, beside a segment: a part of
-/// so many. CUBIC's window grows by less where it is below what it was.
+/// What a native on trial grows by in each round from the first mark on, beside a segment: a part
+/// of so many. CUBIC's window grows by less where it is below what it was.
 const TRIAL_PART: u32 = 16;
 /// A trial has no window yet at which doubling ends.
 const UNKNOWN: u32 = 0xff_ffff;
