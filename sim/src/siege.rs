@@ -81,6 +81,11 @@ pub const ATTACKS: &[Attack] = &[
         flows: || vec![attack(LEADER, PLAIN, Kind::Crumbs(32), 5_000)],
     },
     Attack {
+        name: "slices",
+        about: "64 KiB in segments of 1400 bytes, 20 000/s, toward a port without offloads",
+        flows: || vec![attack(LEADER, PLAIN, Kind::Crumbs(1400), 20_000)],
+    },
+    Attack {
         name: "copies",
         about: "64 KiB to a group of 101 members, 1000/s",
         flows: || vec![attack(LEADER, PLAIN, Kind::Group, 1_000)],
