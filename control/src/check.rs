@@ -15,7 +15,7 @@ mod tunnels;
 mod vcc;
 
 use crate::config::{Config, Endpoint, Switch, Tenant};
-use crate::names::{Locator, show_mac};
+use crate::names::show_mac;
 use crate::place::Place;
 use crate::problem::{MOST_SHOWN, Problem};
 use crate::read::values::mask;
@@ -102,35 +102,6 @@ fn check_switch(findings: &mut Findings, switch: &Switch, place: &Place) {
     }
     for (i, tenant) in switch.tenants.iter().enumerate() {
         check_tenant(findings, switch, tenant, &tenants.item(i));
-        check_router(findings, switch, tenant, &tenants.item(i));
-    }
-}
-
-/// Routers of IPv4 do not announce that they are routers: where their addresses are not listed, an
-/// endpoint without `ip` may have them. Where tenants share the network, this is said of each such
-/// endpoint ([`check_declared`]).
-fn check_router(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place: &Place) {
-    let is_attached = switch.uplink.is_some() && tenant.attachment != Attachment::Isolated;
-    if !is_attached || switch.shares(tenant) || knows_router([tenant]) {
-        return;
-    }
-    let is_host = |endpoint: &Endpoint| matches!(endpoint.device.locator, Some(Locator::Host(_)));
-    let is_free = |endpoint: &Endpoint| {
-        endpoint.has_free_ip() && !endpoint.trunk && !endpoint.is_director() && !is_host(endpoint)
-    };
-    if let Some((i, endpoint)) = tenant.endpoints.iter().enumerate().find(|(_, endpoint)| is_free(endpoint)) {
-        let message = format!(
-            "endpoint \"{}\" has no `ip`, and `outside` lists no IP address: the endpoint may claim its router's",
-            endpoint.name
-        );
-        findings.warning(
-            place.clone(),
-            message,
-            "list the router's addresses in `outside`, or give each endpoint its `ip`",
-        );
-        let endpoint = place.key("endpoint").item(i);
-        let values = [place.key("outside"), endpoint.key("ip"), endpoint.key("port"), endpoint.key("allow")];
-        findings.assumes(way(place).into_iter().chain(values));
     }
 }
 

@@ -75,7 +75,7 @@ fn beside_a_bond(interface: &str, host: &str) -> Vec<String> {
         "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[switch.uplink.bond]\nmode = \"active-backup\"\n\
          [[switch.uplink.bond.member]]\nport = \"packet://eth0\"\nrate = \"1 Gbit/s\"\nnetns = \"one\"\n\
          [[switch.tenant]]\nname = \"t\"\nvlan = 7\n\
-         [[switch.tenant.endpoint]]\nname = \"a\"\nport = \"packet://eth0\"\nnetns = \"{interface}\"\nip = \"10.0.0.1\"\n\
+         [[switch.tenant.endpoint]]\nname = \"a\"\nport = \"packet://eth0\"\nnetns = \"{interface}\"\n\
          [[switch.tenant.endpoint]]\nname = \"b\"\nport = \"host://eth0\"\nnetns = \"{host}\"\n"
     );
     control::load(&text).problems.into_iter().map(|problem| problem.message).collect()
