@@ -150,7 +150,9 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
         _ if connection.is(bit::DEAF) => window / 2,
         _ => reduced(window),
     };
-    connection.set(bit::MARKED | bit::CWR_DUE, true);
+    // Only RFC 3168's receiver waits for CWR.
+    let answer = if connection.wire == Wire::Classic { bit::CWR_DUE } else { 0 };
+    connection.set(bit::MARKED | answer, true);
     reduce_to(connection, policy, reduced);
 }
 

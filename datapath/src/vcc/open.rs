@@ -247,7 +247,7 @@ fn count_marks(connection: &mut Connection, segment: &Segment, counters: &mut Co
         connection.set(bit::LATCHED, is_marked || stays && !connection.is(bit::ECHOES_LAST));
     }
     if connection.wire == Wire::Accurate && segment.payload > 0 {
-        option::count(connection, segment);
+        option::count(connection, segment.segments, segment.payload, segment.ecn);
     }
     if is_marked {
         connection.ce_untold = connection.ce_untold.saturating_add(segment.segments as u16);

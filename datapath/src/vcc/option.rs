@@ -211,12 +211,12 @@ pub(super) fn with(connection: &Connection, segment: &Segment) -> Option<[u8; LE
     (has_room && may).then(|| written(connection))
 }
 
-/// Data have arrived for a guest.
+/// Data have arrived for a guest: so many segments and bytes, in one codepoint.
 #[inline(always)]
-pub(super) fn count(connection: &mut Connection, segment: &Segment) {
-    connection.arrived = connection.arrived.saturating_add(segment.segments.min(255) as u8);
+pub(super) fn count(connection: &mut Connection, segments: u32, payload: u32, codepoint: u8) {
+    connection.arrived = connection.arrived.saturating_add(segments.min(255) as u8);
     let counted = ect(connection);
-    let counter = match segment.ecn {
+    let counter = match codepoint {
         ecn::NOT => return,
         ecn::CE => &mut connection.ce_bytes,
         ecn if ecn == counted => &mut connection.ect_bytes,
@@ -227,7 +227,7 @@ pub(super) fn count(connection: &mut Connection, segment: &Segment) {
         }
     };
     let was = counter.get();
-    *counter = counter.plus(segment.payload);
+    *counter = counter.plus(payload);
     if (was ^ counter.get()) >> BYTES_APART != 0 {
         connection.arrived = u8::MAX;
     }

@@ -296,6 +296,12 @@ impl Segment {
         layout.end.saturating_sub(u32::from(layout.payload_offset))
     }
 
+    /// Segments that it stands for.
+    #[inline(always)]
+    pub(super) fn count_of(layout: &Layout, offload: &Offload) -> u32 {
+        segments(layout, offload)
+    }
+
     /// Whether a flag is set.
     #[must_use]
     #[inline(always)]

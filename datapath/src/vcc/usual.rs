@@ -1,10 +1,10 @@
 //! What most frames are: a TCP segment over IPv4, without options but timestamps, of a connection
 //! that is open.
 //!
-//! Of a translated connection most are data in order, or acknowledgements that advance, and nothing
-//! new is said of marks. A few comparisons tell that they are so; then what is left of [`open`] is
-//! done, with the same result. Numbers are read where they are needed, so that few have to be kept
-//! at a time.
+//! Of a translated connection most are data in order, or acknowledgements of what was sent, and
+//! nothing new is said of marks. A few comparisons tell that they are so; then what is left of
+//! [`open`] is done, with the same result. Numbers are read where they are needed, so that few have
+//! to be kept at a time.
 
 use super::connection::{Connection, Wire, bit};
 use super::control::{self, Feedback};
@@ -164,9 +164,8 @@ pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Pla
         // Data end the report of a mark, with CWR or without it.
         && !connection.is(bit::PENDING | bit::LATCHED)
         && !(is_accurate
-            // Bytes are counted for the option, or it may be there.
-            && (Segment::payload_of(&seen.meta.layout) > 0
-                || word.words() != option::usual_words(connection)
+            // The option may be there.
+            && (word.words() != option::usual_words(connection)
                 // A peer that knows AccECN and gives no sign of it may have lost its state.
                 || ecn | says == 0
                 || connection.zero_codes != 0
@@ -174,32 +173,66 @@ pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Pla
     let (ack, flight) = (be32(&seen.both[1], ACKNOWLEDGEMENT), connection.flight());
     let acked = ack.wrapping_sub(connection.una);
     // Neither old nor of unsent data.
-    let advances = acked.wrapping_sub(1) < flight && flight as i32 > 0;
-    if !is_usual || !advances {
+    let is_current = acked <= flight && flight as i32 >= 0;
+    if !is_usual || !is_current {
         receive_slowly(connection, now, place, seen);
+        return;
+    }
+    if is_accurate && Segment::payload_of(&seen.meta.layout) > 0 {
+        count(connection, &seen);
+    }
+    if acked == 0 {
+        receive_again(connection, place, seen);
         return;
     }
     connection.una = ack;
     open::sample(connection, now, ack);
-    let mode = if place.policy.mode == Mode::Dctcp { Mode::Dctcp } else { Mode::Echo };
-    let mut policy = place.policy;
-    (policy.mode, policy.holds, policy.polices) = (mode, false, false);
+    let policy = plain(place);
     control::acknowledged(connection, &policy, &Feedback { acked, marked: 0, signal: false, flight });
-    let shown = connection.shown(word.window());
-    let told = window::tell(connection, &policy, ack, shown, acked);
     if let Some(counters) = &mut place.counters {
         counters.acked_bytes += u64::from(acked);
+    }
+    show(connection, place, seen, &policy, (ack, acked));
+}
+
+/// Data alone, or the last acknowledgement again.
+#[inline(never)]
+fn receive_again(connection: &mut Connection, place: &mut Place, seen: Seen<'_>) {
+    let policy = plain(place);
+    show(connection, place, seen, &policy, (connection.una, 0));
+}
+
+/// What a policy asks for here.
+#[inline(always)]
+fn plain(place: &Place) -> Policy {
+    let mode = if place.policy.mode == Mode::Dctcp { Mode::Dctcp } else { Mode::Echo };
+    Policy { mode, holds: false, polices: false, ..place.policy }
+}
+
+#[inline(never)]
+fn count(connection: &mut Connection, seen: &Seen<'_>) {
+    let (layout, offload) = (&seen.meta.layout, &seen.meta.offload);
+    let ecn = seen.both[0][1] & 3;
+    option::count(connection, Segment::count_of(layout, offload), Segment::payload_of(layout), ecn);
+}
+
+/// A guest is told of its window, and shown no ECN.
+#[inline(always)]
+fn show(connection: &mut Connection, place: &mut Place, seen: Seen<'_>, policy: &Policy, (ack, acked): (u32, u32)) {
+    let Seen { both: [ip, tcp], meta, .. } = seen;
+    let (ecn, word) = (ip[1] & 3, Word::of(tcp));
+    let shown = connection.shown(word.window());
+    let told = window::tell(connection, policy, ack, shown, acked);
+    if let Some(counters) = &mut place.counters {
         counters.lowered += u64::from(told.is_some());
     }
-    let Seen { both: [ip, tcp], meta, .. } = seen;
     if ecn != ecn::NOT {
         set_ecn(ip, L3::Ipv4, ecn::NOT);
     }
-    if says != codes::NONE {
+    if word.codes() != codes::NONE {
         meta.offload.gso_ecn = GsoEcn::None;
     }
-    let window = told.unwrap_or(shown);
-    word.write(tcp, word.with(codes::NONE, window), &meta.offload);
+    word.write(tcp, word.with(codes::NONE, told.unwrap_or(shown)), &meta.offload);
 }
 
 #[inline(never)]
@@ -220,7 +253,7 @@ pub(super) fn receive_slowly(
 #[cfg(test)]
 mod tests {
     use super::super::Owner;
-    use super::super::connection::{Asked, Scale, Treatment, Why};
+    use super::super::connection::{Asked, Count, Scale, Treatment, Why};
     use super::super::segment::Options;
     use super::*;
     use crate::frame;
@@ -266,6 +299,7 @@ mod tests {
         (c.ace_told, c.ce_untold) = (dice.below(256) as u8, dice.either(0, 3) as u16);
         c.wire = if dice.below(2) == 0 { Wire::Classic } else { Wire::Accurate };
         c.arrived = if c.wire == Wire::Accurate { dice.either(2, 8 + 3) } else { 0 };
+        c.ect_bytes = Count::of(dice.either(1, (1 << 21) - 1000));
         c.ace_seen = if c.wire == Wire::Accurate { dice.below(8) as u8 } else { 5 };
         c.asked = Asked::new(codes::ASK_ACCURATE, dice.either(ecn::ECT0, ecn::NOT));
         c.option = dice.either(option::flag::ECT * ecn::ECT0, 0xff);
@@ -338,6 +372,7 @@ mod tests {
             let (mut one, mut place) = (connection(&mut dice), place(&mut dice));
             prop_assume!(place.is_usual[1]);
             let (some, any) = (dice.below(6_000).min(one.flight()), dice.below(80_000));
+            let some = [0, some][dice.below(2) as usize];
             let ack = one.una.wrapping_add(dice.either(some, any));
             let says = if one.wire == Wire::Accurate { one.ace_seen } else { 0 };
             let (mut both, mut meta) = headers(&mut dice, 1, ack, says);
