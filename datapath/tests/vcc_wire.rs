@@ -447,7 +447,7 @@ fn ips(is_ipv6: bool, from: usize) -> (IpAddr, IpAddr) {
 }
 
 /// The beginning of a frame.
-fn link(vlan: Option<u16>) -> Build {
+fn link(vlan: Option<u16>) -> Build<'static> {
     let frame = eth(Mac([2; 6]), Mac([4; 6]));
     match vlan {
         Some(tag) => frame.vlan(tag),
