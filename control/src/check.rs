@@ -100,8 +100,10 @@ fn check_switch(findings: &mut Findings, switch: &Switch, place: &Place) {
             findings.assumes([place.key("uplink")]);
         }
     }
+    let untagged = switch.tenants.iter().filter(|tenant| tenant.attachment == Attachment::Untagged);
+    let knows_router = knows_router(untagged);
     for (i, tenant) in switch.tenants.iter().enumerate() {
-        check_tenant(findings, switch, tenant, &tenants.item(i));
+        check_tenant(findings, switch, tenant, knows_router, &tenants.item(i));
     }
 }
 
@@ -111,7 +113,7 @@ fn knows_router<'a>(tenants: impl IntoIterator<Item = &'a Tenant>) -> bool {
     tenants.into_iter().any(|tenant| !tenant.outside.ips.is_empty() || tenant.endpoints.iter().any(is_router))
 }
 
-fn check_tenant(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place: &Place) {
+fn check_tenant(findings: &mut Findings, switch: &Switch, tenant: &Tenant, knows_router: bool, place: &Place) {
     let endpoints = place.key("endpoint");
     unique(findings, tenant.endpoints.iter().map(|e| e.name.as_str()), &endpoints, "endpoint", "the tenant");
     if switch.uplink.is_none() && tenant.attachment != Attachment::Isolated {
@@ -123,11 +125,17 @@ fn check_tenant(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place
         findings.assumes(way(place));
     }
     for (i, endpoint) in tenant.endpoints.iter().enumerate() {
-        check_endpoint(findings, switch, tenant, endpoint, &endpoints.item(i));
+        check_endpoint(findings, (switch, knows_router), tenant, endpoint, &endpoints.item(i));
     }
 }
 
-fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, endpoint: &Endpoint, place: &Place) {
+fn check_endpoint(
+    findings: &mut Findings,
+    (switch, knows_router): (&Switch, bool),
+    tenant: &Tenant,
+    endpoint: &Endpoint,
+    place: &Place,
+) {
     let identity = &endpoint.identity;
     if endpoint.trunk {
         let pointless = [
@@ -151,8 +159,7 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
     if endpoint.is_director() {
         check_director(findings, tenant, endpoint, place);
     } else if switch.shares(tenant) {
-        let untagged = switch.tenants.iter().filter(|tenant| tenant.attachment == Attachment::Untagged);
-        check_declared(findings, endpoint, knows_router(untagged), place);
+        check_declared(findings, endpoint, knows_router, place);
     }
     let guarded = !identity.ipv4.is_empty() || !identity.ipv6.is_empty();
     for (i, &(ip, length)) in endpoint.device.addresses.iter().enumerate().filter(|_| guarded) {

@@ -11,6 +11,8 @@ use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Bytes that no request is refused: who has too little memory must be able to delete something.
+const ALWAYS: u64 = 1 << 20;
 /// Bytes read of a file at most; each is some KiB.
 const MOST_TEXT: u64 = 64 << 10;
 
@@ -79,11 +81,17 @@ impl Memory {
     /// So much is not left; in words, with what helps.
     pub fn reserve(self: &Arc<Memory>, bytes: u64) -> Result<Reservation, String> {
         let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = self.left().saturating_sub(*reserved);
-        if bytes > left {
+        let all = self.left();
+        let left = all.saturating_sub(*reserved);
+        if bytes > left && bytes > ALWAYS {
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            let remedy = if bytes <= all {
+                "other requests have the rest: try again when they are done"
+            } else {
+                "send several smaller requests, have the daemon read its file again (SIGHUP), or give it more memory (MemoryMax= of its unit, or of the host)"
+            };
             return Err(format!(
-                "the request may take {:.1} MiB of memory, but only {:.1} MiB are left; send several smaller requests, or give the daemon more memory (MemoryMax= of its unit, or of the host)",
+                "the request may take {:.1} MiB of memory, but only {:.1} MiB are left; {remedy}",
                 mib(bytes),
                 mib(left)
             ));
@@ -268,11 +276,13 @@ mod tests {
         let memory = Memory::open(&root.0);
         let first = memory.reserve(600 * MIB).unwrap();
         let why = memory.reserve(600 * MIB).unwrap_err();
-        assert!(why.contains("may take 600.0 MiB of memory, but only 400.0 MiB are left; send"), "{why}");
+        assert!(why.contains("may take 600.0 MiB of memory, but only 400.0 MiB are left; other requests"), "{why}");
+        let why = memory.reserve(1001 * MIB).unwrap_err();
+        assert!(why.contains("only 400.0 MiB are left; send several"), "{why}");
         let small = memory.reserve(400 * MIB).unwrap();
         drop(first);
         let again = memory.reserve(600 * MIB).unwrap();
-        assert!(memory.reserve(1).is_err());
+        assert!(memory.reserve(MIB + 1).is_err() && memory.reserve(MIB).is_ok());
         drop((small, again));
         assert!(memory.reserve(1000 * MIB).is_ok());
         // The files are read each time.

@@ -21,7 +21,8 @@
 //! is still waited for when that is noticed and it is sent again.
 //!
 //! A cable over which this bond hears itself leads back: both its ends are left out until that has
-//! not been so for [`MISWIRED_NS`]. Over bridges that is said, and no more.
+//! not been so for [`MISWIRED_NS`]. Over bridges, and where it is so of all members, that is said,
+//! and no more: a switch between may have passed hellos on.
 
 use super::hello::{Challenge, Hello, HelloFrame, HelloKey, is_hello};
 use super::loss::Loss;
@@ -368,7 +369,11 @@ impl Peer {
         let is_other = self.lines.get(member).is_some_and(|line| line.end == End::Other);
         self.plain == Some(Plain::TooLong) && !self.may_send(member)
             || self.plain != Some(Plain::Miswired) && is_other && self.lines.iter().any(is_there)
-            || self.encoding == Encoding::Tag && self.looped & 1 << member != 0
+            || self.encoding == Encoding::Tag
+                && self.looped & 1 << member != 0
+                // Where all do, a switch between may have passed them on: frames go on without
+                // numbers.
+                && self.lines.iter().zip(0..).any(|(line, n)| line.is_up && self.looped & 1 << n == 0)
     }
 
     /// Members that lead back, a bit each.

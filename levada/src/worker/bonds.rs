@@ -386,10 +386,8 @@ impl Worker {
         for (member, _) in changed(was.looped, is.looped | was.looped) {
             self.tell(index, BondNews::Looped(member));
         }
-        for (member, is_so) in changed(was.left_out, is.left_out) {
-            if !is_so || is.looped & 1 << member.0 == 0 {
-                self.tell(index, BondNews::LeftOut(member, is_so));
-            }
+        for (member, is_so) in changed(was.left_out & !was.looped, is.left_out & !is.looped) {
+            self.tell(index, BondNews::LeftOut(member, is_so));
         }
     }
 

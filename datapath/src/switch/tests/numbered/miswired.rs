@@ -31,11 +31,12 @@ impl Pair {
     }
 }
 
-/// Two members of one bond at the two ends of one cable, or each at a plug that leads back: nothing
-/// is sent there and nothing comes back, and it is said why. Once the cables are put right they are
-/// used, also where no link was down.
+/// Two members of one bond at the two ends of one cable, or each at a plug that leads back: that is
+/// said, and frames go on without numbers, since a switch that passes hellos on looks the same.
+/// Nothing that comes back gets in. Once the cables are put right there are numbers, also where no
+/// link was down.
 #[test]
-fn a_bond_that_is_all_loop_sends_nothing_and_says_so() {
+fn a_bond_that_is_all_loop_says_so() {
     for (mode, key) in
         [Mode::BalanceRr, Mode::Broadcast].into_iter().flat_map(|mode| [None, Some(SECRET)].map(|key| (mode, key)))
     {
@@ -49,12 +50,17 @@ fn a_bond_that_is_all_loop_sends_nothing_and_says_so() {
                 pair.lead_back(&cables);
                 pair.run(5 * MS);
                 for _ in 0..50 {
-                    assert_eq!((pair.plain(0), pair.looped(0)), (Some(Plain::Looped), (0b11, 0b11)), "{what}");
+                    assert_eq!((pair.plain(0), pair.looped(0)), (Some(Plain::Looped), (0b11, 0)), "{what}");
                     pair.send(1000, MS, 100 * MS);
                 }
                 let drops = pair.switches[0].endpoint_stats(EndpointId(0)).drops;
-                assert_eq!(drops.nonzero().collect::<Vec<_>>(), [(Reason::PortDown, 5000)], "{what}");
-                assert_eq!((pair.carried(0), pair.refused(0)), ((0, 0), 0), "{what}");
+                assert_eq!(drops.nonzero().count(), 0, "{what}");
+                assert!(pair.carried(0).0 >= 5000, "{what}");
+                assert_eq!(
+                    (pair.switches[0].endpoint_stats(EndpointId(0)).ingress.traffic.frames, pair.refused(0)),
+                    (0, 0),
+                    "{what}"
+                );
                 let said = pair.seen.iter().filter(|(side, ..)| *side == 0).count();
                 assert!(said < 200, "{what}: {said} hellos in five seconds");
 
@@ -74,14 +80,14 @@ fn a_bond_that_is_all_loop_sends_nothing_and_says_so() {
     }
 }
 
-/// The cable between two members that lead back is dead in one direction: both are left out.
+/// The cable between two members that lead back is dead in one direction.
 #[test]
 fn a_loop_in_one_direction_is_noticed() {
     let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 1);
     pair.lead_back(&[(0, 1), (1, 0)]);
     pair.wires[0][1].is_dead = true;
     pair.run(5 * MS);
-    assert_eq!((pair.plain(0), pair.looped(0)), (Some(Plain::Looped), (0b11, 0b11)));
+    assert_eq!((pair.plain(0), pair.looped(0)), (Some(Plain::Looped), (0b11, 0)));
     pair.clear();
 }
 
