@@ -13,7 +13,7 @@ use super::{Mode, Policy, control, option, police, syn, watch, window};
 /// Tries of a SYN or SYN-ACK that carry ECN flags; later ones carry none.
 pub(super) const TRIES_WITH_ECN: u8 = 2;
 /// The first window of a guest that is held to it, in segments (RFC 6928).
-pub(super) const INITIAL_SEGMENTS: u32 = 10;
+const INITIAL_SEGMENTS: u32 = 10;
 /// The counter of marked segments begins with this on both sides (RFC 9768, section 3.2.1).
 pub(super) const FIRST_COUNT: u8 = 5;
 
@@ -362,8 +362,7 @@ fn first_window(connection: &Connection, policy: &Policy, field: u16) -> Option<
     let (is_on_trial, mss) = (watch::is_on_trial(connection), u32::from(connection.mss));
     let window = if is_on_trial { connection.ssthresh } else { connection.window };
     let is_held = policy.polices && (is_on_trial || connection.is_translated());
-    // A native's system may begin with more than ten (initcwnd), and is not cut without a word.
-    let is_less = is_held && window < INITIAL_SEGMENTS * mss + u32::from(is_on_trial);
+    let is_less = is_held && window < INITIAL_SEGMENTS * mss;
     let told = window / mss * mss;
     (is_less && told < field.into()).then_some(told as u16)
 }

@@ -116,11 +116,8 @@ pub(super) fn beyond(connection: &Connection, now: Instant, policy: &Policy, seg
         return 0;
     }
     // Of a guest whose SYN was not answered: else the answer to another SYN of its ports, which
-    // this one took the place of, would open a connection that nobody knows; and a native would
-    // begin with what it sent before.
-    let is_opening = connection.treatment == Treatment::Opening
-        || connection.treatment == Treatment::Native && connection.una == connection.first[0];
-    if is_opening && connection.is(bit::ACTIVE) {
+    // this one took the place of, would open a connection that nobody knows.
+    if connection.treatment == Treatment::Opening && connection.is(bit::ACTIVE) {
         return segment.segments;
     }
     let is_held = connection.is_governed() || connection.treatment == Treatment::Native;

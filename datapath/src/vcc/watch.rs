@@ -21,16 +21,13 @@
 //! That takes rounds, and a short connection ends before. So a native is *on trial* until it first
 //! heeds a mark, when it is left alone: it begins with the window of a new connection, or with that
 //! of its siblings, doubles it at most each round, and from the first mark on has a segment and a
-//! sixteenth more each round, until [`UNMARKED_ROUNDS`] were not marked. An honest one that begins
-//! with ten segments does not notice, as it has no more by itself. What it had in flight in a
-//! marked round in which it used its window, reduced, is noted for its siblings
-//! ([`super::siblings`]): these begin with that, and double it up to ten segments whatever it is.
+//! sixteenth more each round. An honest one does not notice, as it has no more by itself. What it
+//! had in flight in a marked round, reduced, is noted for its siblings ([`super::siblings`]).
 
 use super::connection::{Connection, Count, Treatment, Wire, before, bit};
 use super::control::{self, Feedback};
-use super::handshake::{self, INITIAL_SEGMENTS};
 use super::segment::{Edit, Segment, codes};
-use super::{Mode, Policy, window};
+use super::{Mode, Policy, handshake, window};
 
 /// Marked rounds in a row that may go unheeded.
 const UNHEEDED_MOST: u8 = 8;
@@ -45,8 +42,6 @@ const SMALL_SEGMENTS: u32 = 8;
 /// What a native on trial grows by in each round from the first mark on, beside a segment: a part
 /// of so many. CUBIC's window grows by less where it is below what it was.
 const TRIAL_PART: u32 = 16;
-/// After so many rounds without a mark it doubles again: what slowed it, or its siblings, is over.
-const UNMARKED_ROUNDS: u8 = 4;
 /// A trial has no window yet at which doubling ends.
 const UNKNOWN: u32 = 0xff_ffff;
 /// Less by a part of so many is a reduction. DCTCP's first ones are of a few in a hundred.
@@ -71,8 +66,7 @@ pub fn begin(connection: &mut Connection, policy: &Policy) {
     // A SYN-ACK that is sent again finds it on trial.
     if !is_on_trial(connection) {
         let siblings = connection.ssthresh;
-        let mss = u32::from(connection.mss);
-        let segments = if siblings < u32::MAX { (siblings / mss).max(INITIAL_SEGMENTS) } else { UNKNOWN };
+        let segments = if siblings < u32::MAX { siblings / u32::from(connection.mss) } else { UNKNOWN };
         connection.ect_bytes = Count::of(segments.min(UNKNOWN));
     }
     connection.set(bit::ENGAGED, true);
@@ -109,9 +103,7 @@ pub fn slowed_to(connection: &Connection) -> Option<u32> {
     if connection.is_governed() {
         return (connection.ssthresh < u32::MAX).then_some(connection.window);
     }
-    // Who does not use its window shows none.
-    let is_used = connection.prior > 0 && connection.prior.saturating_mul(2) >= connection.ssthresh;
-    (is_on_trial(connection) && is_used).then(|| control::reduced(connection.prior))
+    (is_on_trial(connection) && connection.prior > 0).then(|| control::reduced(connection.prior))
 }
 
 /// The window of a native on trial that uses it: it doubles each round, until it is what its
@@ -120,8 +112,6 @@ fn grow(connection: &mut Connection, acked: u32, marked: u32) {
     let (window, mss) = (connection.ssthresh, u32::from(connection.mss));
     if marked > 0 {
         connection.ect_bytes = Count::of(connection.ect_bytes.get().min(window / mss));
-    } else if connection.idle_rounds >= UNMARKED_ROUNDS {
-        connection.ect_bytes = Count::of(UNKNOWN);
     }
     if connection.window.saturating_mul(2) < window {
         return;
