@@ -244,9 +244,6 @@ fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options:
             settle_scale(connection, options.scale, Some((policy, may_be_lowered)));
             connection.una = answer.ack;
             native(connection, policy, agreed(connection.asked.code(), answer.codes));
-            if options.is_signed {
-                watch::ignore(connection);
-            }
             connection.set(bit::FIRST_IN, false);
             if codes::said_of(answer.codes) == Some(ecn::CE) {
                 connection.ace_seen = (FIRST_COUNT + 1) & 7;

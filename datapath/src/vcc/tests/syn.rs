@@ -282,8 +282,7 @@ fn a_native_that_is_policed_may_turn_out_to_be_deaf_and_is_told_a_finer_scale() 
     rig.sides[CLIENT].set(owner, Settings { polices: true, ..Mode::Echo.into() });
     let told = open_with(&mut rig, [COARSE; 2], codes::ASK_CLASSIC, codes::CLASSIC);
     assert_eq!(told, [COARSE.to_vec(), scaled(FINE).to_vec()]);
-    // Less than the ten segments that it begins with.
-    assert_eq!((rig.connection(CLIENT).treatment, seen(&mut rig, CLIENT, 10)), (Treatment::Native, 80));
+    assert_eq!((rig.connection(CLIENT).treatment, seen(&mut rig, CLIENT, 100)), (Treatment::Native, 800));
 }
 
 #[test]
