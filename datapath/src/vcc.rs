@@ -813,10 +813,10 @@ impl Vcc {
     /// what it has now is what the next one to its peer begins with.
     fn note(&mut self, now: Instant, id: Id) {
         let (Some(key), Some(connection)) = (self.connections.key(id), self.connections.get(id)) else { return };
-        let Some(window) = watch::slowed_to(connection) else { return };
-        let place = self.endpoints.get_mut(key.endpoint.0 as usize);
+        let is_slowed = connection.is_governed() && connection.ssthresh < u32::MAX;
+        let place = self.endpoints.get_mut(key.endpoint.0 as usize).filter(|_| is_slowed);
         if let Some(siblings) = place.and_then(|place| place.siblings.as_mut()) {
-            siblings.note(now, self.connections.destination(&key.flow), window);
+            siblings.note(now, self.connections.destination(&key.flow), connection.window);
         }
     }
 

@@ -323,7 +323,7 @@ pub struct Connection {
     pub edge: u32,
     /// What the controller allows.
     pub window: u32,
-    /// Below it the window grows by what is acknowledged. Natives: see [`super::watch`].
+    /// Below it the window grows by what is acknowledged.
     pub ssthresh: u32,
     /// The round ends when this is acknowledged.
     pub round_end: u32,
@@ -375,7 +375,7 @@ pub struct Connection {
     pub idle_rounds: u8,
     /// Segments of the peer in a row without any sign of ECN. Natives: see [`super::watch`].
     pub zero_codes: u8,
-    /// AccECN wire: payload bytes that came as ECT. Natives: see [`super::watch`].
+    /// AccECN wire: payload bytes that came as ECT.
     pub ect_bytes: Count,
     /// The same of those that came marked.
     pub ce_bytes: Count,

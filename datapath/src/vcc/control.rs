@@ -10,7 +10,7 @@
 //! on average what Reno does. `dctcp` is Linux's DCTCP, which grows as Reno does.
 
 use super::connection::{Connection, Wire, before, bit, later};
-use super::{Mode, Policy, hold, watch, window};
+use super::{Mode, Policy, hold, window};
 
 /// DCTCP's gain is 1/16 (RFC 8257, section 3.3), as a shift.
 const GAIN_SHIFT: u32 = 4;
@@ -101,8 +101,7 @@ fn is_pending(connection: &Connection) -> bool {
 
 /// Whether a connection that was written down has values that this controller gives.
 pub(super) fn is_sound(connection: &Connection) -> bool {
-    let window = if watch::is_on_trial(connection) { connection.ssthresh } else { connection.window };
-    let is_window = window > 0 && window <= WINDOW_MOST;
+    let is_window = connection.window > 0 && connection.window <= WINDOW_MOST;
     let is_engaged = connection.is(bit::ENGAGED);
     (is_window || !is_engaged) && connection.alpha <= ALL_MARKED && connection.idle_rounds < PASSIVE_AFTER
 }
@@ -148,7 +147,7 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
         Mode::EchoPublished => window / 2,
         // As Reno does, with CUBIC's growth: not to heed marks never pays.
         _ if connection.is(bit::DEAF) => window / 2,
-        _ => reduced(window),
+        _ => ((u64::from(window) * CUBIC_BETA) >> 10) as u32,
     };
     // Only RFC 3168's receiver waits for CWR.
     let answer = if connection.wire == Wire::Classic { bit::CWR_DUE } else { 0 };
@@ -156,13 +155,13 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
     reduce_to(connection, policy, reduced);
 }
 
-/// A guest that did not heed marks has the window of a new connection from now on, or `most` if
-/// that is less, without slow start.
-pub(super) fn begin_anew(connection: &mut Connection, policy: &Policy, most: u32) {
+/// A guest that did not heed marks has the window of a new connection from now on, without slow
+/// start.
+pub(super) fn begin_anew(connection: &mut Connection, policy: &Policy) {
     connection.set(bit::ENGAGED, true);
     connection.set(bit::USED | bit::LOST, false);
     connection.idle_rounds = 0;
-    reduce_to(connection, policy, most.min(INITIAL_SEGMENTS * u32::from(connection.mss)));
+    reduce_to(connection, policy, INITIAL_SEGMENTS * u32::from(connection.mss));
     // The peer's data may tell it before anything new is acknowledged.
     connection.edge = later(connection.nxt, connection.una.wrapping_add(connection.window));
     connection.prior = connection.window;
@@ -172,11 +171,6 @@ pub(super) fn begin_anew(connection: &mut Connection, policy: &Policy, most: u32
 /// DCTCP's reduction: by half of the marked fraction.
 fn less(window: u32, alpha: u32) -> u32 {
     window - ((u64::from(window) * u64::from(alpha)) >> 17) as u32
-}
-
-/// CUBIC's reduction.
-pub(super) fn reduced(window: u32) -> u32 {
-    ((u64::from(window) * CUBIC_BETA) >> 10) as u32
 }
 
 /// What a window was that was reduced to this, as CUBIC's.
@@ -260,7 +254,7 @@ const GENTLE_PART: u64 = 16;
 /// fades, which leaves about 0.37 of the window where nothing more is marked.
 const ALPHA_SHARED: u32 = ALL_MARKED / 8;
 /// The largest window that TCP can tell (RFC 7323, section 2.3).
-pub(super) const WINDOW_MOST: u32 = 1 << 30;
+const WINDOW_MOST: u32 = 1 << 30;
 
 /// A round is over. Whether the window was reduced.
 #[inline(always)]

@@ -8,7 +8,7 @@
 
 use super::connection::{Asked, Connection, Kind, Scale, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Options, Segment, codes, ecn};
-use super::{Mode, Policy, control, option, police, syn, watch, window};
+use super::{Mode, Policy, control, option, police, syn, window};
 
 /// Tries of a SYN or SYN-ACK that carry ECN flags; later ones carry none.
 pub(super) const TRIES_WITH_ECN: u8 = 2;
@@ -184,12 +184,10 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
     let (asked, answers) = police::answers(policy, connection.asked.code(), answer.codes);
     let wire = match (answers, asked) {
         // The guest knows AccECN.
-        (said, codes::ASK_ACCURATE) if codes::said_of(said).is_some() => {
-            return native(connection, policy, Wire::Accurate);
-        }
+        (said, codes::ASK_ACCURATE) if codes::said_of(said).is_some() => return native(connection, Wire::Accurate),
         // It knows RFC 3168 only, and the peer both.
         (codes::CLASSIC | codes::CLASSIC_NONCE, codes::ASK_ACCURATE) if policy.translates_classic => Wire::Accurate,
-        (codes::CLASSIC | codes::CLASSIC_NONCE, _) => return native(connection, policy, Wire::Classic),
+        (codes::CLASSIC | codes::CLASSIC_NONCE, _) => return native(connection, Wire::Classic),
         (codes::NONE, codes::ASK_ACCURATE) => Wire::Accurate,
         (codes::NONE, codes::ASK_CLASSIC) => Wire::Classic,
         (codes::NONE, codes::NONE) => Wire::Plain,
@@ -243,14 +241,14 @@ fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options:
             let may_be_lowered = policy.polices && !options.is_signed;
             settle_scale(connection, options.scale, Some((policy, may_be_lowered)));
             connection.una = answer.ack;
-            native(connection, policy, agreed(connection.asked.code(), answer.codes));
+            native(connection, agreed(connection.asked.code(), answer.codes));
             connection.set(bit::FIRST_IN, false);
             if codes::said_of(answer.codes) == Some(ecn::CE) {
                 connection.ace_seen = (FIRST_COUNT + 1) & 7;
             }
         }
         connection.first[1] = answer.seq;
-        return Edit { window: first_window(connection, policy, answer.window), ..Edit::NONE };
+        return Edit::NONE;
     }
     if !policy.translates() {
         if connection.treatment == Treatment::Opening {
@@ -315,35 +313,27 @@ fn agreed(asked: u8, said: u8) -> Wire {
 }
 
 /// The guest speaks for itself. Where it is policed, it is watched: see [`super::watch`].
-fn native(connection: &mut Connection, policy: &Policy, wire: Wire) -> Edit {
+fn native(connection: &mut Connection, wire: Wire) -> Edit {
     connection.treatment = Treatment::Native;
     connection.wire = wire;
     connection.ace_seen = FIRST_COUNT;
     connection.set(bit::FIRST_IN, wire == Wire::Accurate);
     connection.round_end = connection.nxt;
-    watch::begin(connection, policy);
     Edit::NONE
-}
-
-/// The window of a guest that is held to it from the start, where what its siblings have is known;
-/// with it the guest's edge begins.
-pub(super) fn begin_with(connection: &mut Connection) -> u32 {
-    let mss = u32::from(connection.mss);
-    let window = (INITIAL_SEGMENTS * mss).min(connection.ssthresh).max(window::LEAST_SEGMENTS * mss);
-    let from = later(connection.first[0].wrapping_add(1), connection.una);
-    connection.edge = later(connection.nxt, from.wrapping_add(window / mss * mss));
-    window
 }
 
 /// From here on the switch speaks. A guest that is held to its window has one from the start: where
 /// its siblings are slowed, [`super::siblings`], what they have.
 fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
     if policy.polices {
+        let mss = u32::from(connection.mss);
         connection.set(bit::ENGAGED, true);
-        connection.window = begin_with(connection);
+        connection.window = (INITIAL_SEGMENTS * mss).min(connection.ssthresh).max(window::LEAST_SEGMENTS * mss);
         if connection.ssthresh < u32::MAX {
             connection.prior = control::prior_of(connection.ssthresh);
         }
+        let from = later(connection.first[0].wrapping_add(1), connection.una);
+        connection.edge = later(connection.nxt, from.wrapping_add(connection.window / mss * mss));
     }
     connection.wire = wire;
     connection.treatment = Treatment::Translated;
@@ -356,10 +346,8 @@ fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
 /// The window field of a SYN-ACK for a guest that is held to less than the segments that it would
 /// send at once. It has no scale.
 fn first_window(connection: &Connection, policy: &Policy, field: u16) -> Option<u16> {
-    let (is_on_trial, mss) = (watch::is_on_trial(connection), u32::from(connection.mss));
-    let window = if is_on_trial { connection.ssthresh } else { connection.window };
-    let is_held = policy.polices && (is_on_trial || connection.is_translated());
-    let is_less = is_held && window < INITIAL_SEGMENTS * mss;
+    let (window, mss) = (connection.window, u32::from(connection.mss));
+    let is_less = policy.polices && connection.is_translated() && window < INITIAL_SEGMENTS * mss;
     let told = window / mss * mss;
     (is_less && told < field.into()).then_some(told as u16)
 }

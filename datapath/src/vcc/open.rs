@@ -120,8 +120,7 @@ pub(super) fn beyond(connection: &Connection, now: Instant, policy: &Policy, seg
     if connection.treatment == Treatment::Opening && connection.is(bit::ACTIVE) {
         return segment.segments;
     }
-    let is_held = connection.is_governed() || connection.treatment == Treatment::Native;
-    let is_armed = is_held && connection.is(bit::ENGAGED);
+    let is_armed = connection.is_governed() && connection.is(bit::ENGAGED);
     if !is_armed || until_armed_us(connection, (now.0 / US) as u32) > 0 {
         return 0;
     }
@@ -273,20 +272,16 @@ fn acknowledge(
     let (acked, flight) = (ack.wrapping_sub(connection.una), connection.flight());
     if !connection.is_governed() {
         connection.una = ack;
-        if !watch::concerns(connection, policy) {
-            watch::ignore(connection);
-            return None;
+        if watch::concerns(connection, policy) {
+            sample(connection, now, ack);
+            let marked = reported(connection, segment, acked).min(acked);
+            let feedback = control::Feedback { acked, marked, signal: false, flight };
+            if watch::acknowledged(connection, policy, &feedback) {
+                counters.deaf += 1;
+                arm(connection, now);
+            }
         }
-        sample(connection, now, ack);
-        let marked = reported(connection, segment, acked).min(acked);
-        let feedback = control::Feedback { acked, marked, signal: false, flight };
-        if watch::acknowledged(connection, policy, &feedback) {
-            counters.deaf += 1;
-            arm(connection, now);
-        }
-        let told = watch::tell(connection, policy, ack, shown, acked);
-        counters.lowered += u64::from(told.is_some());
-        return told;
+        return None;
     }
     let marked = reported(connection, segment, acked);
     let signal = marked > 0 || connection.is(bit::PENDING);

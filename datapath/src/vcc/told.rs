@@ -339,9 +339,6 @@ impl Told {
             return write!(f, "; window {all} told by scale {scale}, as {told}");
         }
         write!(f, "; window {all} lowered to {told}")?;
-        if self.treatment == Treatment::Native && !self.is_deaf {
-            return write!(f, ", until it heeds a mark");
-        }
         if self.mode == Mode::Dctcp && self.wire == Wire::Accurate {
             return write!(f, ": {} % marked", (u64::from(self.alpha) * 100) >> 16);
         }

@@ -17,17 +17,11 @@
 //! connection, since what an honest one would have by now is less than it has in flight. Its flags
 //! and codepoints stay its own, but for RFC 3168's CWR: without one its peer would report the same
 //! mark for ever, and it would starve.
-//!
-//! That takes rounds, and a short connection ends before. So a native is *on trial* until it first
-//! heeds a mark, when it is left alone: it begins with the window of a new connection, or with that
-//! of its siblings, doubles it at most each round, and from the first mark on has a segment and a
-//! sixteenth more each round. An honest one does not notice, as it has no more by itself. What it
-//! had in flight in a marked round, reduced, is noted for its siblings ([`super::siblings`]).
 
-use super::connection::{Connection, Count, Treatment, Wire, before, bit};
+use super::connection::{Connection, Treatment, Wire, before, bit};
 use super::control::{self, Feedback};
 use super::segment::{Edit, Segment, codes};
-use super::{Mode, Policy, handshake, window};
+use super::{Mode, Policy};
 
 /// Marked rounds in a row that may go unheeded.
 const UNHEEDED_MOST: u8 = 8;
@@ -39,87 +33,12 @@ const FORGOTTEN_AFTER: u8 = 15;
 const UNANSWERED_ROUNDS: u32 = 4;
 /// With so many segments in flight or fewer, a native has not much to give.
 const SMALL_SEGMENTS: u32 = 8;
-/// What a native on trial grows by in each round from the first mark on, beside a segment: a part
-/// of so many. CUBIC's window grows by less where it is below what it was.
-const TRIAL_PART: u32 = 16;
-/// A trial has no window yet at which doubling ends.
-const UNKNOWN: u32 = 0xff_ffff;
 /// Less by a part of so many is a reduction. DCTCP's first ones are of a few in a hundred.
 const REDUCTION: u32 = 32;
 
 /// Whether a connection is watched.
 pub fn concerns(connection: &Connection, policy: &Policy) -> bool {
     policy.polices && connection.treatment == Treatment::Native && connection.wire != Wire::Plain
-}
-
-/// Whether a native has not heeded a mark yet, and has a window until it does.
-pub fn is_on_trial(connection: &Connection) -> bool {
-    connection.treatment == Treatment::Native && connection.is(bit::ENGAGED) && !connection.is(bit::DEAF)
-}
-
-/// A native opens. While it is on trial `ssthresh` is its window, and `ect_bytes` the segments of
-/// it up to which that doubles; before, `ssthresh` is what its siblings have.
-pub fn begin(connection: &mut Connection, policy: &Policy) {
-    if !concerns(connection, policy) || connection.is(bit::DEAF) {
-        return;
-    }
-    // A SYN-ACK that is sent again finds it on trial.
-    if !is_on_trial(connection) {
-        let siblings = connection.ssthresh;
-        let segments = if siblings < u32::MAX { siblings / u32::from(connection.mss) } else { UNKNOWN };
-        connection.ect_bytes = Count::of(segments.min(UNKNOWN));
-    }
-    connection.set(bit::ENGAGED, true);
-    connection.pace = 256;
-    connection.ssthresh = handshake::begin_with(connection);
-}
-
-/// Nobody is on trial who is not policed any more.
-pub fn ignore(connection: &mut Connection) {
-    if is_on_trial(connection) {
-        acquit(connection);
-    }
-}
-
-/// The trial is over.
-fn acquit(connection: &mut Connection) {
-    connection.set(bit::ENGAGED, false);
-    connection.ssthresh = u32::MAX;
-}
-
-/// What a native on trial is told: see [`window::tell`].
-pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, acked: u32) -> Option<u16> {
-    if !is_on_trial(connection) {
-        return None;
-    }
-    let most = core::mem::replace(&mut connection.window, connection.ssthresh);
-    let told = window::tell(connection, policy, ack, field, acked);
-    connection.window = most;
-    told
-}
-
-/// The window that a connection has, or should have, whose round was marked.
-pub fn slowed_to(connection: &Connection) -> Option<u32> {
-    if connection.is_governed() {
-        return (connection.ssthresh < u32::MAX).then_some(connection.window);
-    }
-    (is_on_trial(connection) && connection.prior > 0).then(|| control::reduced(connection.prior))
-}
-
-/// The window of a native on trial that uses it: it doubles each round, until it is what its
-/// siblings had, or a mark is reported.
-fn grow(connection: &mut Connection, acked: u32, marked: u32) {
-    let (window, mss) = (connection.ssthresh, u32::from(connection.mss));
-    if marked > 0 {
-        connection.ect_bytes = Count::of(connection.ect_bytes.get().min(window / mss));
-    }
-    if connection.window.saturating_mul(2) < window {
-        return;
-    }
-    let doubles = window / mss < connection.ect_bytes.get();
-    let segment = (u64::from(mss) * u64::from(acked)).div_ceil(u64::from(window)) as u32;
-    let more = if doubles { acked } else { segment.saturating_add(acked.div_ceil(TRIAL_PART)) };
-    connection.ssthresh = window.saturating_add(more).min(control::WINDOW_MOST);
 }
 
 /// An acknowledgement; `una` has advanced. Whether the guest turns out to be deaf by it.
@@ -136,14 +55,10 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     connection.acked = connection.acked.saturating_add(acked);
     connection.marked = connection.marked.saturating_add(marked);
     connection.window = connection.window.max(flight);
-    if is_on_trial(connection) {
-        grow(connection, acked, marked);
-    }
     if is_deaf {
-        let most = if is_on_trial(connection) { connection.ssthresh } else { u32::MAX };
         connection.set(bit::DEAF, true);
         (connection.acked, connection.marked, connection.alpha) = (0, 0, 0);
-        control::begin_anew(connection, policy, most);
+        control::begin_anew(connection, policy);
     }
     is_deaf
 }
@@ -169,9 +84,6 @@ fn end_round(connection: &mut Connection, policy: &Policy) -> bool {
         (connection.idle_rounds, connection.zero_codes) = (0, 0);
     }
     (connection.grown, connection.prior) = (connection.prior, if is_marked { most } else { 0 });
-    if is_marked {
-        connection.reduced_to = connection.nxt;
-    }
     (connection.acked, connection.marked, connection.round_end) = (0, 0, connection.nxt);
     connection.zero_codes > UNHEEDED_MOST || is_unanswered
 }
@@ -188,10 +100,6 @@ fn heed(connection: &mut Connection, most: u32) {
     if says && (is_less || is_small) {
         connection.zero_codes = 0;
         connection.set(bit::LATCHED, false);
-        // Of few segments none may be less; that shows nothing.
-        if is_less && is_on_trial(connection) {
-            acquit(connection);
-        }
     } else {
         let more = u8::from(!is_less) + u8::from(!says);
         connection.zero_codes = connection.zero_codes.saturating_add(more);

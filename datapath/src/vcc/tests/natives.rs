@@ -23,17 +23,7 @@ struct Native {
 }
 
 impl Native {
-    /// It has 40 segments in flight, as many as its peer's window has room for.
     fn new(asks: u8, mode: Mode) -> Native {
-        let mut native = Native::begun(asks, mode);
-        for segments in [9, 18, 36, 40] {
-            assert_eq!(native.round(segments, 0).0, segments, "so far nothing was marked");
-        }
-        native
-    }
-
-    /// It has sent nothing yet.
-    fn begun(asks: u8, mode: Mode) -> Native {
         let mut rig = Rig::new([mode, Mode::Off]);
         let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
         rig.sides[CLIENT].set(owner, Settings { polices: true, ..mode.into() });
@@ -128,90 +118,6 @@ fn a_native_that_does_not_heed_marks_is_given_a_window() {
         let (passed, _) = native.round(40, 0);
         assert!(passed > 6, "{asks} {mode:?}: {passed}");
     }
-}
-
-/// How many segments of a hundred pass.
-fn burst(native: &mut Native) -> u32 {
-    native.round(100, 0).0
-}
-
-#[test]
-fn a_native_that_opens_has_the_window_of_a_new_connection_until_it_heeds_a_mark() {
-    for (asks, mode) in
-        [(codes::ASK_CLASSIC, Mode::Echo), (codes::ASK_ACCURATE, Mode::Echo), (codes::ASK_ACCURATE, Mode::Dctcp)]
-    {
-        assert_eq!(burst(&mut Native::begun(asks, mode)), 9, "ten of 1448 bytes have room for nine of 1460");
-        let mut native = Native::begun(asks, mode);
-        native.round(9, 0);
-        assert!((18..=20).contains(&burst(&mut native)), "{asks}: it doubles at most");
-        // From the first mark on it does not.
-        let mut native = Native::begun(asks, mode);
-        native.round(9, 9);
-        let passed = native.round(100, 9).0;
-        assert!((10..=12).contains(&passed), "{asks}: {passed}");
-        let passed = native.round(100, 9).0;
-        assert!((11..=14).contains(&passed), "{asks}: {passed}");
-        // One that heeds it is free.
-        let mut native = Native::begun(asks, mode);
-        native.round(9, 0);
-        native.round(18, 18);
-        native.says = true;
-        for segments in [9, 9, 9, 10] {
-            native.round(segments, 0);
-            native.says = false;
-        }
-        assert_eq!((burst(&mut native), native.counters().deaf), (100, 0), "{asks}");
-    }
-}
-
-#[test]
-fn a_native_that_is_slowed_begins_its_next_connection_with_less() {
-    for (polices, told, passes) in [(true, 6, 6), (false, 45, 100)] {
-        let mut native = Native::begun(codes::ASK_CLASSIC, Mode::Echo);
-        let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-        native.rig.sides[CLIENT].set(owner, Settings { polices, ..Mode::Echo.into() });
-        for _ in 0..3 {
-            native.round(9, 9);
-        }
-        let syn = Says { seq: 900_000, flags: SYN, codes: codes::ASK_CLASSIC, options: LINUX, ..Says::default() };
-        native.rig.pass(CLIENT, &syn, false);
-        let answer = Says { seq: 700, ack: 900_001, flags: SYN | ACK, codes: codes::CLASSIC, window: 65_160, ..syn };
-        for _ in 0..2 {
-            let seen = native.rig.pass(SERVER, &answer, false).1;
-            assert_eq!((u32::from(seen.window) / 1448, seen.codes), (told, codes::CLASSIC), "it may come twice");
-        }
-        let data = Says { ack: 701, flags: ACK, window: 502, payload: 1448, ecn: 2, ..Says::default() };
-        let passed = (0..100).filter(|n| {
-            let frame = native.rig.frame(CLIENT, &Says { seq: 900_001 + n * 1448, ..data });
-            let sent = native.rig.sides[CLIENT].send(&mut native.rig.pool, native.rig.now, ENDPOINT, &frame);
-            native.rig.pool.free(frame);
-            sent.is_ok()
-        });
-        assert_eq!(passed.count(), passes, "{polices}");
-    }
-}
-
-#[test]
-fn a_native_that_is_not_policed_any_more_is_on_no_trial() {
-    let mut native = Native::begun(codes::ASK_CLASSIC, Mode::Echo);
-    let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-    for polices in [false, true] {
-        native.rig.sides[CLIENT].set(owner, Settings { polices, ..Mode::Echo.into() });
-        assert_eq!(native.round(40, 0), (40, FIELD), "{polices}");
-    }
-}
-
-#[test]
-fn a_takeover_does_not_end_a_trial() {
-    let mut native = Native::begun(codes::ASK_CLASSIC, Mode::Echo);
-    native.round(9, 0);
-    let records = native.rig.sides[CLIENT].export(native.rig.now);
-    let mut next = Vcc::new(8);
-    let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-    next.set(owner, Settings { polices: true, ..Mode::Echo.into() });
-    assert_eq!(next.import(native.rig.now, &records, &[]), (1, 0));
-    native.rig.sides[CLIENT] = next;
-    assert!((18..=20).contains(&burst(&mut native)));
 }
 
 #[test]
