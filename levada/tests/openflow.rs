@@ -21,7 +21,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 use testbed::{Bed, Daemon, soon, turn};
@@ -56,7 +56,7 @@ fn groups(bed: &Bed) -> String {
 fn serve(bed: &Bed, name: &'static str, number: u8) {
     let six = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into());
     for ip in [IpAddr::from([10, 0, 0, number]), six.into()] {
-        let listener = bed.space(name).run(|| TcpListener::bind((ip, PORT)).unwrap()).unwrap();
+        let listener = bed.listener(name, (ip, PORT));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 std::thread::spawn(move || {
@@ -539,7 +539,7 @@ fn servers_report_to_the_controller() {
     second.end();
 
     // What b1 says of b2, what is no report, what is of nobody, and what was said before.
-    let socket = bed.space("b1").run(|| UdpSocket::bind("10.8.1.2:0").unwrap()).unwrap();
+    let socket = bed.socket("b1", "10.8.1.2:0");
     let send = |datagram: &[u8]| assert_eq!(socket.send_to(datagram, "10.8.1.1:7371").unwrap(), datagram.len());
     let recorded = signed(&at("b1"), "web/b1");
     let mut foreign = recorded.clone();

@@ -129,7 +129,7 @@ impl Flood {
     }
 
     fn to(bed: &Bed, space: &str, per_ms: u32, receiver: Ipv4Addr) -> Flood {
-        let socket = bed.space(space).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+        let socket = bed.socket(space, (Ipv4Addr::UNSPECIFIED, 0));
         Flood::by(socket, per_ms, (receiver, 9).into())
     }
 
@@ -255,7 +255,7 @@ fn a_flood_of_a_service_is_held_where_it_is_sent() {
         let daemon = bed.start(&text);
         let _victim = Flood::new(&bed, "red2", 1);
         let at = |space: &str, port: u16| {
-            let socket = bed.space(space).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap()).unwrap();
+            let socket = bed.socket(space, (Ipv4Addr::UNSPECIFIED, port));
             socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
             socket
         };

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ fn state(daemon: &Daemon, member: usize) -> String {
 
 /// Sends bytes over TCP and waits for the answer that they have come.
 fn transfer([one, two]: &[Bed; 2], meanwhile: impl FnOnce()) {
-    let listener = two.space("red").run(|| TcpListener::bind((TWO, 7009)).unwrap()).unwrap();
+    let listener = two.listener("red", (TWO, 7009));
     let receiver = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut bytes = vec![0; TRANSFER];
@@ -503,7 +503,7 @@ fn a_process_that_stalls_is_no_silent_cable() {
     let two = beds[1].start(&text(2, "balance-rr"));
     soon("both number their frames", || is_numbered(&one) && is_numbered(&two));
     // Somebody sends all the time.
-    let socket = beds[0].space("red").run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+    let socket = beds[0].socket("red", (Ipv4Addr::UNSPECIFIED, 0));
     let stop = Arc::new(AtomicBool::new(false));
     let sender = std::thread::spawn({
         let stop = Arc::clone(&stop);

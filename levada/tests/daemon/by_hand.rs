@@ -5,7 +5,7 @@ use crate::management::{described, say};
 use crate::testbed::{Bed, Daemon, soon, turn, waited};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -24,9 +24,7 @@ struct Stream {
 impl Stream {
     fn between(from: (&Bed, &str), to: (&Bed, &str), address: Ipv4Addr) -> Stream {
         const PORT: u16 = 7012;
-        let bind = |(bed, space): (&Bed, &str), address, port| {
-            bed.space(space).run(|| UdpSocket::bind((address, port)).unwrap()).unwrap()
-        };
+        let bind = |(bed, space): (&Bed, &str), address, port| bed.socket(space, (address, port));
         let (sends, receives) = (bind(from, Ipv4Addr::UNSPECIFIED, 0), bind(to, address, PORT));
         receives.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         let stop = Arc::new(AtomicBool::new(false));

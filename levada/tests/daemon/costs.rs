@@ -91,7 +91,7 @@ impl Bare {
         };
         let tap = Tap::open(&options).unwrap();
         bed.ip("c", &format!("neigh add {BEHIND} lladdr 02:00:00:00:00:04 dev c0")).unwrap();
-        let socket = bed.space("c").run(|| UdpSocket::bind((C, UDP_PORT)).unwrap()).unwrap();
+        let socket = bed.socket("c", (C, UDP_PORT));
         Bare { tap, pool: Pool::new(PoolLimits::default()), socket }
     }
 
@@ -187,7 +187,7 @@ fn compare(daemon: &Daemon, bare: &mut Bare) -> [(f64, f64); 2] {
 /// Sends datagrams of both lengths from a to b until it is told to stop, in bursts as they come
 /// from applications.
 fn load(bed: &Bed, stop: &AtomicBool) -> io::Result<()> {
-    let socket = bed.space("a").run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+    let socket = bed.socket("a", (Ipv4Addr::UNSPECIFIED, 0));
     while !stop.load(Ordering::Relaxed) {
         for (payload, burst) in PAYLOADS.into_iter().zip([32, 4]) {
             (0..burst).for_each(|_| drop(socket.send_to(&vec![0; payload], (B, UDP_PORT))));
@@ -204,7 +204,7 @@ fn a_live_worker_measures_what_the_simulator_believes() {
     let bed = Bed::new(&["a", "b", "c"]);
     let daemon = bed.start(CONFIG);
     let mut bare = Bare::new(&bed);
-    let _sink = bed.space("b").run(|| UdpSocket::bind((B, UDP_PORT)).unwrap()).unwrap();
+    let _sink = bed.socket("b", (B, UDP_PORT));
     let stop = AtomicBool::new(false);
     let mut ratios = [Vec::new(), Vec::new()];
     std::thread::scope(|scope| {

@@ -53,7 +53,7 @@ impl Relay {
         for (from, to) in (1..=3).flat_map(|from| (1..=3).map(move |to| (from, to))).filter(|(from, to)| from != to) {
             let own = found_at(from, to);
             fabric.bed.ip("fabric", &format!("address add 192.0.2.{own}/24 dev br0")).unwrap();
-            let socket = fabric.bed.space("fabric").run(|| UdpSocket::bind(agent(own)).unwrap()).unwrap();
+            let socket = fabric.bed.socket("fabric", agent(own));
             socket.set_nonblocking(true).unwrap();
             ways.push(Way { socket, ends: [agent(from), agent(to)], left: [0; 2] });
         }

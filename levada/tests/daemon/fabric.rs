@@ -3,7 +3,7 @@
 
 use crate::testbed::{Bed, Daemon, soon};
 use serde_json::Value;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -213,8 +213,7 @@ impl Flood {
 
     /// To that of a host.
     pub fn to(from: &Host, (tenant, vlan): Tenant, to: u8, per_ms: u32) -> Flood {
-        let socket = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        let socket = from.bed.space(&format!("{tenant}{}", from.number)).run(socket).unwrap();
+        let socket = from.bed.socket(&format!("{tenant}{}", from.number), (Ipv4Addr::UNSPECIFIED, 0));
         let sent = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&sent);
         let (mut begin, mut turns) = (Instant::now(), 0);
@@ -251,7 +250,7 @@ pub struct Arrivals {
 impl Arrivals {
     /// At the endpoint of a host, in the namespace of this name.
     pub fn new(at: &Host, space: &str) -> Arrivals {
-        let socket = at.bed.space(space).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 9)).unwrap()).unwrap();
+        let socket = at.bed.socket(space, (Ipv4Addr::UNSPECIFIED, 9));
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let came = Arc::new(Mutex::new(Vec::new()));
         let (all, mut buffer) = (Arc::clone(&came), [0; 2048]);

@@ -6,7 +6,7 @@ use crate::testbed::{Bed, Daemon, bpf_turn, soon, turn};
 use ports::packet::{Hooks, hooks};
 use rustix::process::Signal;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -151,13 +151,13 @@ const TICK: Duration = Duration::from_millis(20);
 
 impl Session {
     pub fn begin(bed: &Bed) -> Session {
-        let listener = bed.space("host").run(|| TcpListener::bind((HOST, 22)).unwrap()).unwrap();
-        let socket = bed.space("host").run(|| UdpSocket::bind((HOST, 22)).unwrap()).unwrap();
+        let listener = bed.listener("host", (HOST, 22));
+        let socket = bed.socket("host", (HOST, 22));
         let connect =
             || TcpStream::connect_timeout(&SocketAddrV4::new(HOST, 22).into(), Duration::from_secs(10)).unwrap();
         let mut client = bed.space("remote").run(connect).unwrap();
         let (mut server, _) = listener.accept().unwrap();
-        let probe = bed.space("remote").run(|| UdpSocket::bind((REMOTE, 0)).unwrap()).unwrap();
+        let probe = bed.socket("remote", (REMOTE, 0));
         client.set_nodelay(true).unwrap();
         server.set_nodelay(true).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -263,7 +263,7 @@ fn a_session_over_the_taken_interface_survives_start_kill_and_restart() {
 
 /// Sends datagrams to the remote host at `bits` a second until stopped.
 fn sender(bed: &Bed, space: &str, port: u16, bits: u64, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
-    let socket = bed.space(space).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+    let socket = bed.socket(space, (Ipv4Addr::UNSPECIFIED, 0));
     let stop = Arc::clone(stop);
     std::thread::spawn(move || {
         let start = Instant::now();
@@ -295,7 +295,7 @@ fn endpoints_and_the_host_have_their_guarantees_behind_a_taken_interface() {
     let mut senders = Vec::new();
     let mut sinks = Vec::new();
     for (number, (space, _)) in expected.iter().enumerate() {
-        let sink = bed.space("remote").run(|| UdpSocket::bind((REMOTE, 9000 + number as u16)).unwrap()).unwrap();
+        let sink = bed.socket("remote", (REMOTE, 9000 + number as u16));
         sink.set_nonblocking(true).unwrap();
         sinks.push(sink);
         senders.push(sender(&bed, space, 9000 + number as u16, 45_000_000, &stop));

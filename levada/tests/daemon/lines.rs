@@ -7,7 +7,7 @@ use crate::management::Stream;
 use crate::testbed::{Bed, Calm, Daemon, bpf_turn, skipped, soon, turn};
 use ports::packet::Hooks;
 use serde_json::Value;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ fn uplink(daemon: &Daemon) -> Value {
 
 /// Whether a datagram of `bytes` that must not be fragmented comes from `a` to the remote host.
 fn passes(bed: &Bed, bytes: usize) -> bool {
-    let sink = bed.space("remote").run(|| UdpSocket::bind((REMOTE, 9)).unwrap()).unwrap();
+    let sink = bed.socket("remote", (REMOTE, 9));
     sink.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    let source = bed.space("a").run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+    let source = bed.socket("a", (Ipv4Addr::UNSPECIFIED, 0));
     let mut buffer = vec![0; bytes + 1];
     (0..4).any(|_| {
         source.send_to(&vec![7; bytes], (REMOTE, 9)).unwrap();

@@ -7,7 +7,7 @@ use crate::{interfaces, vde};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::process::Output;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ impl Stream {
     /// From namespace `from` to `to`, which has `address`.
     pub fn between(bed: &Bed, from: &str, to: &str, address: Ipv4Addr) -> Stream {
         let stop = Arc::new(AtomicBool::new(false));
-        let sink = bed.space(to).run(|| UdpSocket::bind((address, STREAM_PORT)).unwrap()).unwrap();
-        let source = bed.space(from).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+        let sink = bed.socket(to, (address, STREAM_PORT));
+        let source = bed.socket(from, (Ipv4Addr::UNSPECIFIED, 0));
         sink.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         let receiver = std::thread::spawn({
             let stop = Arc::clone(&stop);

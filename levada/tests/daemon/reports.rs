@@ -63,7 +63,7 @@ impl Place {
 
     /// A socket in `b`.
     fn socket(&self) -> UdpSocket {
-        self.bed.space("b").run(|| UdpSocket::bind("10.8.1.2:0").unwrap()).unwrap()
+        self.bed.socket("b", "10.8.1.2:0")
     }
 
     /// The report that `levada report --once` of `b` sends.

@@ -15,7 +15,7 @@ use rustix::net::{
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::process::{Command, Stdio};
@@ -60,7 +60,7 @@ impl Transfer {
 
     /// From a namespace of a bed to `address` in one of another.
     pub fn over((near, from): (&Bed, &str), (far, to): (&Bed, &str), address: Ipv4Addr) -> Transfer {
-        let listener = far.space(to).run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
+        let listener = far.listener(to, (address, PORT));
         let mut out = near.space(from).run(|| TcpStream::connect((address, PORT)).unwrap()).unwrap();
         let (mut into, _) = listener.accept().unwrap();
         let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -255,7 +255,7 @@ impl Datagrams {
 
     /// From any namespace.
     pub fn from(from: &Netns, (bed, to): (&Bed, &str), address: Ipv4Addr) -> Datagrams {
-        let sink = bed.space(to).run(|| UdpSocket::bind((address, PORT)).unwrap()).unwrap();
+        let sink = bed.socket(to, (address, PORT));
         let source = from.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
         // Nobody reads before the end: all must have room.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&sink, 64 << 20).unwrap();
@@ -429,8 +429,8 @@ fn what_is_learned_counted_and_owed_goes_along_with_a_takeover_and_not_over_a_ki
     let frames =
         |daemon: &Daemon| ["a", "b"].map(|name| daemon.endpoint(name)["local_egress"]["frames"].as_u64().unwrap());
     assert!(lies(&daemon) > 0 && learned(&daemon) > 0);
-    let sink = bed.space("b").run(|| UdpSocket::bind((B, PORT)).unwrap()).unwrap();
-    let source = bed.space("a").run(|| UdpSocket::bind((A, 0)).unwrap()).unwrap();
+    let sink = bed.socket("b", (B, PORT));
+    let source = bed.socket("a", (A, 0));
     sink.set_read_timeout(Some(crate::testbed::PATIENCE)).unwrap();
     let mut bytes = [0; 9000];
     // The first takes what was saved up; the second leaves when that is paid for.
@@ -956,9 +956,9 @@ fn outlive_kills(text: &str) {
     transfer.goes_on();
     transfer.end();
     // What an endpoint sends while nobody runs waits in its ring.
-    let receiver = bed.space("b").run(|| UdpSocket::bind((B, PORT)).unwrap()).unwrap();
+    let receiver = bed.socket("b", (B, PORT));
     receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let sender = bed.space("a").run(|| UdpSocket::bind((A, 0)).unwrap()).unwrap();
+    let sender = bed.socket("a", (A, 0));
     daemon.end(Signal::KILL);
     for number in 0..100u8 {
         sender.send_to(&[number], (B, PORT)).unwrap();

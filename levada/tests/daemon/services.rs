@@ -6,7 +6,7 @@ use crate::traffic::{A, B, C, NEIGHBOURS};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::Stdio;
 
 pub const PORT: u16 = 7010;
@@ -29,7 +29,7 @@ pub fn serve(bed: &Bed) {
 
 fn serve_at(bed: &Bed, all: &[(&str, Ipv4Addr, u8)]) {
     for &(space, address, letter) in all {
-        let listener = bed.space(space).run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
+        let listener = bed.listener(space, (address, PORT));
         std::thread::spawn(move || {
             for connection in listener.incoming() {
                 let Ok(mut connection) = connection else { return };
@@ -165,7 +165,7 @@ fn a_server_that_speaks_first_after_a_takeover_reaches_its_client() {
         let bed = Bed::new(&["a", "b", "c"]);
         let text = with_service(&persistent(), "maglev", ["b"]);
         let mut daemon = bed.start(&text);
-        let listener = bed.space("b").run(|| TcpListener::bind((B, PORT)).unwrap()).unwrap();
+        let listener = bed.listener("b", (B, PORT));
         let mut client = bed.space("a").run(|| TcpStream::connect((SERVICE, PORT)).unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         for stream in [&client, &server] {
@@ -261,7 +261,7 @@ fn a_switch_made_anew_cuts_no_service_whose_server_speaks() {
     let bed = Bed::new(&["a", "b", "c"]);
     let mut daemon = bed.start(&with_service(NEIGHBOURS, "round-robin", ["b", "c"]));
     for (space, address) in [("b", B), ("c", C)] {
-        let listener = bed.space(space).run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
+        let listener = bed.listener(space, (address, PORT));
         std::thread::spawn(move || {
             for mut connection in listener.incoming().map_while(Result::ok) {
                 std::thread::spawn(move || {
@@ -301,7 +301,7 @@ fn a_switch_made_anew_cuts_no_service_whose_server_speaks() {
 
 /// A server of HTTP in `c` that answers each request with this status.
 fn serve_http(bed: &Bed, status: &'static str) {
-    let listener = bed.space("c").run(|| TcpListener::bind((C, PORT)).unwrap()).unwrap();
+    let listener = bed.listener("c", (C, PORT));
     std::thread::spawn(move || {
         for connection in listener.incoming() {
             let Ok(mut connection) = connection else { return };
@@ -346,7 +346,7 @@ fn checks_find_a_closed_port_before_a_client_does() {
     assert_eq!((state(&daemon, 0), count(&daemon, "redirected")), ("down".into(), 0));
     soon("the next process says so too", || daemon.log().contains(down));
     // Its server comes.
-    let _listener = bed.space("a").run(|| TcpListener::bind((A, PORT)).unwrap()).unwrap();
+    let _listener = bed.listener("a", (A, PORT));
     soon("a is up", || state(&daemon, 0) == "up");
     soon("the log says so", || daemon.log().contains("backend s1/home/web/a is up again, after"));
     assert_eq!(daemon.log().matches("backend s1/home/web/").count(), 2, "once each: {}", daemon.log());
@@ -363,7 +363,7 @@ fn checks_go_by_the_status_of_http() {
     let text = text.replacen(&with("b"), &[check, &with("b")].concat(), 1);
     let mut daemon = bed.start(&text);
     // The one in b takes connections and answers nothing.
-    let _silent = bed.space("b").run(|| TcpListener::bind((B, PORT)).unwrap()).unwrap();
+    let _silent = bed.listener("b", (B, PORT));
     serve_http(&bed, "200");
     soon("b is down and c is up", || (state(&daemon, 0), state(&daemon, 1)) == ("down".into(), "up".into()));
     let shown = bed.run(&["show", "services", "--name", bed.name("").trim_end_matches('-')]);
@@ -393,7 +393,7 @@ fn checks_go_by_the_hello_of_tls() {
     // other.
     let port = PORT.to_string();
     let serve = ["s_server", "-quiet", "-accept", &port, "-key", &key, "-cert", &certificate];
-    let in_clear = bed.space("b").run(|| TcpListener::bind((B, PORT)).unwrap()).unwrap();
+    let in_clear = bed.listener("b", (B, PORT));
     std::thread::spawn(move || {
         for mut connection in in_clear.incoming().map_while(Result::ok) {
             let _ = connection.read(&mut [0; 512]);
@@ -500,7 +500,7 @@ fn clients_follow_an_address_that_another_machine_had() {
     bed.ip("director", &format!("address add {SERVICE}/24 dev eth0")).unwrap();
     let mut daemon = bed.start(&with_uplink(NEIGHBOURS));
     serve(&bed);
-    let old = bed.space("director").run(|| TcpListener::bind((SERVICE, PORT)).unwrap()).unwrap();
+    let old = bed.listener("director", (SERVICE, PORT));
     let connect = || bed.space("client").run(|| TcpStream::connect((SERVICE, PORT))).unwrap();
     connect().expect("the director answers");
     drop(old);

@@ -10,7 +10,7 @@ use ports::packet::{Hooks, Packet, PacketOptions, hooks};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -105,8 +105,8 @@ struct Stream {
 impl Stream {
     fn start(bed: &Bed) -> Stream {
         let stop = Arc::new(AtomicBool::new(false));
-        let sink = bed.space("b").run(|| UdpSocket::bind((B, 7009)).unwrap()).unwrap();
-        let source = bed.space("a").run(|| UdpSocket::bind((A, 0)).unwrap()).unwrap();
+        let sink = bed.socket("b", (B, 7009));
+        let source = bed.socket("a", (A, 0));
         sink.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         let receiver = std::thread::spawn(move || {
             let (mut numbers, mut bytes) = (Vec::new(), [0; 8]);
@@ -142,7 +142,7 @@ impl Stream {
 
 /// Sends so many bytes over one connection from `a` to `b`; all must come as they were sent.
 fn bulk(bed: &Bed, bytes: usize) {
-    let listener = bed.space("b").run(|| TcpListener::bind((B, 7010)).unwrap()).unwrap();
+    let listener = bed.listener("b", (B, 7010));
     let mut sender = bed.space("a").run(|| TcpStream::connect((B, 7010)).unwrap()).unwrap();
     let (mut receiver, _) = listener.accept().unwrap();
     let sent: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
@@ -213,11 +213,11 @@ fn what_an_endpoint_must_not_send_is_dropped_by_name_as_ever() {
     let Some(_turn) = bpf_turn("what_an_endpoint_must_not_send_is_dropped_by_name_as_ever") else { return };
     let bed = bed();
     let daemon = bed.start(WIRED);
-    let sink = bed.space("b").run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 7011)).unwrap()).unwrap();
+    let sink = bed.socket("b", (Ipv4Addr::UNSPECIFIED, 7011));
     sink.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     // Real sockets, so that it is the addresses that are judged.
     let send = |from: (Ipv4Addr, u16), to: u16, bytes: usize| {
-        let socket = bed.space("a").run(|| UdpSocket::bind(from).unwrap()).unwrap();
+        let socket = bed.socket("a", from);
         let _ = socket.send_to(&vec![7; bytes], (B, to));
     };
     let drops = |name: &str, reason: &str| number(&daemon.endpoint(name)["drops"][reason]);

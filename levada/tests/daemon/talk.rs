@@ -64,7 +64,7 @@ struct Flood {
 impl Flood {
     fn new(bed: &Bed, space: &str, to: Ipv4Addr) -> Flood {
         let over = Arc::new(AtomicBool::new(false));
-        let socket = bed.space(space).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+        let socket = bed.socket(space, (Ipv4Addr::UNSPECIFIED, 0));
         let is_over = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
@@ -96,8 +96,7 @@ struct AgentTraffic {
 impl AgentTraffic {
     fn new([from, to]: [(&Bed, &str, Ipv4Addr); 2]) -> AgentTraffic {
         let [at, from_at] = [to, from].map(|(_, _, address)| SocketAddrV4::new(address, AGENTS));
-        let bind = |(bed, space, _): (&Bed, &str, Ipv4Addr), at| bed.space(space).run(|| UdpSocket::bind(at).unwrap());
-        let (from, to) = (bind(from, from_at).unwrap(), bind(to, at).unwrap());
+        let (from, to) = (from.0.socket(from.1, from_at), to.0.socket(to.1, at));
         to.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         AgentTraffic { from, to, at }
     }
@@ -153,8 +152,7 @@ fn what_agents_say_passes_through_a_full_link() {
     let daemon = bed.start(HOST);
     // 1 % of the link, without having been given one.
     assert_eq!(daemon.endpoint("host")["egress"]["guarantee_bps"], 200_000, "{}", daemon.endpoint("host"));
-    let _sinks = [("host", HERE), ("far", THERE)]
-        .map(|(space, at)| bed.space(space).run(|| UdpSocket::bind((at, 9)).unwrap()).unwrap());
+    let _sinks = [("host", HERE), ("far", THERE)].map(|(space, at)| bed.socket(space, (at, 9)));
     let (here, there) = ((&bed, "host", HERE), (&bed, "far", THERE));
     {
         let _of_guest = Flood::new(&bed, "red", THERE);

@@ -4,8 +4,8 @@
 use ports::netns::Netns;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::net::{Ipv4Addr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -238,9 +238,19 @@ impl Bed {
         }
     }
 
+    /// A socket that listens in `space`.
+    pub fn listener(&self, space: &str, at: impl ToSocketAddrs + Sync) -> TcpListener {
+        self.space(space).run(|| bound(|| TcpListener::bind(&at))).unwrap()
+    }
+
+    /// A socket of datagrams in `space`.
+    pub fn socket(&self, space: &str, at: impl ToSocketAddrs + Sync) -> UdpSocket {
+        self.space(space).run(|| bound(|| UdpSocket::bind(&at))).unwrap()
+    }
+
     /// An echo of datagrams at `space`, until it is dropped.
     pub fn echo(&self, space: &str, address: Ipv4Addr) -> Echo {
-        let socket = self.space(space).run(|| UdpSocket::bind((address, ECHO_PORT)).unwrap()).unwrap();
+        let socket = self.socket(space, (address, ECHO_PORT));
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -283,6 +293,21 @@ impl Bed {
         }
         back
     }
+}
+
+/// What `bind` makes, as soon as the address is free: a program that another test starts holds what
+/// is closed here until it has replaced the copy of this process (fork(2), `FD_CLOEXEC` in
+/// fcntl(2)).
+fn bound<S>(bind: impl Fn() -> io::Result<S>) -> S {
+    let mut socket = None;
+    soon("the address is free", || match bind() {
+        Err(why) if why.kind() == ErrorKind::AddrInUse => false,
+        result => {
+            socket = Some(result.unwrap());
+            true
+        }
+    });
+    socket.unwrap()
 }
 
 impl Drop for Bed {

@@ -7,7 +7,7 @@ use crate::testbed::{Bed, Daemon, skipped, soon, turn};
 use crate::vcc::{marks_seen, shown};
 use serde_json::Value;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use ports::packet::{Hooks, hooks};
@@ -108,7 +108,7 @@ pub fn knows_the_way(bed: &Bed) -> bool {
 
 /// Sends `bytes` over TCP and waits for the answer that they have come.
 fn transfer(from: &Bed, to: &Bed, tenant: &str, address: Ipv4Addr, bytes: usize) {
-    let listener = to.space(tenant).run(|| TcpListener::bind((address, 7009)).unwrap()).unwrap();
+    let listener = to.listener(tenant, (address, 7009));
     let receiver = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -360,7 +360,7 @@ fn serving(over: fn(&str) -> String) -> [String; 2] {
 
 /// A server in tenant red: it answers each byte with two, and a zero with 4 MiB.
 fn serve(bed: &Bed, address: Ipv4Addr) {
-    let listener = bed.space("red").run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
+    let listener = bed.listener("red", (address, PORT));
     std::thread::spawn(move || {
         for connection in listener.incoming() {
             let Ok(mut connection) = connection else { return };
@@ -431,7 +431,7 @@ fn served_through_tunnels(beds: &[Bed; 2], over: fn(&str) -> String) {
     let claim = "neighbour replace 10.8.0.1 lladdr 02:00:00:00:08:01 dev tap0 nud permanent";
     two.ip("red", claim).unwrap();
     two.ip("red", &format!("address add {SERVICE}/24 dev tap0")).unwrap();
-    two.space("red").run(|| UdpSocket::bind((SERVICE, 0)).unwrap().send_to(b"x", (ONE, 9)).unwrap()).unwrap();
+    two.socket("red", (SERVICE, 0)).send_to(b"x", (ONE, 9)).unwrap();
     soon("it is refused", || second.endpoint("red1")["drops"]["spoofed-ipv4"].as_u64() > Some(0));
     assert!(first.end(Signal::TERM).success() && second.end(Signal::TERM).success());
 }
@@ -523,13 +523,13 @@ fn with_linux(test: &str, [one, two]: [Bed; 2], over: fn(&str) -> String) {
     assert_eq!(one.ask("red", TWO, 5), 5);
     let carried = if tunnels(&one)["vtep"] == "192.0.2.1" { "whole" } else { "trains" };
     soon("frames go as they may", || tcp(&one) == carried);
-    let listener = two.space("host").run(|| TcpListener::bind((TWO, 7009)).unwrap()).unwrap();
+    let listener = two.listener("host", (TWO, 7009));
     let receiver = std::thread::spawn(move || io::copy(&mut listener.accept().unwrap().0, &mut io::sink()).unwrap());
     let mut stream = one.space("red").run(|| TcpStream::connect((TWO, 7009)).unwrap()).unwrap();
     stream.write_all(&vec![7; 8 << 20]).unwrap();
     drop(stream);
     assert_eq!(receiver.join().unwrap(), 8 << 20);
-    let listener = one.space("red").run(|| TcpListener::bind((ONE, 7009)).unwrap()).unwrap();
+    let listener = one.listener("red", (ONE, 7009));
     let receiver = std::thread::spawn(move || io::copy(&mut listener.accept().unwrap().0, &mut io::sink()).unwrap());
     let mut stream = two.space("host").run(|| TcpStream::connect((ONE, 7009)).unwrap()).unwrap();
     stream.write_all(&vec![7; 8 << 20]).unwrap();

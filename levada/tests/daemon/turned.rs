@@ -5,7 +5,7 @@ use crate::testbed::{Bed, Daemon, soon, turn};
 use crate::traffic::{B, C};
 use rustix::process::Signal;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 
 const SPACES: [&str; 5] = ["host", "network", "client", "b", "c"];
 const MACS: [(&str, Ipv4Addr, &str); 2] = [("b", B, "02:00:00:00:07:0b"), ("c", C, "02:00:00:00:07:0c")];
@@ -129,7 +129,7 @@ fn whole_megabytes_are_turned_around_and_a_closed_port_is_not_noticed() {
     let bed = network();
     let mut daemon = bed.start(&directed(""));
     // Nobody listens in c; who listens in b sends back what it got.
-    let listener = bed.space("b").run(|| TcpListener::bind((B, PORT)).unwrap()).unwrap();
+    let listener = bed.listener("b", (B, PORT));
     let echo = std::thread::spawn(move || {
         for connection in listener.incoming().take(4) {
             let mut connection = connection.unwrap();

@@ -108,7 +108,7 @@ fn stream() -> Vec<u8> {
 /// One connection from `one` to `two`, on which each sends, one after the other; what arrives is
 /// what was sent.
 fn transfer(bed: &Bed) {
-    let listener = bed.space("two").run(|| TcpListener::bind(SERVER).unwrap()).unwrap();
+    let listener = bed.listener("two", SERVER);
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         exchange(&mut stream, [false, true]);
@@ -256,7 +256,7 @@ fn what_is_reported_as_marked_is_what_was_marked_although_guests_acknowledge_man
     const SEGMENT: u64 = 1448;
     let bed = guests(["0", "0"]);
     let daemon = bed.start(&with_endpoints(NEIGHBOURS));
-    let listener = bed.space("two").run(|| TcpListener::bind(SERVER).unwrap()).unwrap();
+    let listener = bed.listener("two", SERVER);
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let (mut buffer, mut received) = (vec![0; MIB], 0);
@@ -322,7 +322,7 @@ fn a_takeover_keeps_connections_that_say_nothing_meanwhile() {
     let bed = guests(["0", "0"]);
     let text = hosts("dctcp", "dctcp");
     let mut daemon = bed.start(&text);
-    let listener = bed.space("two").run(|| TcpListener::bind(SERVER).unwrap()).unwrap();
+    let listener = bed.listener("two", SERVER);
     let mut pairs: Vec<_> = (0..MANY)
         .map(|_| {
             let client = bed.space("one").run(|| TcpStream::connect(SERVER).unwrap()).unwrap();

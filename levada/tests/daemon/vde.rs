@@ -5,7 +5,7 @@ use crate::testbed::{Bed, Daemon, Turn, skipped, soon, turn};
 use crate::traffic::{A, B};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -125,7 +125,7 @@ pub fn names(directory: &Path) -> Vec<String> {
 /// Sends bytes over TCP from one namespace to another; all must arrive.
 fn tcp(bed: &Bed, from: &str, to: &str, address: Ipv4Addr) {
     const BYTES: usize = 4 << 20;
-    let listener = bed.space(to).run(|| TcpListener::bind((address, 7008)).unwrap()).unwrap();
+    let listener = bed.listener(to, (address, 7008));
     let mut sender = bed.space(from).run(|| TcpStream::connect((address, 7008)).unwrap()).unwrap();
     let (mut receiver, _) = listener.accept().unwrap();
     let sent: Vec<u8> = (0..BYTES).map(|i| (i % 251) as u8).collect();
