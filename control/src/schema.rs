@@ -188,7 +188,7 @@ const BOND: &[Key] = &[
         "balance-rr, broadcast: whether frames are numbered where the other end is Levada",
     ),
     ("hold", Form::Text(TIME), false, "how long a frame may wait for an earlier one"),
-    ("secret_file", Form::Text(PATH), false, "file with the secret of both ends, under which they say hello"),
+    ("secret_file", Form::Text(PATH), false, "file with the secret of both ends, under which they send hellos"),
     ("miimon", Form::BondTime, false, "how often links are asked, beside the kernel's events"),
     ("updelay", Form::BondTime, false, "how long a link must be up before its member is used"),
     ("downdelay", Form::BondTime, false, "how long a link must be down before its member is given up"),
@@ -406,7 +406,7 @@ const OPENFLOW: &[Key] = &[
     ("name", Form::Text(NAME), true, "the instance"),
     ("listen", Form::Text(OPENFLOW_LISTEN), false, "where switches connect: address and port, or unix:PATH"),
     ("tls", Form::Table(OPENFLOW_TLS), false, "certificates; needed unless switches connect on this machine"),
-    ("mode", Form::Word(&["reactive", "hash"]), false, "who spreads connections: the controller, or the switch"),
+    ("mode", Form::Word(&["reactive", "hash"]), false, "what spreads connections: the controller, or the switch"),
     ("role", Form::Word(&["equal", "master", "slave"]), false, "rights at switches"),
     ("idle_timeout", Form::Text(TIME), false, "reactive: when a connection's flows go, in whole seconds"),
     (
@@ -447,7 +447,7 @@ const OPENFLOW_SERVICE: &[Key] = &[
         "what becomes of the connections of a backend that `probe` finds down",
     ),
     ("panic", Form::Text(PERCENT), false, "health is ignored while less of the weight than this is well"),
-    ("backend", Form::Tables(OPENFLOW_BACKEND), false, "who answers"),
+    ("backend", Form::Tables(OPENFLOW_BACKEND), false, "its backends"),
 ];
 const OPENFLOW_BACKEND: &[Key] = &[
     ("name", Form::Text(NAME), true, "its name"),
