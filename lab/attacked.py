@@ -453,13 +453,15 @@ def _syns(switch: Attacked) -> Tool:
 
 
 def _from_outside(kind: str, per_s: float) -> Callable[[Attacked], Tool]:
-    """Frames for the attacker's service, from made-up addresses outside in its tenant's VLAN."""
+    """Frames for the attacker's service, from made-up addresses outside in its tenant's VLAN. They
+    come over the link, so no faster than that."""
 
     def make(switch: Attacked) -> Tool:
         red = next(t for t in switch.topology.tenants if t.name == "red")
         ends = ["--mac", ASKER_MAC, "--ip", switch.guests[ATTACKER].address]
         ends += ["--to-mac", FIRST_MEMBER, "--to-ip", ATTACKED_SERVICE]
         options = [kind, "--device", UPLINK, *ends, "--vlan", str(switch.topology.vlan(red))]
+        options += ["--line-bps", str(switch.topology.hosts[0].link_bps)]
         return _tool(switch, ROUTER, options, per_s, None)
 
     return make

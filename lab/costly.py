@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import struct
 import sys
 from collections.abc import Callable
@@ -263,6 +264,9 @@ def main() -> int:
     for name in Ends._fields:
         parser.add_argument(f"--{name.replace('_', '-')}", required=True)
     parser.add_argument("--per-s", type=float, required=True, help="frames a second, all together")
+    parser.add_argument(
+        "--line-bps", type=float, default=math.inf, help="what the line carries in bits a second"
+    )
     parser.add_argument("--batch", type=int, default=BATCH, help="frames a system call")
     parser.add_argument("--vlan", type=int, default=0, help="in which they are; 0 for no tag")
     parser.add_argument("--seconds", type=float, required=True)
@@ -274,7 +278,7 @@ def main() -> int:
         Outlet(device, [tagged(c, args.vlan) for c in cases] if args.vlan else cases, args.batch)
         for device, cases in ports(args.kind, args.device, ends, args.ports)
     ]
-    print(json.dumps(send(outlets, args.per_s, args.seconds)), flush=True)
+    print(json.dumps(send(outlets, args.per_s, args.seconds, args.line_bps)), flush=True)
     return 0
 
 

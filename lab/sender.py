@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 import signal
 import socket
@@ -32,8 +33,12 @@ _PACKET_VNET_HDR = 15
 _PACKET_QDISC_BYPASS = 20
 _SO_SNDBUFFORCE = 32
 _SOCKET_BUFFER_BYTES = 4 << 20
+#: Preamble, frame check sequence and gap of a frame (IEEE 802.3, clause 4).
+_AROUND_FRAME_BYTES = 24
 #: The shortest sleep that is worth its system call.
 _NAP_S = 50e-6
+#: What a line has not carried because a sleep took longer may go at once, for so long.
+_LATE_S = 1e-3
 _libc = ctypes.CDLL(None, use_errno=True)
 
 # struct virtio_net_hdr (virtio 1.2, section 5.1.6): flags, segmentation, header length, segment
@@ -157,6 +162,7 @@ class Outlet:
         # Whole batches, so that a round need not be cut.
         self.turns *= -(-batch // len(self.turns))
         self._batch = batch
+        self.mean_bits = mean_bits([case for _, case in self.turns])
         self._messages = _Round([message for message, _ in self.turns])
         self.sent = [0] * len(self.turns)
         self.refused: dict[str, int] = {}
@@ -193,9 +199,19 @@ class Outlet:
         self._socket.close()
 
 
-def send(outlets: Sequence[Outlet], per_s: float, seconds: float) -> dict[str, object]:
-    """Sends for `seconds`, or until SIGTERM, by all outlets together at `per_s`; what was sent."""
+def mean_bits(cases: Sequence[Case]) -> float:
+    """What one of their frames takes of a line."""
+    sizes = [len(frame) + _AROUND_FRAME_BYTES for case in cases for frame in case.frames]
+    return 8 * sum(sizes) / len(sizes)
+
+
+def send(
+    outlets: Sequence[Outlet], per_s: float, seconds: float, line_bps: float = math.inf
+) -> dict[str, object]:
+    """Sends for `seconds`, or until SIGTERM, by all outlets together at `per_s`; what was sent.
+    What was late is made up for, as fast as the line behind the senders carries it."""
     total, turn = 0, 0
+    free_s = 0.0  # when the line has carried all
     until = Until(seconds)
     print(READY, file=sys.stderr, flush=True)
     while until.over_s < 0:
@@ -204,7 +220,12 @@ def send(outlets: Sequence[Outlet], per_s: float, seconds: float) -> dict[str, o
         if behind < outlet.due:
             time.sleep(max(_NAP_S, (outlet.due - behind) / per_s))
             continue
-        total += outlet.push()
+        if free_s > until.elapsed_s:
+            time.sleep(max(_NAP_S, free_s - until.elapsed_s))
+            continue
+        done = outlet.push()
+        free_s = max(free_s, until.elapsed_s - _LATE_S) + done * outlet.mean_bits / line_bps
+        total += done
         turn = (turn + 1) % len(outlets)
     return _report(outlets, until.elapsed_s)
 

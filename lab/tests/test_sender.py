@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from typing import cast
 
 import pytest
 
@@ -48,6 +49,25 @@ class TestLive:
         assert min(own) > 0
 
 
+class _Counting(Outlet):
+    """A device that takes all, 1000 bits each."""
+
+    def __init__(self) -> None:
+        self.turns = [(b"", Case("x", None, [b""]))]
+        self.sent, self.refused, self._at, self._batch = [0], {}, 0, 1
+        self.mean_bits = 1000
+
+    def push(self) -> int:
+        self.sent[0] += 1
+        return 1
+
+
+def test_what_was_late_is_made_up_for_no_faster_than_the_line() -> None:
+    sent = send([_Counting()], per_s=1e6, seconds=0.2, line_bps=100_000)
+    # 100 a second; one is on the line from the beginning.
+    assert 1 <= cast(int, sent["frames"]) <= 21
+
+
 def test_what_comes_again_in_a_round_lies_in_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     real = ctypes.create_string_buffer
@@ -69,15 +89,10 @@ class _NoSocket:
 
 
 def test_a_sender_ends_when_it_is_told_to() -> None:
-    class Told(Outlet):
-        def __init__(self) -> None:
-            self.turns = [(b"", Case("x", None, [b""]))]
-            self.sent, self.refused, self._at, self._batch = [0], {}, 0, 1
-
+    class Told(_Counting):
         def push(self) -> int:
-            self.sent[0] += 1
             os.kill(os.getpid(), signal.SIGTERM)
-            return 1
+            return super().push()
 
     before = signal.getsignal(signal.SIGTERM)
     try:
