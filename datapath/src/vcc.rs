@@ -698,8 +698,8 @@ impl Vcc {
     /// A frame is about to be delivered to a guest, where none may wait.
     pub fn receive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
         if !self.receive_as_last(pool, now, to, frame)
-            && let Some((id, waits)) = self.show(pool, now, to, frame)
-            && waits.heeding(pool, frame).supersedes
+            && let Some((id, effects)) = self.show(pool, now, to, frame)
+            && effects.heeding(pool, frame).supersedes
         {
             self.supersede(pool, id);
         }
@@ -731,14 +731,14 @@ impl Vcc {
     #[inline(never)]
     fn receive_other(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) -> Option<Frame> {
         match self.show(pool, now, to, &frame) {
-            Some((id, waits)) if waits != Waits::default() => self.wait(pool, now, (to, id, waits), frame),
+            Some((id, effects)) if effects != Effects::default() => self.wait(pool, now, (to, id, effects), frame),
             _ => Some(frame),
         }
     }
 
     /// Makes of a frame what its guest is shown. Where it is of an open connection of which
     /// something may wait: which that is, and whether the frame should.
-    fn show(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Waits)> {
+    fn show(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Effects)> {
         if let Some(found) = self.find(pool, now, to, frame, Direction::Ingress) {
             let is_for_now = found.is_for_now();
             let Found { place, id, connection, seen } = found;
@@ -747,18 +747,18 @@ impl Vcc {
                 return None;
             }
             let round_end = connection.round_end;
-            let waits = usual::receive_slowly(connection, now, place, seen);
-            if place.siblings.is_some() && siblings::is_slowed(connection, round_end) {
-                self.note(now, id);
+            let mut effects = usual::receive_slowly(connection, now, place, seen);
+            if place.siblings.is_some() && (siblings::is_slowed(connection, round_end) || effects.heed.is_some()) {
+                self.note(now, id, &mut effects);
             }
-            return Some((id, waits));
+            return Some((id, effects));
         }
         self.show_any(pool, now, to, frame)
     }
 
     /// The same of any frame.
     #[inline(never)]
-    fn show_any(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Waits)> {
+    fn show_any(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Effects)> {
         let place = self.endpoints.get_mut(to.0 as usize).filter(|place| place.is_in())?;
         let (bytes, meta) = pool.parts_mut(frame);
         let segment = Segment::of(bytes, &meta.layout, &meta.offload)?;
@@ -786,37 +786,45 @@ impl Vcc {
                 self.connections.remove(place.owner.tenant, id);
             }
         }
-        let mut waits = Waits::default();
+        let mut effects = Effects::default();
         let edit = if segment.is_of_handshake() {
             self.receive_handshake(now, (key, found), &segment, || options_of(bytes, &meta.layout))
         } else {
             let (connection, counters) = (self.connections.get_mut(found?)?, place.counters.as_deref_mut()?);
             let (was, was_in, round_end) = (connection.treatment, Class::of(connection), connection.round_end);
-            let edit = open::receive(connection, now, &place.policy, &segment, (counters, &mut waits));
+            let edit = open::receive(connection, now, &place.policy, &segment, (counters, &mut effects));
             if was_in == Class::Offered && Class::of(connection) == Class::Open && !is_left(was) {
                 counters.opens(Treatment::Opening, was);
             }
             let is_end = segment.has(tcp_flags::RST) && open::is_of_peer(connection, &segment);
             let class = if is_end { Class::Lingering } else { Class::of(connection) };
-            let is_slowed = place.siblings.is_some() && siblings::is_slowed(connection, round_end);
+            let is_slowed = siblings::is_slowed(connection, round_end) || effects.heed.is_some();
+            let is_noted = place.siblings.is_some() && is_slowed;
             self.connections.touch(now, found?, to, class);
-            if is_slowed {
-                self.note(now, found?);
+            if is_noted {
+                self.note(now, found?, &mut effects);
             }
             edit
         };
         edit.apply(bytes, &meta.layout, &mut meta.offload);
-        Some((found?, waits))
+        Some((found?, effects))
     }
 
-    /// A round of a connection is over whose endpoint is policed, and its window was reduced in it:
-    /// what it has now is what the next one to its peer begins with.
-    fn note(&mut self, now: Instant, id: Id) {
+    /// A round of a connection is over whose endpoint is policed. Where its window was reduced in
+    /// it, what it has now is what the next one to its peer begins with. Where it is a native's,
+    /// what it did with marks counts for the next one too.
+    fn note(&mut self, now: Instant, id: Id, effects: &mut Effects) {
+        let heed = effects.heed.take();
         let (Some(key), Some(connection)) = (self.connections.key(id), self.connections.get(id)) else { return };
         let is_slowed = connection.is_governed() && connection.ssthresh < u32::MAX;
-        let place = self.endpoints.get_mut(key.endpoint.0 as usize).filter(|_| is_slowed);
-        if let Some(siblings) = place.and_then(|place| place.siblings.as_mut()) {
-            siblings.note(now, self.connections.destination(&key.flow), connection.window);
+        let place = self.endpoints.get_mut(key.endpoint.0 as usize);
+        let Some(siblings) = place.and_then(|place| place.siblings.as_mut()) else { return };
+        let to = self.connections.destination(&key.flow);
+        if let Some(heed) = heed {
+            siblings.judge(now, to, heed);
+        }
+        if is_slowed {
+            siblings.note(now, to, connection.window);
         }
     }
 
@@ -824,8 +832,10 @@ impl Vcc {
     fn heed_siblings(&self, call: &Call, key: &Key, connection: &mut Connection) {
         let place = self.endpoints.get(key.endpoint.0 as usize);
         let siblings = place.and_then(|place| place.siblings.as_ref());
-        let window = siblings.and_then(|all| all.window(call.now, self.connections.destination(&key.flow)));
-        connection.ssthresh = window.unwrap_or(u32::MAX);
+        let Some(siblings) = siblings else { return };
+        let to = self.connections.destination(&key.flow);
+        connection.ssthresh = siblings.window(call.now, to).unwrap_or(u32::MAX);
+        connection.zero_codes = siblings.unheeded(call.now, to);
     }
 
     /// Lets an acknowledgement wait, where it should and there is room.
@@ -834,10 +844,10 @@ impl Vcc {
         &mut self,
         pool: &mut Pool,
         now: Instant,
-        (to, id, waits): (EndpointId, Id, Waits),
+        (to, id, effects): (EndpointId, Id, Effects),
         frame: Frame,
     ) -> Option<Frame> {
-        let Waits { us: wait_us, supersedes } = waits.heeding(pool, &frame);
+        let Effects { us: wait_us, supersedes, .. } = effects.heeding(pool, &frame);
         if wait_us == 0 {
             if supersedes {
                 self.supersede(pool, id);
@@ -876,7 +886,7 @@ impl Vcc {
     ) -> Edit {
         let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
         let endpoint = call.owner.endpoint;
-        let was = connection.treatment;
+        let (was, was_deaf) = (connection.treatment, connection.is(bit::DEAF));
         let edit = if !segment.is_syn_ack() {
             open::send(connection, call.now, &call.policy, segment)
         } else if !connection.is_answered_by(segment) {
@@ -898,7 +908,11 @@ impl Vcc {
             edit
         };
         let (is, class) = (connection.treatment, class_of(connection, segment));
+        let is_deaf = connection.is(bit::DEAF) && !was_deaf;
         self.connections.touch(call.now, id, endpoint, class);
+        if is_deaf {
+            self.count_deaf(endpoint);
+        }
         // What a peer began counts when it acknowledges the answer.
         if class != Class::Offered || is_left(is) || was == Treatment::Translated {
             self.opened(endpoint, was, is);
@@ -930,8 +944,10 @@ impl Vcc {
             return handshake::cross(connection, &options());
         }
         let (was, is_first) = (connection.treatment, connection.una == connection.first[0]);
+        let was_deaf = connection.is(bit::DEAF);
         let edit = handshake::answered(connection, &call.policy, segment, &options());
         let (is, class) = (connection.treatment, Class::of(connection));
+        let is_deaf = connection.is(bit::DEAF) && !was_deaf;
         let is_third = handshake::is_third_answered(connection, &call.policy);
         self.connections.touch(now, id, key.endpoint, class);
         if was == Treatment::Opening
@@ -945,6 +961,9 @@ impl Vcc {
             count_kinds(self.counters_mut(key.endpoint), [None, Kind::of_answer(segment.codes, segment.ecn)]);
         }
         self.opened(key.endpoint, was, is);
+        if is_deaf {
+            self.count_deaf(key.endpoint);
+        }
         edit
     }
 
@@ -1050,6 +1069,14 @@ impl Vcc {
         }
     }
 
+    /// A native is held to a window from the start.
+    #[cold]
+    fn count_deaf(&mut self, endpoint: EndpointId) {
+        if let Some(counters) = self.counters_mut(endpoint) {
+            counters.deaf += 1;
+        }
+    }
+
     /// Counts a frame of a connection whose handshake was not seen: see [`Stop::Unknown`].
     pub fn leave_unknown(&mut self, endpoint: EndpointId) {
         self.leave(endpoint, Why::Unknown);
@@ -1093,20 +1120,22 @@ impl Found<'_> {
     }
 }
 
-/// Whether an acknowledgement for a guest should wait.
+/// What a segment for a guest leads to, beside what it is made to say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Waits {
-    /// How long, in microseconds; not at all where it is 0.
+struct Effects {
+    /// How long the acknowledgement should wait, in microseconds; not at all where it is 0.
     us: u32,
     /// It says all that an earlier one said that waits.
     supersedes: bool,
+    /// A native that is watched ends a round with it: see [`watch`].
+    heed: Option<watch::Heed>,
 }
 
-impl Waits {
+impl Effects {
     /// The same, but for what tells of losses: that is wanted at once.
-    fn heeding(self, pool: &Pool, frame: &Frame) -> Waits {
+    fn heeding(self, pool: &Pool, frame: &Frame) -> Effects {
         let tells_of_loss = || options_of(pool.bytes(frame), &pool.meta(frame).layout).has_sack;
-        if self.us > 0 && tells_of_loss() { Waits { us: 0, supersedes: true } } else { self }
+        if self.us > 0 && tells_of_loss() { Effects { us: 0, supersedes: true, ..self } } else { self }
     }
 }
 

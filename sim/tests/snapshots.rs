@@ -10,7 +10,7 @@ const SEED: u64 = 1;
 
 /// By scenario, the claims that do not hold, in their order. No command writes this list: a claim
 /// that breaks, or holds again, is told also where the tables are regenerated.
-const NOT_HELD: [(&str, &[&str]); 6] = [
+const NOT_HELD: [(&str, &[&str]); 5] = [
     (
         "lb-hold",
         &["100 MB, 10/s: waits longer than httperf's time-out", "100 MB, 100/s: waits longer than httperf's time-out"],
@@ -26,7 +26,6 @@ const NOT_HELD: [(&str, &[&str]); 6] = [
         ],
     ),
     ("lb-published", &["least-inflight: mean with 10 s for each refused, worst row"]),
-    ("vcc-cheat", &["the same, native, ignores ECE: gain, high end"]),
     ("vcc-incast", &["256 senders, dctcp, held: retransmissions", "256 senders, dctcp, held: link used, low end"]),
     (
         "vcc-unfair",

@@ -8,8 +8,21 @@ use sim::tcp::congestion::Algorithm;
 
 const MS: u64 = 1_000_000;
 
-/// Natives of a tenant with `vcc`, policed or not, in the second behind the first half.
-fn natives(polices: bool, algorithm: Algorithm, queue: (Discipline, u32), (senders, seed): (usize, u64)) -> Seen {
+/// Queues that mark, that mark all above a step, and that are short and lose segments, too.
+const QUEUES: [(Discipline, u32); 5] = {
+    const STEP: Discipline = Discipline::Step(Step { mark_bytes: 30_000, at: At::Arrival });
+    [
+        (Discipline::Red(Red::VCC_RED1), 1_000_000),
+        (Discipline::Red(Red::VCC_RED2), 400_000),
+        (Discipline::Auto, 1_000_000),
+        (STEP, 60_000),
+        (STEP, 36_000),
+    ]
+};
+
+/// So many natives of a tenant with `vcc`, policed or not, in the second behind the first half.
+fn natives(polices: bool, one: Sender, queue: (Discipline, u32), (senders, seed): (usize, u64)) -> Seen {
+    let algorithm = one.algorithm;
     let mode = if algorithm == Algorithm::Dctcp { Mode::Dctcp } else { Mode::Echo };
     let star = Star {
         rate: Rate(100_000_000),
@@ -17,7 +30,7 @@ fn natives(polices: bool, algorithm: Algorithm, queue: (Discipline, u32), (sende
         queue,
         service: Settings::default(),
         of_natives: Settings { polices, ..mode.into() },
-        senders: vec![Sender::honest(Guest::Native, algorithm); senders],
+        senders: vec![one; senders],
         begin_ns: 200 * MS,
         seed,
     };
@@ -25,23 +38,32 @@ fn natives(polices: bool, algorithm: Algorithm, queue: (Discipline, u32), (sende
 }
 
 /// Each of what natives send is where it is without: none was taken for one that does not heed
-/// marks, or a window would have been lowered. Queues that mark, that mark all above a step, and
-/// that are short and lose segments, too.
+/// marks, or a window would have been lowered.
 #[test]
 fn natives_that_keep_to_the_rules_do_not_notice_that_they_are_policed() {
-    let step = Step { mark_bytes: 30_000, at: At::Arrival };
-    let queues = [
-        (Discipline::Red(Red::VCC_RED1), 1_000_000),
-        (Discipline::Red(Red::VCC_RED2), 400_000),
-        (Discipline::Auto, 1_000_000),
-        (Discipline::Step(step), 60_000),
-        (Discipline::Step(step), 36_000),
-    ];
     for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp] {
-        for queue in queues {
-            for (senders, seed) in [(2, 1), (10, 2), (30, 3)] {
-                let [free, policed] = [false, true].map(|polices| natives(polices, algorithm, queue, (senders, seed)));
-                assert_eq!(free, policed, "{algorithm:?}, {queue:?}, {senders} senders");
+        let one = Sender::honest(Guest::Native, algorithm);
+        for queue in QUEUES {
+            for many in [(2, 1), (10, 2), (30, 3)] {
+                let [free, policed] = [false, true].map(|polices| natives(polices, one, queue, many));
+                assert_eq!(free, policed, "{algorithm:?}, {queue:?}, {many:?}");
+            }
+        }
+    }
+}
+
+/// The same where they begin one connection after the other: what one did in its few rounds counts
+/// for the next.
+#[test]
+fn nor_do_they_where_their_connections_are_short() {
+    for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp] {
+        for each in [100_000, 1_000_000, 5_000_000] {
+            let one = Sender { each: Some(each), ..Sender::honest(Guest::Native, algorithm) };
+            for queue in QUEUES {
+                for many in [(2, 1), (10, 2)] {
+                    let [free, policed] = [false, true].map(|polices| natives(polices, one, queue, many));
+                    assert_eq!(free, policed, "{algorithm:?}, {each} bytes, {queue:?}, {many:?}");
+                }
             }
         }
     }

@@ -8,7 +8,7 @@
 
 use super::connection::{Asked, Connection, Kind, Scale, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Options, Segment, codes, ecn};
-use super::{Mode, Policy, control, option, police, syn, window};
+use super::{Mode, Policy, control, option, police, syn, watch, window};
 
 /// Tries of a SYN or SYN-ACK that carry ECN flags; later ones carry none.
 pub(super) const TRIES_WITH_ECN: u8 = 2;
@@ -184,10 +184,12 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
     let (asked, answers) = police::answers(policy, connection.asked.code(), answer.codes);
     let wire = match (answers, asked) {
         // The guest knows AccECN.
-        (said, codes::ASK_ACCURATE) if codes::said_of(said).is_some() => return native(connection, Wire::Accurate),
+        (said, codes::ASK_ACCURATE) if codes::said_of(said).is_some() => {
+            return native(connection, policy, Wire::Accurate);
+        }
         // It knows RFC 3168 only, and the peer both.
         (codes::CLASSIC | codes::CLASSIC_NONCE, codes::ASK_ACCURATE) if policy.translates_classic => Wire::Accurate,
-        (codes::CLASSIC | codes::CLASSIC_NONCE, _) => return native(connection, Wire::Classic),
+        (codes::CLASSIC | codes::CLASSIC_NONCE, _) => return native(connection, policy, Wire::Classic),
         (codes::NONE, codes::ASK_ACCURATE) => Wire::Accurate,
         (codes::NONE, codes::ASK_CLASSIC) => Wire::Classic,
         (codes::NONE, codes::NONE) => Wire::Plain,
@@ -241,14 +243,14 @@ fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options:
             let may_be_lowered = policy.polices && !options.is_signed;
             settle_scale(connection, options.scale, Some((policy, may_be_lowered)));
             connection.una = answer.ack;
-            native(connection, agreed(connection.asked.code(), answer.codes));
+            native(connection, policy, agreed(connection.asked.code(), answer.codes));
             connection.set(bit::FIRST_IN, false);
             if codes::said_of(answer.codes) == Some(ecn::CE) {
                 connection.ace_seen = (FIRST_COUNT + 1) & 7;
             }
         }
         connection.first[1] = answer.seq;
-        return Edit::NONE;
+        return Edit { window: first_window(connection, policy, answer.window), ..Edit::NONE };
     }
     if !policy.translates() {
         if connection.treatment == Treatment::Opening {
@@ -312,8 +314,14 @@ fn agreed(asked: u8, said: u8) -> Wire {
     }
 }
 
-/// The guest speaks for itself. Where it is policed, it is watched: see [`super::watch`].
-fn native(connection: &mut Connection, wire: Wire) -> Edit {
+/// The guest speaks for itself. Where it is policed, it is watched: see [`super::watch`]. Where its
+/// siblings have not heeded marks, it is not trusted to.
+fn native(connection: &mut Connection, policy: &Policy, wire: Wire) -> Edit {
+    if policy.polices && wire != Wire::Plain && watch::is_deaf(connection) {
+        connection.set(bit::DEAF, true);
+        hold_from_start(connection);
+    }
+    connection.zero_codes = 0;
     connection.treatment = Treatment::Native;
     connection.wire = wire;
     connection.ace_seen = FIRST_COUNT;
@@ -322,19 +330,24 @@ fn native(connection: &mut Connection, wire: Wire) -> Edit {
     Edit::NONE
 }
 
+fn hold_from_start(connection: &mut Connection) {
+    let mss = u32::from(connection.mss);
+    connection.set(bit::ENGAGED, true);
+    connection.window = (INITIAL_SEGMENTS * mss).min(connection.ssthresh).max(window::LEAST_SEGMENTS * mss);
+    if connection.ssthresh < u32::MAX {
+        connection.prior = control::prior_of(connection.ssthresh);
+    }
+    let from = later(connection.first[0].wrapping_add(1), connection.una);
+    connection.edge = later(connection.nxt, from.wrapping_add(connection.window / mss * mss));
+}
+
 /// From here on the switch speaks. A guest that is held to its window has one from the start: where
 /// its siblings are slowed, [`super::siblings`], what they have.
 fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
     if policy.polices {
-        let mss = u32::from(connection.mss);
-        connection.set(bit::ENGAGED, true);
-        connection.window = (INITIAL_SEGMENTS * mss).min(connection.ssthresh).max(window::LEAST_SEGMENTS * mss);
-        if connection.ssthresh < u32::MAX {
-            connection.prior = control::prior_of(connection.ssthresh);
-        }
-        let from = later(connection.first[0].wrapping_add(1), connection.una);
-        connection.edge = later(connection.nxt, from.wrapping_add(connection.window / mss * mss));
+        hold_from_start(connection);
     }
+    connection.zero_codes = 0;
     connection.wire = wire;
     connection.treatment = Treatment::Translated;
     (connection.ace_told, connection.ce_untold) = (FIRST_COUNT, 0);
@@ -347,7 +360,7 @@ fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
 /// send at once. It has no scale.
 fn first_window(connection: &Connection, policy: &Policy, field: u16) -> Option<u16> {
     let (window, mss) = (connection.window, u32::from(connection.mss));
-    let is_less = policy.polices && connection.is_translated() && window < INITIAL_SEGMENTS * mss;
+    let is_less = policy.polices && connection.is_governed() && window < INITIAL_SEGMENTS * mss;
     let told = window / mss * mss;
     (is_less && told < field.into()).then_some(told as u16)
 }

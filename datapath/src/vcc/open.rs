@@ -4,7 +4,7 @@
 use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
 use super::connections::Class;
 use super::segment::{Edit, Segment, codes, ecn};
-use super::{Counters, Mode, Policy, Waits, control, handshake, hold, option, police, watch, window};
+use super::{Counters, Effects, Mode, Policy, control, handshake, hold, option, police, watch, window};
 use crate::units::Instant;
 use crate::wire::tcp_flags;
 
@@ -158,7 +158,7 @@ pub(super) fn receive(
     now: Instant,
     policy: &Policy,
     segment: &Segment,
-    outcome: (&mut Counters, &mut Waits),
+    outcome: (&mut Counters, &mut Effects),
 ) -> Edit {
     if matches!(connection.treatment, Treatment::Opening) {
         // The guest's SYN-ACK went another way, or was never seen: nor is known whether it scales,
@@ -175,7 +175,7 @@ pub(super) fn receive_open(
     now: Instant,
     policy: &Policy,
     segment: &Segment,
-    (counters, waits): (&mut Counters, &mut Waits),
+    (counters, effects): (&mut Counters, &mut Effects),
 ) -> Edit {
     if segment.flags & (tcp_flags::FIN | tcp_flags::RST) != 0 && is_of_peer(connection, segment) {
         connection.set(bit::FIN_IN, true);
@@ -196,11 +196,11 @@ pub(super) fn receive_open(
         }
     }
     if segment.has(tcp_flags::ACK) && !segment.has(tcp_flags::RST) {
-        let told = acknowledge(connection, now, policy, (segment, shown), (counters, waits));
+        let told = acknowledge(connection, now, policy, (segment, shown), (counters, effects));
         edit.window = told.or(edit.window);
     }
     if connection.held != hold::NONE && segment.has(tcp_flags::ACK) && segment.ack == connection.una {
-        waits.supersedes = true;
+        effects.supersedes = true;
     }
     if is_translated || connection.is_silenced() {
         edit.ecn = (segment.ecn != ecn::NOT).then_some(ecn::NOT);
@@ -261,7 +261,7 @@ fn acknowledge(
     now: Instant,
     policy: &Policy,
     (segment, shown): (&Segment, u16),
-    (counters, waits): (&mut Counters, &mut Waits),
+    (counters, effects): (&mut Counters, &mut Effects),
 ) -> Option<u16> {
     let ack = segment.ack;
     if before(ack, connection.una) || before(connection.nxt, ack) {
@@ -276,7 +276,9 @@ fn acknowledge(
             sample(connection, now, ack);
             let marked = reported(connection, segment, acked).min(acked);
             let feedback = control::Feedback { acked, marked, signal: false, flight };
-            if watch::acknowledged(connection, policy, &feedback) {
+            let (is_deaf, heed) = watch::acknowledged(connection, policy, &feedback);
+            effects.heed = heed;
+            if is_deaf {
                 counters.deaf += 1;
                 arm(connection, now);
             }
@@ -317,9 +319,9 @@ fn acknowledge(
     {
         let wait_us = hold::wait_us(connection.srtt, two, connection.window);
         let usual = u32::from(connection.usual_wait);
-        waits.us = hold::patient_us(wait_us, usual);
+        effects.us = hold::patient_us(wait_us, usual);
         if connection.held == hold::NONE {
-            connection.usual_wait = hold::usual_us(usual, waits.us) as u16;
+            connection.usual_wait = hold::usual_us(usual, effects.us) as u16;
         }
     }
     told

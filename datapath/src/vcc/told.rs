@@ -5,7 +5,7 @@ use super::connection::{Connection, Scale, Treatment, Why, Wire, bit};
 use super::connections::Key;
 use super::segment::{Edit, Segment, codes, ecn, options_in, options_of};
 use super::successor::Opening;
-use super::{Call, Counters, Mode, Vcc, Waits, handshake, is_authenticated, is_tcp, open, police};
+use super::{Call, Counters, Effects, Mode, Vcc, handshake, is_authenticated, is_tcp, open, police};
 use crate::ids::EndpointId;
 use crate::offload::Offload;
 use crate::table::Id;
@@ -198,8 +198,8 @@ impl Vcc {
         let of = if segment.is_syn_ack() { self.answered(key, found, &segment) } else { found };
         let known = of.and_then(|id| self.connections.get(id)).copied();
         let options = || options_of(bytes, layout);
-        let mut waits = Waits::default();
-        let unused = (&mut Counters::default(), &mut waits);
+        let mut effects = Effects::default();
+        let unused = (&mut Counters::default(), &mut effects);
         Some(match known {
             Some(c) if segment.is_syn() && c.treatment == Treatment::Opening && c.is(bit::ACTIVE) => {
                 told.untouched(Why::Simultaneous)
@@ -224,7 +224,7 @@ impl Vcc {
             }
             Some(mut c) => {
                 let edit = open::receive(&mut c, now, policy, &segment, unused);
-                let waits_us = if waits.us > 0 && options().has_sack { 0 } else { waits.us };
+                let waits_us = if effects.us > 0 && options().has_sack { 0 } else { effects.us };
                 Told { waits_us, ..told.of(&c, edit) }
             }
             None => told,

@@ -9,7 +9,7 @@
 use super::connection::{Connection, Wire, bit};
 use super::control::{self, Feedback};
 use super::segment::{ACKNOWLEDGEMENT, Edit, Headers, SEQUENCE, Segment, Word, codes, ecn, set_ecn};
-use super::{Mode, Place, Policy, Waits, open, option, window};
+use super::{Effects, Mode, Place, Policy, open, option, window};
 use crate::frame::{Frame, Meta, Pool};
 use crate::offload::GsoEcn;
 use crate::units::{Direction, Instant};
@@ -241,13 +241,13 @@ pub(super) fn receive_slowly(
     now: Instant,
     place: &mut Place,
     mut seen: Seen<'_>,
-) -> Waits {
-    let mut waits = Waits::default();
-    let Some(counters) = place.counters.as_deref_mut() else { return waits };
+) -> Effects {
+    let mut effects = Effects::default();
+    let Some(counters) = place.counters.as_deref_mut() else { return effects };
     let segment = seen.segment_of(connection);
-    let edit = open::receive_open(connection, now, &place.policy, &segment, (counters, &mut waits));
+    let edit = open::receive_open(connection, now, &place.policy, &segment, (counters, &mut effects));
     seen.edit(&edit);
-    waits
+    effects
 }
 
 #[cfg(test)]

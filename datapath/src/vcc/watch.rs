@@ -12,6 +12,11 @@
 //! reports, and in these and the round before neither says CWR nor sends anything again, does not
 //! do what RFC 3168 asks for, however much it has in flight: [`UNANSWERED_ROUNDS`].
 //!
+//! A guest may end each connection before it is judged, and begin another. So rounds count for all
+//! of an endpoint's connections to one address too: each that was not heeded, and against these
+//! each that was, by a connection of some size. Where more than [`UNHEEDED_MOST`] are left, the
+//! next connection there is deaf from the start: see [`super::siblings`].
+//!
 //! One that shows none is *deaf*. From then on it has the window of the mode's controller, as a
 //! translated guest has, and is told it as the receiver's. It begins anew, with the window of a new
 //! connection, since what an honest one would have by now is less than it has in flight. Its flags
@@ -24,7 +29,7 @@ use super::segment::{Edit, Segment, codes};
 use super::{Mode, Policy};
 
 /// Marked rounds in a row that may go unheeded.
-const UNHEEDED_MOST: u8 = 8;
+pub(super) const UNHEEDED_MOST: u8 = 8;
 /// Rounds without a mark after which they are forgotten.
 const FORGOTTEN_AFTER: u8 = 15;
 /// Rounds in a row without CWR and without anything sent again, of which the last three were
@@ -33,6 +38,8 @@ const FORGOTTEN_AFTER: u8 = 15;
 const UNANSWERED_ROUNDS: u32 = 4;
 /// With so many segments in flight or fewer, a native has not much to give.
 const SMALL_SEGMENTS: u32 = 8;
+/// With more, what it does says something of its next connection.
+const LARGE_SEGMENTS: u32 = 16;
 /// Less by a part of so many is a reduction. DCTCP's first ones are of a few in a hundred.
 const REDUCTION: u32 = 32;
 
@@ -41,17 +48,32 @@ pub fn concerns(connection: &Connection, policy: &Policy) -> bool {
     policy.polices && connection.treatment == Treatment::Native && connection.wire != Wire::Plain
 }
 
-/// An acknowledgement; `una` has advanced. Whether the guest turns out to be deaf by it.
+/// What a native did with the marks of a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heed {
+    /// It did what they ask for, though it had much in flight.
+    Heeded,
+    /// It did not, by so many signs.
+    Unheeded(u8),
+}
+
+/// Whether a connection that begins is one of too many that did not heed marks.
+pub fn is_deaf(connection: &Connection) -> bool {
+    connection.zero_codes > UNHEEDED_MOST
+}
+
+/// An acknowledgement; `una` has advanced. Whether the guest turns out to be deaf by it, and what a
+/// round that is over tells.
 ///
 /// While nothing is governed, `window` is the most that was in flight in this round, `prior` and
 /// `grown` are that of the last two, or nothing where these were not marked, `zero_codes` counts
 /// marked rounds in a row that were not heeded, and `alpha` rounds in a row without CWR and without
 /// anything sent again.
-pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Feedback) -> bool {
+pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Feedback) -> (bool, Option<Heed>) {
     let &Feedback { acked, marked, flight, .. } = feedback;
     // What is acknowledged was sent when the round had begun.
     let is_over = acked > 0 && before(connection.round_end, connection.una);
-    let is_deaf = is_over && end_round(connection, policy);
+    let (is_deaf, heed) = if is_over { end_round(connection, policy) } else { (false, None) };
     connection.acked = connection.acked.saturating_add(acked);
     connection.marked = connection.marked.saturating_add(marked);
     connection.window = connection.window.max(flight);
@@ -60,17 +82,17 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
         (connection.acked, connection.marked, connection.alpha) = (0, 0, 0);
         control::begin_anew(connection, policy);
     }
-    is_deaf
+    (is_deaf, heed)
 }
 
-fn end_round(connection: &mut Connection, policy: &Policy) -> bool {
+fn end_round(connection: &mut Connection, policy: &Policy) -> (bool, Option<Heed>) {
     let most = core::mem::take(&mut connection.window);
     let is_marked = match policy.mode {
         // DCTCP's reductions are small where few are marked.
         Mode::Dctcp => connection.marked >= connection.acked.div_ceil(2),
         _ => connection.marked > 0,
     };
-    heed(connection, most);
+    let heed = heed(connection, most);
     let is_quiet = !connection.is(bit::LOST);
     connection.alpha = if is_quiet { UNANSWERED_ROUNDS.min(connection.alpha + 1) } else { 0 };
     connection.set(bit::LOST, false);
@@ -85,25 +107,32 @@ fn end_round(connection: &mut Connection, policy: &Policy) -> bool {
     }
     (connection.grown, connection.prior) = (connection.prior, if is_marked { most } else { 0 });
     (connection.acked, connection.marked, connection.round_end) = (0, 0, connection.nxt);
-    connection.zero_codes > UNHEEDED_MOST || is_unanswered
+    (is_deaf(connection) || is_unanswered, heed)
 }
 
 /// A round ends that had `most` in flight: whether the marks of two rounds before were heeded.
-fn heed(connection: &mut Connection, most: u32) {
+fn heed(connection: &mut Connection, most: u32) -> Option<Heed> {
     let was = connection.grown;
     let is_small = most <= SMALL_SEGMENTS * u32::from(connection.mss);
     let (is_less, says) =
         (most <= was - was / REDUCTION, connection.wire != Wire::Classic || connection.is(bit::LATCHED));
     if was == 0 || is_small && !says {
-        return;
+        return None;
     }
+    let is_large = was.max(most) > LARGE_SEGMENTS * u32::from(connection.mss);
     if says && (is_less || is_small) {
         connection.zero_codes = 0;
         connection.set(bit::LATCHED, false);
-    } else {
-        let more = u8::from(!is_less) + u8::from(!says);
-        connection.zero_codes = connection.zero_codes.saturating_add(more);
+        // It answers the marks of the round behind, too.
+        connection.prior = 0;
+        return is_large.then_some(Heed::Heeded);
     }
+    let more = u8::from(!is_less) + u8::from(!says);
+    connection.zero_codes = connection.zero_codes.saturating_add(more);
+    // A window that had doubled before the mark was known is halved to what it was.
+    let is_falling = most < connection.prior;
+    let more = u8::from(!is_less && !is_falling) + u8::from(!says);
+    (is_large && more > 0).then_some(Heed::Unheeded(more))
 }
 
 /// A segment of a native's: one that is deaf says that its window was reduced, where it was.

@@ -22,16 +22,21 @@ struct Native {
     is_acked_once: bool,
 }
 
+/// A handshake of the client, whose first number this is. The window field that it sees.
+fn handshake(rig: &mut Rig, asks: u8, first: u32) -> u16 {
+    let syn = Says { seq: first, flags: SYN, codes: asks, window: 9, options: LINUX, ..Says::default() };
+    rig.pass(CLIENT, &syn, false);
+    let codes = if asks == codes::ASK_CLASSIC { codes::CLASSIC } else { codes::received(ecn::NOT) };
+    let answer = Says { seq: 200, ack: first + 1, codes, flags: SYN | ACK, window: 65_160, ..syn };
+    rig.pass(SERVER, &answer, false).1.window
+}
+
 impl Native {
     fn new(asks: u8, mode: Mode) -> Native {
         let mut rig = Rig::new([mode, Mode::Off]);
         let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
         rig.sides[CLIENT].set(owner, Settings { polices: true, ..mode.into() });
-        let syn = Says { seq: 100, flags: SYN, codes: asks, window: 9, options: LINUX, ..Says::default() };
-        rig.pass(CLIENT, &syn, false);
-        let said = if asks == codes::ASK_CLASSIC { codes::CLASSIC } else { codes::received(ecn::NOT) };
-        let answer = Says { seq: 200, ack: 101, codes: said, flags: SYN | ACK, options: LINUX, ..Says::default() };
-        rig.pass(SERVER, &answer, false);
+        handshake(&mut rig, asks, 100);
         Native {
             rig,
             accurate: asks == codes::ASK_ACCURATE,
@@ -86,6 +91,17 @@ impl Native {
         (passed, lowest)
     }
 
+    /// The connection ends, and another begins: the window field that the client sees.
+    fn reopen(&mut self) -> u16 {
+        let fin = Says { flags: ACK | tcp_flags::FIN, window: 9, ..Says::default() };
+        self.rig.pass(CLIENT, &Says { seq: self.next, ack: 201, ..fin }, false);
+        self.rig.pass(SERVER, &Says { seq: 201, ack: self.next + 1, ..fin }, false);
+        let first = self.next + 1_000_000;
+        (self.next, self.marks) = (first + 1, 0);
+        let asks = if self.accurate { codes::ASK_ACCURATE } else { codes::ASK_CLASSIC };
+        handshake(&mut self.rig, asks, first)
+    }
+
     fn counters(&self) -> &Counters {
         self.rig.sides[CLIENT].counters(ENDPOINT).unwrap()
     }
@@ -117,6 +133,48 @@ fn a_native_that_does_not_heed_marks_is_given_a_window() {
         }
         let (passed, _) = native.round(40, 0);
         assert!(passed > 6, "{asks} {mode:?}: {passed}");
+    }
+}
+
+/// Each connection has fewer marked rounds than tell that it does not heed marks.
+#[test]
+fn a_native_that_ends_each_connection_before_it_is_judged_is_given_a_window_all_the_same() {
+    for asks in [codes::ASK_CLASSIC, codes::ASK_ACCURATE] {
+        let mut native = Native { says: true, ..Native::new(asks, Mode::Echo) };
+        let play = |native: &mut Native| {
+            let passed = native.round(40, 40).0;
+            (0..3).for_each(|_| _ = native.round(40, 40));
+            (passed, native.reopen())
+        };
+        let first = (0..20).find(|_| play(&mut native).1 < 65_160);
+        assert!(first.is_some_and(|connections| (3..6).contains(&connections)), "{asks}: {first:?}");
+        let (passed, told) = play(&mut native);
+        assert!((1..=10).contains(&passed) && u32::from(told) <= 10 * MSS, "{asks}: {passed} {told}");
+        assert!(native.counters().deaf >= 2, "{}", native.counters().deaf);
+        // After a pause it is trusted again.
+        native.rig.now = native.rig.now.plus_ns(2_100_000_000);
+        assert_eq!((native.reopen(), native.round(40, 0).0), (65_160, 40), "{asks}");
+    }
+}
+
+/// Small windows say nothing.
+#[test]
+fn one_that_heeds_marks_in_each_connection_is_trusted_in_the_next() {
+    for asks in [codes::ASK_CLASSIC, codes::ASK_ACCURATE] {
+        let mut native = Native::new(asks, Mode::Echo);
+        for _ in 0..40 {
+            // The window has doubled before the first mark is known.
+            for (segments, says) in [(20, false), (40, true), (20, true), (14, true), (10, true), (11, true)] {
+                native.says = says;
+                assert_eq!(native.round(segments, segments), (segments, FIELD), "{asks}");
+            }
+            assert_eq!(native.reopen(), 65_160);
+        }
+        for _ in 0..40 {
+            (0..4).for_each(|_| assert_eq!(native.round(7, 7), (7, FIELD)));
+            assert_eq!(native.reopen(), 65_160);
+        }
+        assert_eq!(native.counters().deaf, 0);
     }
 }
 
