@@ -132,6 +132,8 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
         vm.begin(
             f"for card in eth0 eth1; do echo +$card > {_BOND}/slaves; done;"
             f" ip link set bond0 up; ip addr add {address}/24 dev bond0;"
+            # Else ARP would ask once a second only, and so late that pings behind it are lost.
+            f" arp -s {to} {switch.topology.mac(switch.topology.endpoints[0])};"
             f" (ping -c {ASKED} -i 0.2 -w 10 {to} > /dev/null 2>&1 &)"
         )
         up_s, carried = _until(switch, ["distributing"] * MEMBERS, begun)
