@@ -219,7 +219,8 @@ pub struct Counters {
     pub reductions: u64,
     /// Segments dropped since they lay beyond the window.
     pub policed: u64,
-    /// Native connections that did not heed marks, and have the controller's window since.
+    /// Native connections that have the controller's window, as they or those before them did not
+    /// heed marks.
     pub deaf: u64,
     /// Acknowledgements that waited, the later ones that took the place of such included.
     pub held: u64,
@@ -540,26 +541,11 @@ impl Vcc {
     /// policed. [`Stop::Unknown`] of what goes on all the same.
     #[inline(always)]
     pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
-        if self.is_again(from, Direction::Egress) {
-            self.send_as_last(pool, now, from, frame)
-        } else {
-            self.send_other(pool, now, from, frame)
-        }
-    }
-
-    /// Whether a frame is likely of the same connection as the last. Of many by turns none is.
-    #[inline(always)]
-    fn is_again(&self, endpoint: EndpointId, direction: Direction) -> bool {
-        self.endpoints.get(endpoint.0 as usize).is_some_and(|place| place.is_again[direction as usize])
-    }
-
-    /// The same of one that is likely of the same connection as the last.
-    #[inline(never)]
-    fn send_as_last(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
-        if let Some(found) = self.find_last(pool, now, from, frame, Direction::Egress) {
-            let Found { place, connection, seen, .. } = found;
-            let option = usual::send(connection, now, place, seen);
-            option::insert(pool, frame, option);
+        // Whether it is likely of the same connection as the last. Of many by turns none is.
+        if let Some(place) = self.endpoints.get_mut(from.0 as usize)
+            && place.is_again[Direction::Egress as usize]
+            && send_as_last((&mut self.connections, place), pool, now, from, frame)
+        {
             return Ok(());
         }
         self.send_other(pool, now, from, frame)
@@ -572,7 +558,8 @@ impl Vcc {
             && (!found.place.policy.polices || found.is_within(now))
         {
             let Found { place, connection, seen, .. } = found;
-            let option = usual::send(connection, now, place, seen);
+            let is_usual = place.is_usual[Direction::Egress as usize];
+            let option = usual::send(connection, now, (place, is_usual), seen);
             option::insert(pool, frame, option);
             return Ok(());
         }
@@ -580,23 +567,7 @@ impl Vcc {
     }
 
     /// The connection of a frame that is as most are, of an endpoint that sends it or is to have
-    /// it, where it is the same as the last time.
-    #[inline(always)]
-    fn find_last<'a>(
-        &'a mut self,
-        pool: &'a mut Pool,
-        now: Instant,
-        endpoint: EndpointId,
-        frame: &Frame,
-        direction: Direction,
-    ) -> Option<Found<'a>> {
-        let place = self.endpoints.get_mut(endpoint.0 as usize)?;
-        let (seen, flow) = usual::seen(pool, frame, direction)?;
-        let (id, connection) = (place.last, self.connections.used(now, place.last, endpoint, flow)?);
-        Some(Found { place, id, connection, seen })
-    }
-
-    /// The same where it is guessed.
+    /// it, where it is guessed.
     #[inline(always)]
     fn find<'a>(
         &'a mut self,
@@ -716,11 +687,13 @@ impl Vcc {
     /// Shows a frame of the same connection as the last, where nothing of it waits.
     #[inline(always)]
     fn receive_as_last(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> bool {
-        if self.is_again(to, Direction::Ingress)
-            && let Some(found) = self.find_last(pool, now, to, frame, Direction::Ingress)
-            && found.connection.held == hold::NONE
+        if let Some(place) = self.endpoints.get_mut(to.0 as usize)
+            && place.is_again[Direction::Ingress as usize]
+            && let last = place.last
+            && let Some((connection, seen)) =
+                of_last((&mut self.connections, last), pool, now, (to, Direction::Ingress), frame)
+            && connection.held == hold::NONE
         {
-            let Found { place, connection, seen, .. } = found;
             usual::receive(connection, now, place, seen);
             return true;
         }
@@ -835,7 +808,7 @@ impl Vcc {
         let Some(siblings) = siblings else { return };
         let to = self.connections.destination(&key.flow);
         connection.ssthresh = siblings.window(call.now, to).unwrap_or(u32::MAX);
-        connection.zero_codes = siblings.unheeded(call.now, to);
+        connection.zero_codes = siblings.distrust(call.now, to);
     }
 
     /// Lets an acknowledgement wait, where it should and there is room.
@@ -1118,6 +1091,37 @@ impl Found<'_> {
         let segment = seen.segment();
         open::beyond(connection, now, &place.policy, &segment, seen.meta.offload.gso_size) == 0
     }
+}
+
+/// The connection of a frame that is as most are, of an endpoint that sends it or is to have it,
+/// where it is `last`.
+#[inline(always)]
+fn of_last<'a>(
+    (connections, last): (&'a mut Connections, Id),
+    pool: &'a mut Pool,
+    now: Instant,
+    (endpoint, direction): (EndpointId, Direction),
+    frame: &Frame,
+) -> Option<(&'a mut Connection, usual::Seen<'a>)> {
+    let (seen, flow) = usual::seen(pool, frame, direction)?;
+    Some((connections.used(now, last, endpoint, flow)?, seen))
+}
+
+/// A guest sends a frame of the same connection as the last. Whether it was one.
+#[inline(never)]
+fn send_as_last(
+    (connections, place): (&mut Connections, &Place),
+    pool: &mut Pool,
+    now: Instant,
+    from: EndpointId,
+    frame: &Frame,
+) -> bool {
+    let found = of_last((connections, place.last), pool, now, (from, Direction::Egress), frame);
+    let Some((connection, seen)) = found else { return false };
+    // Else it would not be looked for: see `Place::saw`.
+    let option = usual::send(connection, now, (place, true), seen);
+    option::insert(pool, frame, option);
+    true
 }
 
 /// What a segment for a guest leads to, beside what it is made to say.

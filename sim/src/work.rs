@@ -90,7 +90,7 @@ pub enum Peer {
 
 impl Work {
     /// Every kind, by the name that the command line has for it.
-    pub const ALL: [(&str, Work); 22] = [
+    pub const ALL: [(&str, Work); 24] = [
         ("forward", Work::Forward),
         ("cut-32", Work::Cut(32)),
         ("cut-1400", Work::Cut(1400)),
@@ -100,15 +100,20 @@ impl Work {
         ("vcc-dctcp", Work::Vcc(Connections { mode: Mode::Dctcp, ..Connections::ONE })),
         ("vcc-echo-10000", Work::Vcc(Connections { mode: Mode::Echo, count: 10_000, ..Connections::ONE })),
         ("vcc-dctcp-10000", Work::Vcc(Connections { mode: Mode::Dctcp, count: 10_000, ..Connections::ONE })),
+        ("vcc-accurate-off", Work::Vcc(Connections { mode: Mode::Off, ..Connections::ACCURATE })),
         ("vcc-accurate", Work::Vcc(Connections::ACCURATE)),
         ("vcc-accurate-10000", Work::Vcc(Connections { count: 10_000, ..Connections::ACCURATE })),
         ("vcc-accurate-police", Work::Vcc(Connections { polices: true, ..Connections::ACCURATE })),
         ("vcc-in-off", Work::Vcc(Connections { is_inward: true, ..Connections::ONE })),
         ("vcc-in-classic", Work::Vcc(Connections { mode: Mode::Echo, is_inward: true, ..Connections::ONE })),
+        ("vcc-in-accurate-off", Work::Vcc(Connections { mode: Mode::Off, is_inward: true, ..Connections::ACCURATE })),
         ("vcc-in-accurate", Work::Vcc(Connections { is_inward: true, ..Connections::ACCURATE })),
-        ("vcc-ipv6-off", Work::Vcc(Connections { is_ipv6: true, ..Connections::ONE })),
+        ("vcc-ipv6-off", Work::Vcc(Connections { mode: Mode::Off, is_ipv6: true, ..Connections::ACCURATE })),
         ("vcc-ipv6-accurate", Work::Vcc(Connections { is_ipv6: true, ..Connections::ACCURATE })),
-        ("vcc-ipv6-in-off", Work::Vcc(Connections { is_ipv6: true, is_inward: true, ..Connections::ONE })),
+        (
+            "vcc-ipv6-in-off",
+            Work::Vcc(Connections { mode: Mode::Off, is_ipv6: true, is_inward: true, ..Connections::ACCURATE }),
+        ),
         ("vcc-ipv6-in-accurate", Work::Vcc(Connections { is_ipv6: true, is_inward: true, ..Connections::ACCURATE })),
         ("vcc-bulk-off", Work::Bulk(Mode::Off)),
         ("vcc-bulk-echo", Work::Bulk(Mode::Echo)),
@@ -224,7 +229,9 @@ impl Workplace {
         let asks = self.receive(1);
         let (met, asked) = self.ecn_of(&asks);
         self.pool.free(asks);
-        self.peer = if asked == 0 { Peer::Plain } else { knows };
+        // Without `vcc` the same comes of the peer: what makes its frames takes as much.
+        let is_off = matches!(self.work, Work::Vcc(Connections { mode: Mode::Off, .. }));
+        self.peer = if asked == 0 && !is_off { Peer::Plain } else { knows };
         let (ecn, says) = match self.peer {
             Peer::Plain => (Ecn::Not, 0),
             Peer::Classic => (Ecn::Not, 0b001),

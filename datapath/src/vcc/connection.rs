@@ -308,7 +308,8 @@ pub mod bit {
     pub const LOST: u16 = 1 << 13;
     /// The network clears the codepoint: nothing more is sent as capable.
     pub const BLEACHED: u16 = 1 << 14;
-    /// The guest speaks ECN itself and did not heed marks: it has the controller's window too.
+    /// The guest speaks ECN itself and did not heed marks, in this connection or in those before.
+    /// It has the controller's window too.
     pub const DEAF: u16 = 1 << 15;
 }
 

@@ -204,6 +204,7 @@ fn agree(connection: &mut Connection, policy: &Policy, answer: &Segment, options
         if wire != Wire::Accurate || !connection.is_translated() {
             connection.treatment = Treatment::Plain;
             connection.asked = connection.asked.answered(false);
+            connection.set(bit::DEAF, false);
         }
         let codes = (answers != answer.codes).then_some(answers);
         return police::uncapable(policy, answer, Edit { codes, ..Edit::NONE });
@@ -250,7 +251,8 @@ fn heed(connection: &mut Connection, policy: &Policy, answer: &Segment, options:
             }
         }
         connection.first[1] = answer.seq;
-        return Edit { window: first_window(connection, policy, answer.window), ..Edit::NONE };
+        let window = first_window(connection, policy, answer.window).filter(|_| !options.is_signed);
+        return Edit { window, ..Edit::NONE };
     }
     if !policy.translates() {
         if connection.treatment == Treatment::Opening {
@@ -317,11 +319,14 @@ fn agreed(asked: u8, said: u8) -> Wire {
 /// The guest speaks for itself. Where it is policed, it is watched: see [`super::watch`]. Where its
 /// siblings have not heeded marks, it is not trusted to.
 fn native(connection: &mut Connection, policy: &Policy, wire: Wire) -> Edit {
-    if policy.polices && wire != Wire::Plain && watch::is_deaf(connection) {
+    // A guest may have answered before as if it did not know ECN.
+    let is_held = watch::is_deaf(connection) || connection.is(bit::ENGAGED);
+    if policy.polices && wire != Wire::Plain && is_held && !connection.is(bit::DEAF) {
         connection.set(bit::DEAF, true);
+        connection.zero_codes = 0;
         hold_from_start(connection);
+        connection.reduced_to = connection.una;
     }
-    connection.zero_codes = 0;
     connection.treatment = Treatment::Native;
     connection.wire = wire;
     connection.ace_seen = FIRST_COUNT;
@@ -347,6 +352,7 @@ fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
     if policy.polices {
         hold_from_start(connection);
     }
+    connection.set(bit::DEAF, false);
     connection.zero_codes = 0;
     connection.wire = wire;
     connection.treatment = Treatment::Translated;
@@ -357,10 +363,11 @@ fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
 }
 
 /// The window field of a SYN-ACK for a guest that is held to less than the segments that it would
-/// send at once. It has no scale.
+/// send at once; a native that is held may send more. It has no scale.
 fn first_window(connection: &Connection, policy: &Policy, field: u16) -> Option<u16> {
     let (window, mss) = (connection.window, u32::from(connection.mss));
-    let is_less = policy.polices && connection.is_governed() && window < INITIAL_SEGMENTS * mss;
+    let is_short = window < INITIAL_SEGMENTS * mss || connection.is(bit::DEAF);
+    let is_less = policy.polices && connection.is_governed() && is_short;
     let told = window / mss * mss;
     (is_less && told < field.into()).then_some(told as u16)
 }

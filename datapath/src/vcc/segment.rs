@@ -130,6 +130,12 @@ impl Word {
         Word(self.0 & !(7 << CODES_SHIFT | 0xffff) | u32::from(codes) << CODES_SHIFT | u32::from(window))
     }
 
+    /// The same with other codes.
+    #[inline(always)]
+    pub fn with_codes(self, codes: u8) -> Word {
+        Word(self.0 & !(7 << CODES_SHIFT) | u32::from(codes) << CODES_SHIFT)
+    }
+
     /// It becomes another one. A whole checksum follows.
     #[inline(always)]
     pub fn write(self, tcp: &mut [u8; TCP_LEN], is: Word, offload: &Offload) {
@@ -469,16 +475,21 @@ impl Headers<'_> {
     }
 }
 
+/// Changes an IPv4 header's ECN field, which was `was`.
+#[inline(always)]
+pub(super) fn set_ecn4(ip: &mut [u8; ipv4::LEN], was: u8, ecn: u8) {
+    // The rest of the word does not change. What is added is never zero, so it may be summed first.
+    let added = checksum::add(!u16::from(was), ecn.into());
+    let sum = !checksum::add(!be16(ip, ipv4::CHECKSUM), added);
+    ip[1] = ip[1] & !3 | ecn;
+    put16(ip, ipv4::CHECKSUM, sum);
+}
+
 /// Writes IP's ECN field: IPv4's checksum follows, IPv6 has none.
 #[inline(always)]
 pub(super) fn set_ecn(ip: &mut [u8; ipv4::LEN], l3: L3, ecn: u8) {
     match l3 {
-        L3::Ipv4 => {
-            // The rest of the word does not change.
-            let sum = checksum::update(be16(ip, ipv4::CHECKSUM), u16::from(ip[1] & 3), u16::from(ecn));
-            ip[1] = ip[1] & !3 | ecn;
-            put16(ip, ipv4::CHECKSUM, sum);
-        }
+        L3::Ipv4 => set_ecn4(ip, ip[1] & 3, ecn),
         // The traffic class lies across the first two bytes.
         L3::Ipv6 => ip[1] = ip[1] & !0x30 | ecn << 4,
         _ => {}

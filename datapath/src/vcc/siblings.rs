@@ -70,6 +70,9 @@ impl Siblings {
     /// What a native's connection to this address did with the marks of a round.
     pub fn judge(&mut self, now: Instant, to: u64, heed: Heed) {
         let before = self.unheeded(now, to);
+        if before == 0 && heed == Heed::Heeded {
+            return;
+        }
         let after = match heed {
             Heed::Heeded => before.saturating_sub(1),
             Heed::Unheeded(more) => before.saturating_add(more),
@@ -87,6 +90,12 @@ impl Siblings {
     pub fn unheeded(&self, now: Instant, to: u64) -> u8 {
         let (unheeded, at) = self.known(to).map_or((0, now), |known| known.unheeded);
         if is_fresh(now, at) { unheeded } else { 0 }
+    }
+
+    /// What a connection to this address begins with: nothing, or more than may go unheeded.
+    pub fn distrust(&self, now: Instant, to: u64) -> u8 {
+        let unheeded = self.unheeded(now, to);
+        if unheeded > UNHEEDED_MOST { unheeded } else { 0 }
     }
 
     fn known(&self, to: u64) -> Option<&Known> {

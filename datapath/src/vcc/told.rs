@@ -36,7 +36,7 @@ pub struct Told {
     pub scale: Scale,
     /// The estimate of the marked fraction, in 1/65536.
     pub alpha: u32,
-    /// The guest speaks ECN itself and did not heed marks.
+    /// The guest speaks ECN itself and is not trusted to heed marks.
     pub is_deaf: bool,
     /// For how long it waits before the guest has it, in microseconds, where there is room.
     pub waits_us: u32,

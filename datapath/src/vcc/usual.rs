@@ -8,10 +8,10 @@
 
 use super::connection::{Connection, Wire, bit};
 use super::control::{self, Feedback};
-use super::segment::{ACKNOWLEDGEMENT, Edit, Headers, SEQUENCE, Segment, Word, codes, ecn, set_ecn};
+use super::segment::{ACKNOWLEDGEMENT, Edit, Headers, SEQUENCE, Segment, Word, codes, ecn, set_ecn4};
 use super::{Effects, Mode, Place, Policy, open, option, window};
 use crate::frame::{Frame, Meta, Pool};
-use crate::offload::GsoEcn;
+use crate::offload::{Gso, GsoEcn};
 use crate::units::{Direction, Instant};
 use crate::wire::{L3, L4, Tcp4, be32, ipv4, tcp_flags, transport};
 
@@ -40,7 +40,8 @@ pub(super) fn seen<'a>(pool: &'a mut Pool, frame: &Frame, direction: Direction) 
     if usize::from(layout.l4_offset) != at + ipv4::LEN {
         return None;
     }
-    let (both, rest) = bytes.get_mut(at..)?.split_first_chunk_mut::<{ size_of::<Both>() }>()?;
+    let (head, rest) = bytes.split_at_mut_checked(at + size_of::<Both>())?;
+    let both = head.last_chunk_mut::<{ size_of::<Both>() }>()?;
     let both: &mut Both = both.as_chunks_mut().0.first_chunk_mut()?;
     if both[1][transport::TCP_FLAGS] & NOT_PLAIN != 0 {
         return None;
@@ -96,20 +97,20 @@ pub(super) fn of(policy: &Policy) -> [bool; 2] {
     [is_free, is_free && !policy.holds]
 }
 
-/// A guest sends it, and it is within the window that the guest was told. The option that is to be
-/// put in, if any.
+/// A guest sends it, and it is within the window that the guest was told; `is_asked`: its policy
+/// asks for nothing but what is done here. The option that is to be put in, if any.
 #[inline(always)]
 pub(super) fn send(
     connection: &mut Connection,
     now: Instant,
-    place: &Place,
+    (place, is_asked): (&Place, bool),
     seen: Seen<'_>,
 ) -> Option<[u8; option::LEN]> {
     const NEWS: u16 = bit::BLEACHED | bit::CWR_DUE | bit::FIRST_OUT | bit::LATCHED;
     let is_counter = connection.wire == Wire::Accurate;
     let word = Word::of(&seen.both[1]);
     let is_usual = connection.is_translated()
-        && place.is_usual[0]
+        && is_asked
         && be32(&seen.both[1], SEQUENCE) == connection.nxt
         && !connection.is(NEWS)
         && !(is_counter
@@ -126,16 +127,24 @@ pub(super) fn send(
         open::time(connection, now, end);
         connection.nxt = end;
     }
-    connection.arrived = 0;
     let ecn = ip[1] & 3;
-    let says = if is_counter { connection.ace_told & 7 } else { codes::NONE };
-    let edit = Edit {
-        ecn: (ecn != ecn::ECT0).then_some(ecn::ECT0),
-        codes: (word.codes() != says).then_some(says),
-        is_counter,
-        ..Edit::NONE
-    };
-    edit.write(&mut Headers { ip, tcp }, L3::Ipv4, &mut meta.offload);
+    if ecn != ecn::ECT0 {
+        set_ecn4(ip, ecn, ecn::ECT0);
+    }
+    // As `Edit::write`.
+    let offload = &mut meta.offload;
+    if is_counter {
+        connection.arrived = 0;
+        let says = connection.ace_told & 7;
+        let is = word.with_codes(says);
+        if offload.gso != Gso::None && (is != word || offload.gso_ecn == GsoEcn::Cwr) {
+            offload.gso_ecn = if says & codes::CWR != 0 { GsoEcn::Ace } else { GsoEcn::None };
+        }
+        word.write(tcp, is, offload);
+    } else if word.codes() != codes::NONE {
+        offload.gso_ecn = GsoEcn::None;
+        word.write(tcp, word.with_codes(codes::NONE), offload);
+    }
     None
 }
 
@@ -155,30 +164,18 @@ fn send_slowly(
 /// It is for a guest. It does not wait, and nothing does that it could take the place of.
 #[inline(always)]
 pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Place, seen: Seen<'_>) {
-    let (ecn, word) = (seen.both[0][1] & 3, Word::of(&seen.both[1]));
-    let is_accurate = connection.wire == Wire::Accurate;
-    let says = if is_accurate { connection.ace_seen } else { codes::NONE };
-    let is_usual = connection.is_translated()
-        && word.is_ack_with(says)
-        && ecn != ecn::CE
-        // Data end the report of a mark, with CWR or without it.
-        && !connection.is(bit::PENDING | bit::LATCHED)
-        && !(is_accurate
-            // The option may be there.
-            && (word.words() != option::usual_words(connection)
-                // A peer that knows AccECN and gives no sign of it may have lost its state.
-                || ecn | says == 0
-                || connection.zero_codes != 0
-                || connection.is(bit::FIRST_IN)));
-    let (ack, flight) = (be32(&seen.both[1], ACKNOWLEDGEMENT), connection.flight());
-    let acked = ack.wrapping_sub(connection.una);
-    // Neither old nor of unsent data.
-    let is_current = acked <= flight && flight as i32 >= 0;
-    if !is_usual || !is_current {
+    if !is_usual(connection, &seen) {
         receive_slowly(connection, now, place, seen);
         return;
     }
-    if is_accurate && Segment::payload_of(&seen.meta.layout) > 0 {
+    let (ack, flight) = (be32(&seen.both[1], ACKNOWLEDGEMENT), connection.flight());
+    let acked = ack.wrapping_sub(connection.una);
+    // Neither old nor of unsent data.
+    if acked > flight || (flight as i32) < 0 {
+        receive_slowly(connection, now, place, seen);
+        return;
+    }
+    if connection.wire == Wire::Accurate && Segment::payload_of(&seen.meta.layout) > 0 {
         count(connection, &seen);
     }
     if acked == 0 {
@@ -189,10 +186,28 @@ pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Pla
     open::sample(connection, now, ack);
     let policy = plain(place);
     control::acknowledged(connection, &policy, &Feedback { acked, marked: 0, signal: false, flight });
-    if let Some(counters) = &mut place.counters {
-        counters.acked_bytes += u64::from(acked);
-    }
     show(connection, place, seen, &policy, (ack, acked));
+}
+
+/// Whether what it says is nothing new.
+#[inline(always)]
+fn is_usual(connection: &Connection, seen: &Seen<'_>) -> bool {
+    let (ecn, word) = (seen.both[0][1] & 3, Word::of(&seen.both[1]));
+    // Data end the report of a mark, with CWR or without it.
+    if !connection.is_translated() || ecn == ecn::CE || connection.is(bit::PENDING | bit::LATCHED) {
+        return false;
+    }
+    if connection.wire != Wire::Accurate {
+        return word.is_ack_with(codes::NONE);
+    }
+    let says = connection.ace_seen;
+    word.is_ack_with(says)
+        // The option may be there.
+        && word.words() == option::usual_words(connection)
+        // A peer that knows AccECN and gives no sign of it may have lost its state.
+        && ecn | says != 0
+        && connection.zero_codes == 0
+        && !connection.is(bit::FIRST_IN)
 }
 
 /// Data alone, or the last acknowledgement again.
@@ -224,10 +239,11 @@ fn show(connection: &mut Connection, place: &mut Place, seen: Seen<'_>, policy: 
     let shown = connection.shown(word.window());
     let told = window::tell(connection, policy, ack, shown, acked);
     if let Some(counters) = &mut place.counters {
+        counters.acked_bytes += u64::from(acked);
         counters.lowered += u64::from(told.is_some());
     }
     if ecn != ecn::NOT {
-        set_ecn(ip, L3::Ipv4, ecn::NOT);
+        set_ecn4(ip, ecn, ecn::NOT);
     }
     if word.codes() != codes::NONE {
         meta.offload.gso_ecn = GsoEcn::None;
@@ -258,7 +274,6 @@ mod tests {
     use super::*;
     use crate::frame;
     use crate::ids::{EndpointId, TenantId};
-    use crate::offload::Gso;
     use crate::table::Id;
     use proptest::prelude::*;
 
@@ -359,7 +374,7 @@ mod tests {
             let says = if one.wire == Wire::Accurate { dice.either(one.ace_told & 7, 0) } else { 0 };
             let (mut both, mut meta) = headers(&mut dice, seq, 1, says);
             let (mut other, mut other_both, mut other_meta) = (one, both, meta);
-            let option = send(&mut one, NOW, &place, seen_of(&mut both, &mut meta));
+            let option = send(&mut one, NOW, (&place, place.is_usual[0]), seen_of(&mut both, &mut meta));
             let other_option = send_slowly(&mut other, NOW, &place, seen_of(&mut other_both, &mut other_meta));
             prop_assert_eq!(option, other_option);
             prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));

@@ -13,9 +13,9 @@
 //! do what RFC 3168 asks for, however much it has in flight: [`UNANSWERED_ROUNDS`].
 //!
 //! A guest may end each connection before it is judged, and begin another. So rounds count for all
-//! of an endpoint's connections to one address too: each that was not heeded, and against these
-//! each that was, by a connection of some size. Where more than [`UNHEEDED_MOST`] are left, the
-//! next connection there is deaf from the start: see [`super::siblings`].
+//! of an endpoint's connections to one address too, if more than [`LARGE_SEGMENTS`] were in flight.
+//! Each that was not heeded adds to a count, and each heeded one takes one off. Beyond
+//! [`UNHEEDED_MOST`] the next connection there is deaf from the start: see [`super::siblings`].
 //!
 //! One that shows none is *deaf*. From then on it has the window of the mode's controller, as a
 //! translated guest has, and is told it as the receiver's. It begins anew, with the window of a new
@@ -57,7 +57,8 @@ pub enum Heed {
     Unheeded(u8),
 }
 
-/// Whether a connection that begins is one of too many that did not heed marks.
+/// Whether so many rounds went unheeded: of a connection, or of those before it to its address
+/// while it is not open yet.
 pub fn is_deaf(connection: &Connection) -> bool {
     connection.zero_codes > UNHEEDED_MOST
 }
@@ -125,12 +126,14 @@ fn heed(connection: &mut Connection, most: u32) -> Option<Heed> {
         connection.set(bit::LATCHED, false);
         // It answers the marks of the round behind, too.
         connection.prior = 0;
-        return is_large.then_some(Heed::Heeded);
+        // The end of a connection is no reduction.
+        let is_reduction = !is_small && most >= was / 4;
+        return (is_large && is_reduction).then_some(Heed::Heeded);
     }
     let more = u8::from(!is_less) + u8::from(!says);
     connection.zero_codes = connection.zero_codes.saturating_add(more);
     // A window that had doubled before the mark was known is halved to what it was.
-    let is_falling = most < connection.prior;
+    let is_falling = most <= connection.prior - connection.prior / 8;
     let more = u8::from(!is_less && !is_falling) + u8::from(!says);
     (is_large && more > 0).then_some(Heed::Unheeded(more))
 }
