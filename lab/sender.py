@@ -43,6 +43,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 # struct virtio_net_hdr (virtio 1.2, section 5.1.6): flags, segmentation, header length, segment
 # size, start of the sum, and where it is stored from there.
+_OFFLOAD_BYTES = 10
 _NEEDS_CSUM = 1
 GSO_TCPV4, GSO_UDP = 1, 5
 
@@ -56,7 +57,7 @@ class Case:
     reason: str | None
     frames: list[bytes]
     #: The offload header before each.
-    offload: bytes = field(default=bytes(10))
+    offload: bytes = field(default=bytes(_OFFLOAD_BYTES))
 
 
 def offload(start: int, offset: int, kind: int = 0, size: int = 0, headers: int = 0) -> bytes:
@@ -162,7 +163,7 @@ class Outlet:
         # Whole batches, so that a round need not be cut.
         self.turns *= -(-batch // len(self.turns))
         self._batch = batch
-        self.mean_bits = mean_bits([case for _, case in self.turns])
+        self.mean_bits = mean_bits([message for message, _ in self.turns])
         self._messages = _Round([message for message, _ in self.turns])
         self.sent = [0] * len(self.turns)
         self.refused: dict[str, int] = {}
@@ -199,10 +200,10 @@ class Outlet:
         self._socket.close()
 
 
-def mean_bits(cases: Sequence[Case]) -> float:
-    """What one of their frames takes of a line."""
-    sizes = [len(frame) + _AROUND_FRAME_BYTES for case in cases for frame in case.frames]
-    return 8 * sum(sizes) / len(sizes)
+def mean_bits(messages: Sequence[bytes]) -> float:
+    """What the frame of one of them, which is behind its offload header, takes of a line."""
+    nbytes = sum(len(message) for message in messages) / len(messages)
+    return 8 * (nbytes - _OFFLOAD_BYTES + _AROUND_FRAME_BYTES)
 
 
 def send(

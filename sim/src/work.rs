@@ -75,6 +75,8 @@ impl Connections {
     };
     /// With a peer behind another switch.
     const ACCURATE: Connections = Connections { mode: Mode::Dctcp, peer: Peer::Accurate, ..Connections::ONE };
+    /// The same without `vcc`.
+    const ACCURATE_OFF: Connections = Connections { mode: Mode::Off, ..Connections::ACCURATE };
 }
 
 /// What a peer that is asked for ECN says.
@@ -100,20 +102,17 @@ impl Work {
         ("vcc-dctcp", Work::Vcc(Connections { mode: Mode::Dctcp, ..Connections::ONE })),
         ("vcc-echo-10000", Work::Vcc(Connections { mode: Mode::Echo, count: 10_000, ..Connections::ONE })),
         ("vcc-dctcp-10000", Work::Vcc(Connections { mode: Mode::Dctcp, count: 10_000, ..Connections::ONE })),
-        ("vcc-accurate-off", Work::Vcc(Connections { mode: Mode::Off, ..Connections::ACCURATE })),
+        ("vcc-accurate-off", Work::Vcc(Connections::ACCURATE_OFF)),
         ("vcc-accurate", Work::Vcc(Connections::ACCURATE)),
         ("vcc-accurate-10000", Work::Vcc(Connections { count: 10_000, ..Connections::ACCURATE })),
         ("vcc-accurate-police", Work::Vcc(Connections { polices: true, ..Connections::ACCURATE })),
         ("vcc-in-off", Work::Vcc(Connections { is_inward: true, ..Connections::ONE })),
         ("vcc-in-classic", Work::Vcc(Connections { mode: Mode::Echo, is_inward: true, ..Connections::ONE })),
-        ("vcc-in-accurate-off", Work::Vcc(Connections { mode: Mode::Off, is_inward: true, ..Connections::ACCURATE })),
+        ("vcc-in-accurate-off", Work::Vcc(Connections { is_inward: true, ..Connections::ACCURATE_OFF })),
         ("vcc-in-accurate", Work::Vcc(Connections { is_inward: true, ..Connections::ACCURATE })),
-        ("vcc-ipv6-off", Work::Vcc(Connections { mode: Mode::Off, is_ipv6: true, ..Connections::ACCURATE })),
+        ("vcc-ipv6-off", Work::Vcc(Connections { is_ipv6: true, ..Connections::ACCURATE_OFF })),
         ("vcc-ipv6-accurate", Work::Vcc(Connections { is_ipv6: true, ..Connections::ACCURATE })),
-        (
-            "vcc-ipv6-in-off",
-            Work::Vcc(Connections { mode: Mode::Off, is_ipv6: true, is_inward: true, ..Connections::ACCURATE }),
-        ),
+        ("vcc-ipv6-in-off", Work::Vcc(Connections { is_ipv6: true, is_inward: true, ..Connections::ACCURATE_OFF })),
         ("vcc-ipv6-in-accurate", Work::Vcc(Connections { is_ipv6: true, is_inward: true, ..Connections::ACCURATE })),
         ("vcc-bulk-off", Work::Bulk(Mode::Off)),
         ("vcc-bulk-echo", Work::Bulk(Mode::Echo)),
