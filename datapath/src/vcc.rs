@@ -801,8 +801,10 @@ impl Vcc {
         }
     }
 
-    /// A connection begins that may have siblings.
+    /// A connection begins that may have siblings. Where its guest is held to a window, it is from
+    /// the start.
     fn heed_siblings(&self, call: &Call, key: &Key, connection: &mut Connection) {
+        open::arm_at_once(connection, call.now);
         let place = self.endpoints.get(key.endpoint.0 as usize);
         let siblings = place.and_then(|place| place.siblings.as_ref());
         let Some(siblings) = siblings else { return };

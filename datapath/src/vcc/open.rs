@@ -285,6 +285,9 @@ fn acknowledge(
         }
         return None;
     }
+    if policy.polices {
+        keep_armed(connection, now);
+    }
     let marked = reported(connection, segment, acked);
     let signal = marked > 0 || connection.is(bit::PENDING);
     if acked == 0 {
@@ -332,6 +335,19 @@ fn acknowledge(
 fn arm(connection: &mut Connection, now: Instant) {
     let wait_us = connection.srtt.min(WAIT_MOST_US) + GRACE_US;
     connection.armed_at = ((now.0 / US) as u32).wrapping_add(wait_us);
+}
+
+/// Where the window is the controller's already, that is noted as of now: a time that was long ago
+/// would be ahead again after 71 minutes.
+fn keep_armed(connection: &mut Connection, now: Instant) {
+    if until_armed_us(connection, (now.0 / US) as u32) == 0 {
+        arm_at_once(connection, now);
+    }
+}
+
+/// Where the window is the controller's, it is from now on.
+pub(super) fn arm_at_once(connection: &mut Connection, now: Instant) {
+    connection.armed_at = (now.0 / US) as u32;
 }
 
 /// How long it is until then, in microseconds.
