@@ -20,6 +20,8 @@ const BPF_PROG_LOAD: c_int = 5;
 const BPF_OBJ_GET_INFO_BY_FD: c_int = 15;
 const BPF_PROG_QUERY: c_int = 16;
 const BPF_LINK_CREATE: c_int = 28;
+/// How often a program is handed to the kernel whose look through it a signal ends.
+const LOAD_ATTEMPTS: usize = 100;
 /// `BPF_LINK_TYPE_TCX`.
 const TCX_LINK: u32 = 11;
 /// Programs at one hook at most (`BPF_MPROG_MAX`).
@@ -240,7 +242,9 @@ pub(super) unsafe fn bpf_fd<T>(command: c_int, attributes: &mut T) -> io::Result
     unsafe { bpf(command, attributes).map(|fd| OwnedFd::from_raw_fd(fd as RawFd)) }
 }
 
-/// Hands a program to the kernel, which looks through it.
+/// Hands a program to the kernel, which looks through it. A signal ends that look with EAGAIN, also
+/// one that stops the process for a moment and that no handler receives, so it is tried again:
+/// Linux's commit c3494801cd17, "bpf: check pending signals while verifying programs".
 pub(super) fn load(program: &[Instruction], kind: Kind) -> io::Result<OwnedFd> {
     // No helper that is used is kept to programs under the GPL, so this project's own licence can
     // be told.
@@ -257,9 +261,18 @@ pub(super) fn load(program: &[Instruction], kind: Kind) -> io::Result<OwnedFd> {
         flags: 0,
         name: *b"levada\0\0\0\0\0\0\0\0\0\0",
     };
-    // SAFETY: `Load` is BPF_PROG_LOAD's layout; program and licence outlive the call, and the
-    // kernel only reads them.
-    unsafe { bpf_fd(BPF_PROG_LOAD, &mut load) }
+    let mut attempt = || {
+        // SAFETY: `Load` is BPF_PROG_LOAD's layout; program and licence outlive the call, and the
+        // kernel only reads them.
+        unsafe { bpf_fd(BPF_PROG_LOAD, &mut load) }
+    };
+    for _ in 1..LOAD_ATTEMPTS {
+        match attempt() {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+            result => return result,
+        }
+    }
+    attempt()
 }
 
 fn link(program: &[Instruction], interface: i32, hook: Hook, flags: u32) -> io::Result<OwnedFd> {
@@ -353,7 +366,11 @@ pub fn hooks(interface: u32) -> io::Result<Hooks> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
     use super::*;
+    use crate::skipped::skipped;
 
     #[test]
     fn instructions_have_the_kernels_layout() {
@@ -372,5 +389,40 @@ mod tests {
         let jump = program.iter().position(|i| i.operation == JUMP_EQUAL).unwrap();
         assert_eq!(program[jump].offset, 2);
         assert_eq!(program[jump + 1 + 2], set(2, 0));
+    }
+
+    extern "C" fn ignore(_signal: c_int) {}
+
+    #[test]
+    fn signals_do_not_keep_a_program_from_being_loaded() {
+        if let Err(why) = crate::packet::probe() {
+            return skipped("signals_do_not_keep_a_program_from_being_loaded", why);
+        }
+        // The kernel looks through it for about as long as most of the pauses between two signals.
+        let mut program = vec![set(0, NEXT); 500];
+        program.push(op(EXIT, 0, 0, 0, 0));
+        let handler: extern "C" fn(c_int) = ignore;
+        // SAFETY: the handler does nothing; nothing else in this process has one for the signal.
+        unsafe { libc::signal(libc::SIGURG, handler as libc::sighandler_t) };
+        // SAFETY: gettid and getpid have no preconditions.
+        let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
+        let loaded = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for pause in [100, 100, 100, 100, 10_000].iter().cycle() {
+                    if loaded.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    // SAFETY: the thread outlives the scope, and the signal has a handler.
+                    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGURG) };
+                    std::thread::sleep(Duration::from_micros(*pause));
+                }
+            });
+            let results: Vec<_> = (0..200).map(|_| load(&program, Kind::SchedCls)).collect();
+            loaded.store(true, Ordering::Relaxed);
+            for result in results {
+                result.unwrap();
+            }
+        });
     }
 }
