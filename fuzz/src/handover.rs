@@ -4,16 +4,16 @@
 
 // The very modules of the daemon, which is no library.
 #[allow(dead_code, reason = "what the daemon writes and this target only reads")]
-#[path = "../../levada/src/early.rs"]
+#[path = "../../levada/src/handover/early.rs"]
 mod early;
 #[path = "../../levada/src/handover/message.rs"]
 mod message;
-#[path = "../../levada/src/vde_server/papers.rs"]
+#[path = "../../levada/src/guests/vde_server/papers.rs"]
 mod papers;
-#[path = "../../levada/src/front_ends/papers.rs"]
+#[path = "../../levada/src/guests/front_ends/papers.rs"]
 mod sessions;
 #[allow(dead_code, reason = "what the daemon writes and this target only reads")]
-#[path = "../../levada/src/state.rs"]
+#[path = "../../levada/src/handover/state.rs"]
 mod state;
 
 use datapath::frame::{Pool, PoolLimits};

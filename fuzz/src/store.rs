@@ -4,10 +4,10 @@
 
 // The very modules of the daemon, which is no library.
 #[allow(dead_code)]
-#[path = "../../levada/src/directory/entry.rs"]
+#[path = "../../levada/src/cluster/directory/entry.rs"]
 mod entry;
 #[allow(dead_code)]
-#[path = "../../levada/src/directory/store_state.rs"]
+#[path = "../../levada/src/cluster/directory/store_state.rs"]
 mod store_state;
 
 use datapath::wire::Mac;

@@ -4,7 +4,7 @@
 mod flaps;
 pub mod services;
 
-use crate::log::Level;
+use crate::system::log::Level;
 use control::names::show_mac;
 use control::plan::{Plan, SwitchPlan};
 use datapath::bond::{MemberId, MemberState, Mode};

@@ -2,8 +2,8 @@
 //! network namespace that has such, which tells the worker as soon as the kernel says that a link
 //! has changed, and asks for all of them as often as `miimon` says besides.
 
-use crate::privileges::{Duty, confine};
 use crate::recipe::Recipe;
+use crate::system::privileges::{Duty, confine};
 use crate::worker::{Request, Waker};
 use control::bond::LinkState;
 use control::plan::{Plan, PortKind};

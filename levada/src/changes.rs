@@ -4,10 +4,10 @@
 //! failed. So those who read what comes from outside need no capabilities, and changes are made one
 //! after the other.
 
-use crate::front_ends::FrontEnds;
+use crate::guests::front_ends::FrontEnds;
+use crate::guests::vde_server::VdeServer;
 use crate::handler::{Fault, Handler};
-use crate::os::Behind;
-use crate::vde_server::VdeServer;
+use crate::system::os::Behind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! `levada check`: is a configuration good, and what does it promise?
 
-use crate::directory;
+use crate::cluster::directory;
+use crate::cluster::pki::credentials::Credentials;
 use crate::error::Failure;
 use crate::handler;
-use crate::pki::credentials::Credentials;
 use crate::recipe::owner_of;
 use crate::secrets::{hello_key, report_keys};
 use control::admission::{Promise, promise};

@@ -1,9 +1,9 @@
 //! The command line's side of the control socket.
 
 use crate::api::{ConfigReply, ErrorReply, ProblemReply};
-use crate::descriptors::{Came, Stream};
 use crate::error::Failure;
 use crate::rundir::{self, SOCKET};
+use crate::system::descriptors::{Came, Stream};
 use clap::Args;
 use control::config::Config;
 use control::problem::{MOST_SHOWN, Problem};

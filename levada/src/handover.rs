@@ -23,20 +23,22 @@
 //! told to end gives nothing more away; what is already on its way has its outcome first, for which
 //! it shuts the socket where it takes too long ([`Outcome`]).
 
+pub mod early;
 mod message;
 mod outcome;
+pub mod state;
 
 use crate::changes::Changes;
-use crate::descriptors;
-use crate::early::{Early, are_numbered_alike};
-use crate::front_ends::FrontEnds;
-use crate::front_ends::papers::SessionPaper;
+use crate::guests::front_ends::FrontEnds;
+use crate::guests::front_ends::papers::SessionPaper;
+use crate::guests::vde_server::VdeServer;
+use crate::guests::vde_server::papers::Papers;
 use crate::handler::Handler;
-use crate::log::{Level, Log};
+use crate::handover::early::{Early, are_numbered_alike};
+use crate::handover::state::{CONNECTIONS_BYTES, MESSAGE_BYTES, State, connections_bytes};
 use crate::report::Facts;
-use crate::state::{CONNECTIONS_BYTES, MESSAGE_BYTES, State, connections_bytes};
-use crate::vde_server::VdeServer;
-use crate::vde_server::papers::Papers;
+use crate::system::descriptors;
+use crate::system::log::{Level, Log};
 use crate::worker::{Lent, Request, Waker};
 use control::plan::SwitchPlan;
 use datapath::vcc::early::Part;

@@ -19,11 +19,11 @@ mod routes;
 mod tests;
 
 use crate::changes::Changes;
-use crate::descriptors::{Came, Stream};
-use crate::door::Door;
 use crate::handler::Handler;
-use crate::memory::Memory;
-use crate::os;
+use crate::system::descriptors::{Came, Stream};
+use crate::system::door::Door;
+use crate::system::memory::Memory;
+use crate::system::os;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::server::conn::http1;

@@ -1,67 +1,42 @@
-//! Levada's one binary: the daemon and the commands beside it. See `cli` for what there is.
+//! Levada's one binary: the daemon and the commands beside it. See `command/cli.rs` for what there
+//! is.
 
 mod agents;
 mod alarms;
-mod announce;
 mod api;
 mod carriers;
 mod changes;
 mod check;
-mod clean;
-mod cli;
 mod client;
 mod cluster;
+mod command;
 mod daemon;
-mod descriptors;
-mod directory;
-mod door;
-mod early;
-mod edit;
-mod ending;
-mod ends;
 mod error;
-mod front_ends;
-mod handed;
+mod guests;
 mod handler;
 mod handover;
 mod http;
-mod lines;
-mod log;
 mod maintenance;
-mod membership;
-mod memory;
 mod metrics;
 mod next_hops;
 mod notify;
 mod openflow;
-mod os;
-mod pace;
-mod peers;
-mod pki;
-mod privileges;
 mod processes;
 mod recipe;
 mod reconciler;
-mod replace;
 mod report;
 mod reports;
 mod rundir;
-mod save;
 mod secrets;
 mod services;
 mod shortcut;
-mod show;
-mod state;
-mod tables;
-mod top;
+mod system;
 mod trace;
-mod vcc;
-mod vde_server;
-mod whereabouts;
 mod worker;
 
 use clap::Parser as _;
-use cli::{Cli, Command};
+use command::cli::{self, Cli, Command};
+use command::{clean, edit, save, show, top};
 use control::action::Action;
 use error::{Failure, complain, print};
 use std::process::ExitCode;
@@ -96,7 +71,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Save { file, how } => save::save_to(&file, &how),
         Command::Top(arguments) => top::top(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
-        Command::Cluster(arguments) => cluster::run(arguments),
+        Command::Cluster(arguments) => command::cluster::run(arguments),
         Command::Schema { openflow } => {
             let schema = if openflow { control::schema::openflow() } else { control::schema::config() };
             print(&format!("{schema:#}\n"))

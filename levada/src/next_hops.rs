@@ -7,7 +7,7 @@
 pub mod report;
 pub mod route_monitor;
 
-use crate::directory::store_state::MOST_SAID;
+use crate::cluster::directory::store_state::MOST_SAID;
 use control::plan::{LeftOut, Plan, PortKind, SwitchPlan, Underlay};
 use datapath::overlay::{Overlay, Vtep};
 use datapath::wire::Mac;
@@ -173,7 +173,8 @@ mod tests {
         // The report says as much.
         let programs = [(0, plain.switches[0].program.clone())].into();
         let reports = report::tunnels(&with(MOST_SAID + 7), &programs, &BTreeMap::new());
-        let text = crate::show::tunnels::text(&crate::api::tunnels::TunnelsReply { version: 1, switches: reports });
+        let text =
+            crate::command::show::tunnels::text(&crate::api::tunnels::TunnelsReply { version: 1, switches: reports });
         assert!(text.contains("left out: host \"h000\"") && text.ends_with("left out: 7 more\n"), "{text}");
     }
 }

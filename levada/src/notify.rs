@@ -12,7 +12,7 @@
 //! Interfaces that are taken are not among them: if the next process did not come, the host would
 //! be cut off for as long as the manager keeps them. VDE clients are unplugged.
 
-use crate::descriptors;
+use crate::system::descriptors;
 use crate::worker::{Request, Waker};
 use ports::{AnyPort, Inherited};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -13,11 +13,11 @@ mod reports;
 
 use crate::check;
 use crate::error::Failure;
-use crate::log::{Format, Level, Log};
-use crate::os::{Signal, Signals};
-use crate::privileges::{self, Duty, confine};
 use crate::rundir::{self, RunDir, SOCKET, Taken};
 use crate::services::Verdicts;
+use crate::system::log::{Format, Level, Log};
+use crate::system::os::{Signal, Signals};
+use crate::system::privileges::{self, Duty, confine};
 use ::control::config::openflow::OpenFlow;
 use datapath::units::Instant;
 use listen::{Door, Outgoing, Stream};

@@ -5,8 +5,11 @@
 //! short frames as 84). Counters run from the daemon's start; times are in nanoseconds.
 
 pub mod bond;
+pub mod tables;
 #[cfg(test)]
 mod tests;
+pub mod vcc;
+pub mod whereabouts;
 
 use crate::api::bonds::MemberReport;
 use crate::api::device::DeviceReport;
@@ -16,8 +19,8 @@ use crate::api::report::{
     TenantMemoryReport, TenantReport, UplinkDirection, UplinkReport, WorkerReport,
 };
 use crate::api::tunnels::TunnelsReport;
+use crate::report::whereabouts::Sights;
 use crate::shortcut::{Inside, Shortcuts};
-use crate::whereabouts::Sights;
 use crate::worker::{Histogram, Snapshot, SwitchNumbers};
 use control::admission::Promise;
 use control::names::{self, name_of};

@@ -11,7 +11,7 @@ pub use sender::{Key, Reporter, make_key, send};
 
 use crate::api::services::LoadRequest;
 use crate::handler::Handler;
-use crate::log::{Level, Log};
+use crate::system::log::{Level, Log};
 use control::config::Config;
 use control::report::{SIZE, Verdict, keys};
 use rustix::io::Errno;

@@ -1,6 +1,6 @@
 //! Secrets out of files: those that two bonds have, and the keys of load reports.
 
-use crate::replace::{Modes, replace};
+use crate::system::replace::{Modes, replace};
 use datapath::bond::hello::HelloKey;
 use ring::digest::{SHA256, digest};
 use ring::hmac;

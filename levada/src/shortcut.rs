@@ -11,7 +11,7 @@
 //! What was taken is counted by the kernel, and handed to the switch as its endpoints' traffic with
 //! neighbours whenever somebody asks for numbers.
 
-use crate::log::{Level, Log};
+use crate::system::log::{Level, Log};
 use datapath::offload::Offload;
 use datapath::stats::Traffic;
 use datapath::units::Both;

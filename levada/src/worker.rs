@@ -13,10 +13,12 @@
 //! lines) to `maintenance` as a [`Task`].
 
 mod agents;
+pub mod announce;
 mod answer;
 mod bonds;
 mod device;
 mod edit;
+pub mod ends;
 mod histogram;
 mod leave;
 mod prices;

@@ -5,7 +5,7 @@
 use super::Line;
 use super::flaps::{Flaps, Turn, WINDOW};
 use crate::api::services::{BackendReport, ServiceReport};
-use crate::log::Level;
+use crate::system::log::Level;
 use control::plan::Plan;
 use datapath::service::ServiceId;
 use std::collections::BTreeMap;

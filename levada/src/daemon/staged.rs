@@ -2,8 +2,8 @@
 
 use super::failed;
 use crate::error::Failure;
-use crate::log::{Level, Log};
-use crate::privileges::{Duty, confine};
+use crate::system::log::{Level, Log};
+use crate::system::privileges::{Duty, confine};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 

@@ -3,7 +3,7 @@
 use super::{Fault, Handler};
 use crate::api::VERSION;
 use crate::api::tables::TablesReply;
-use crate::tables::of_switch;
+use crate::report::tables::of_switch;
 use crate::worker::Request;
 
 impl Handler {

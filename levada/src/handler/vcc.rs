@@ -3,8 +3,8 @@
 use super::{Fault, Handler};
 use crate::api::VERSION;
 use crate::api::vcc::{VccReply, VccRequest};
-use crate::ends::Wanted;
-use crate::vcc::of_switch;
+use crate::report::vcc::of_switch;
+use crate::worker::ends::Wanted;
 use crate::worker::{ENDPOINT_CONNECTIONS, Request, WANTED_CONNECTIONS};
 
 impl Handler {

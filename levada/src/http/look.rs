@@ -5,7 +5,7 @@
 //! with all others who do.
 
 use super::routes::Answer;
-use crate::pace::Pace;
+use crate::system::pace::Pace;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

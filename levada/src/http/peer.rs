@@ -1,6 +1,6 @@
 //! Who is at the other end of the socket, and what that gives the right to.
 
-use crate::os;
+use crate::system::os;
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
 

@@ -4,14 +4,14 @@
 use super::routes::ROUTES;
 use super::*;
 use crate::changes::{Changes, make_all};
-use crate::front_ends::FrontEnds;
+use crate::cluster::peers::Socket;
+use crate::guests::front_ends::FrontEnds;
+use crate::guests::vde_server::VdeServer;
 use crate::handler::Handler;
-use crate::log::Log;
-use crate::peers::Socket;
 use crate::processes::Processes;
 use crate::reconciler::{Earlier, Reconciler};
 use crate::report::Facts;
-use crate::vde_server::VdeServer;
+use crate::system::log::Log;
 use crate::worker::Wake;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -39,7 +39,7 @@ impl Bed {
         let checked = control::load(FILE);
         let (inbox, orders) = std::sync::mpsc::sync_channel(1);
         let (tasks, errands) = std::sync::mpsc::sync_channel(1);
-        let (waker, log) = (Wake::new().unwrap().waker(), Log::new("t", crate::log::Format::Text));
+        let (waker, log) = (Wake::new().unwrap().waker(), Log::new("t", crate::system::log::Format::Text));
         let plugs = VdeServer::new(log.clone(), inbox.clone(), waker.clone(), None).unwrap();
         let (news, _) = std::sync::mpsc::sync_channel(1);
         let (front_ends, _) = FrontEnds::new(log.clone(), inbox.clone(), waker.clone(), news, None).unwrap();

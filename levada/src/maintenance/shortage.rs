@@ -1,7 +1,7 @@
 //! What the log says of a shortage of the processor.
 
 use super::Maintenance;
-use crate::log::Level;
+use crate::system::log::Level;
 use crate::worker::Shortage;
 use control::plan::SwitchPlan;
 use datapath::program::TenantId;

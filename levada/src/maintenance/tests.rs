@@ -2,7 +2,7 @@
 
 use super::listen::Folded;
 use super::*;
-use crate::log::Format;
+use crate::system::log::Format;
 use crate::worker::Wake;
 use datapath::bond::Plain;
 use datapath::frame::{Frame, Pool};

@@ -2,7 +2,7 @@
 
 use super::{NextHops, is_exclusive};
 use crate::api::tunnels::{Carried, HostReport, NetworkReport, TunnelsReport};
-use crate::directory::store_state::MOST_SAID;
+use crate::cluster::directory::store_state::MOST_SAID;
 use control::names::show_mac;
 use control::plan::{LeftOut, Plan, SwitchPlan, Underlay};
 use datapath::encap::vxlan;

@@ -2,7 +2,7 @@
 //! interfaces are in, which has maintenance look again as soon as the kernel says that something
 //! there has changed. Without them, it would be seen by the look that there is each second anyway.
 
-use crate::privileges::{Duty, confine};
+use crate::system::privileges::{Duty, confine};
 use ports::neighbours::{Changes, Subject};
 use ports::netns::Netns;
 use std::io;

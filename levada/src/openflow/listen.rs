@@ -1,7 +1,7 @@
 //! Where switches connect: TCP, TLS or a Unix socket.
 
-use crate::front_ends::socket::Listening;
-use crate::pki::credentials::{certificates, provider, read_private, verifier};
+use crate::cluster::pki::credentials::{certificates, provider, read_private, verifier};
+use crate::guests::front_ends::socket::Listening;
 use crate::rundir::Ledger;
 use ::control::config::openflow::{Listen, OpenFlow, Tls};
 use rustls::{RootCertStore, ServerConfig};

@@ -1,8 +1,8 @@
 //! Servers' load reports, as a daemon takes them (`crate::reports`).
 
 use super::{House, report};
-use crate::log::Level;
 use crate::reports::{Court, PAUSE, TRIES, TRY_AGAIN, cannot_arrive};
+use crate::system::log::Level;
 use ::control::report::{SIZE, Verdict, keys_of_openflow};
 use std::future::pending;
 use std::io;

@@ -1,8 +1,8 @@
 //! The devices of a reconciler: what is open, what a plan wants, and which of them are the same.
 
-use crate::front_ends::FrontEndId;
+use crate::guests::front_ends::FrontEndId;
+use crate::guests::vde_server::PlugId;
 use crate::recipe::{Recipe, Slower, owner_of};
-use crate::vde_server::PlugId;
 use control::plan::{Plan, PortKind, VdePlan, VhostPlan};
 use datapath::program::{EndpointId, PortId};
 use ports::veth::VethOptions;

@@ -3,10 +3,10 @@
 
 use super::device::{Held, Key, Kind, Want, Wanted, wanted};
 use super::{PATIENCE, Reconciler};
-use crate::front_ends::FrontEndId;
-use crate::log::{Level, Log};
+use crate::guests::front_ends::FrontEndId;
+use crate::guests::vde_server::{Otherwise, PlugId};
 use crate::recipe::{Recipe, Reopen, Unopened};
-use crate::vde_server::{Otherwise, PlugId};
+use crate::system::log::{Level, Log};
 use crate::worker::{AnyPort, Lent, Request};
 use control::plan::{Plan, VdePlan, VhostPlan};
 use datapath::frame::MAX_FRAME;

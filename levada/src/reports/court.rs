@@ -1,7 +1,7 @@
 //! Judging load reports by the keys of a configuration.
 
-use crate::log::{Level, Log};
 use crate::secrets::ReportKeys;
+use crate::system::log::{Level, Log};
 use control::report::{Judge, Now, Verdict};
 use ring::hmac;
 use std::io;
@@ -94,7 +94,7 @@ impl Court {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Format;
+    use crate::system::log::Format;
 
     #[test]
     fn keys_are_read_once_until_that_is_due() {

@@ -2,9 +2,9 @@
 
 use super::court::{READ_AGAIN, wall_ns};
 use crate::error::{Failure, complain, print};
-use crate::os::{Signal, Signals};
 use crate::secrets::ReportKey;
 use crate::services::load;
+use crate::system::os::{Signal, Signals};
 use clap::Args;
 use control::report::{DEFAULT_PORT, Report, id};
 use control::units::time_ns;

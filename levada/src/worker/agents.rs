@@ -8,7 +8,7 @@
 
 use super::edit::Rest;
 use super::{Edit, Worker};
-use crate::peers::Voice;
+use crate::cluster::peers::Voice;
 use agent::events::Tuning;
 use agent::report::Report;
 use agent::settings::ControllerKind;

@@ -8,7 +8,7 @@
 mod passes;
 
 use super::{Backing, SwitchSlot, Task, Worker};
-use crate::announce;
+use crate::worker::announce;
 use control::bond::{Command, LinkState, LinkView, Notices, Policy, Settings};
 use datapath::bond::hello::HelloKey;
 use datapath::bond::{Duplex, MOST_MEMBERS, MemberId, MemberState, MembersState, Mode, Negotiated, Plain};

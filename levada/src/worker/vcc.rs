@@ -1,7 +1,7 @@
 //! Virtual congestion control, copied a part at a time between two rounds.
 
 use super::Worker;
-use crate::ends::Wanted;
+use crate::worker::ends::Wanted;
 use datapath::program::EndpointId;
 use datapath::vcc::connection::Connection;
 use datapath::vcc::connections::{Class, Connections, Key, is_open};
