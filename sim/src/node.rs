@@ -173,13 +173,12 @@ impl Node {
         }
         let endpoints = &self.switch.program().endpoints;
         for (index, endpoint) in endpoints.iter() {
-            let stats = self.switch.endpoint_stats(EndpointId(index));
             // What a frame is trimmed to is reckoned in segments of the average length: the last
             // one is shorter.
             let bound = u64::from(endpoint.queue_bytes).max(MAX_FRAME_MOST) + SEGMENT_MOST;
-            for lane in [stats.egress, stats.ingress, stats.local_egress, stats.local_ingress] {
-                if lane.backlog_bytes > bound {
-                    return Err(format!("endpoint {index}: {} bytes wait where {bound} may", lane.backlog_bytes));
+            for waits in self.switch.backlogs_bytes(EndpointId(index)) {
+                if waits > bound {
+                    return Err(format!("endpoint {index}: {waits} bytes wait where {bound} may"));
                 }
             }
         }

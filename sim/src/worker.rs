@@ -61,6 +61,8 @@ pub struct Worker {
     costs: Costs,
     turns: Turns,
     ports: Vec<Port>,
+    /// Frames in the rings of all.
+    unread: usize,
     /// What was written, and when writing it was over; in the world's pool.
     written: VecDeque<(Instant, PortId, Frame)>,
     paused: Vec<usize>,
@@ -105,6 +107,7 @@ impl Worker {
             costs: spec.costs,
             turns,
             ports,
+            unread: 0,
             written: VecDeque::new(),
             paused: Vec::new(),
             starved: false,
@@ -116,7 +119,7 @@ impl Worker {
     /// Frames of the world that it holds.
     #[must_use]
     pub fn frames(&self) -> usize {
-        self.ports.iter().map(|port| port.ring.len()).sum::<usize>() + self.written.len()
+        self.unread + self.written.len()
     }
 
     /// What who is at a port has had of its time, and has waited for it.
@@ -133,6 +136,7 @@ impl Worker {
             return world.free(frame);
         }
         place.ring.push_back(frame);
+        self.unread += 1;
         if !place.is_paused {
             self.turns.wake(place.seat);
         }
@@ -212,7 +216,10 @@ impl Worker {
             }
             let is_cut = large == 0 && len > SMALL - HEADROOM;
             let frame = if is_cut { None } else { carry(world, waiting, &mut self.pool) };
-            self.ports[port].ring.pop_front().into_iter().for_each(|waiting| world.free(waiting));
+            if let Some(waiting) = self.ports[port].ring.pop_front() {
+                self.unread -= 1;
+                world.free(waiting);
+            }
             let Some(frame) = frame else {
                 switch.port_drops(id, Reason::PortRing, 1);
                 break;

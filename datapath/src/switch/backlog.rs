@@ -150,9 +150,10 @@ impl Backlogs {
         }
     }
 
-    /// Frames in all of them.
+    /// Frames in all of them. Of the networks' only those are asked that have some.
     pub fn frames(&self) -> usize {
-        self.endpoints.iter().chain(&self.storms).map(Backlog::frames).sum()
+        let storms = self.stormy.iter().filter_map(|network| self.storms.get(slot(*network)));
+        self.endpoints.iter().chain(storms).map(Backlog::frames).sum()
     }
 
     /// Whether nobody has one that has not been asked for.

@@ -44,6 +44,19 @@ impl Switch {
         stats
     }
 
+    /// Bytes on the wire that wait in each of an endpoint's queues: over the uplink, out and in, and
+    /// among neighbours.
+    ///
+    /// # Panics
+    /// Where there never was such an endpoint.
+    #[must_use]
+    pub fn backlogs_bytes(&self, endpoint: EndpointId) -> [u64; 4] {
+        let bytes = |scheduler: &Scheduler, plane| scheduler.tree(plane).lane(endpoint).stats().backlog_bytes;
+        let [wire, local] = [Plane::Wire, Plane::Local];
+        [(&self.egress, wire), (&self.ingress, wire), (&self.egress, local), (&self.ingress, local)]
+            .map(|(scheduler, plane)| bytes(scheduler, plane))
+    }
+
     /// Virtual congestion control: its counters and connections.
     #[must_use]
     pub fn vcc(&self) -> &Vcc {
