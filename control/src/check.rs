@@ -17,7 +17,7 @@ mod vcc;
 use crate::config::{Config, Endpoint, Switch, Tenant};
 use crate::names::show_mac;
 use crate::place::Place;
-use crate::problem::{MOST_SHOWN, Problem};
+use crate::problem::{MOST_SHOWN, Problem, nearest};
 use crate::read::values::mask;
 use datapath::program::{Attachment, IngressMode};
 use datapath::wire::Mac;
@@ -33,10 +33,10 @@ impl Findings {
         self.0.push(Problem::error(place, message, remedy));
     }
 
-    /// Whether what is found next is among those that people are shown: only then is it looked for
-    /// what may have been meant.
-    fn will_be_shown(&self) -> bool {
-        self.0.len() < MOST_SHOWN
+    /// The candidate that `wrong` may have been meant to be. `None` where people are not shown what
+    /// is found next: so many mistakes are not compared with so many names.
+    fn nearest<'a>(&self, wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+        if self.0.len() < MOST_SHOWN { nearest(wrong, candidates) } else { None }
     }
 
     /// Of what was found last: what it clashes with.

@@ -6,7 +6,6 @@ use super::interfaces::{Interface, host_of, taken_by};
 use crate::bond::{Notices, Reselect};
 use crate::config::{Bond, BondMember, Config, Switch};
 use crate::place::Place;
-use crate::problem::nearest;
 use crate::units::show_rate;
 use datapath::bond::lacp::key;
 use datapath::bond::{HashPolicy, Mode};
@@ -87,7 +86,7 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
     let Some(primary) = bond.primary.as_ref().filter(|_| mode == Mode::ActiveBackup) else { return };
     let names: Vec<String> = bond.members.iter().map(BondMember::name).collect();
     if !names.contains(primary) {
-        let remedy = match nearest(primary, names.iter().map(String::as_str)) {
+        let remedy = match findings.nearest(primary, names.iter().map(String::as_str)) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("its members are {}", names.join(", ")),
         };

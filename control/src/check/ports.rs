@@ -5,7 +5,6 @@ use super::Findings;
 use crate::config::{Config, Device};
 use crate::names::{self, Locator};
 use crate::place::Place;
-use crate::problem::nearest;
 use datapath::bond::Mode;
 use datapath::link::Side;
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,8 +111,7 @@ fn check_veth(findings: &mut Findings, one: &Use<'_>, name: &str) {
 
 fn check_link(findings: &mut Findings, links: &BTreeSet<&str>, one: &Use<'_>, name: &str) {
     if !links.contains(name) && !links.contains("") {
-        let candidates = links.iter().copied().filter(|_| findings.will_be_shown());
-        let remedy = match nearest(name, candidates) {
+        let remedy = match findings.nearest(name, links.iter().copied()) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("add [[link]] with name = \"{name}\""),
         };

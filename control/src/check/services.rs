@@ -5,7 +5,6 @@ use super::{Findings, unique, way};
 use crate::config::{Backend, Config, Endpoint, Names, Service, Switch, Tenant};
 use crate::names::show_mac;
 use crate::place::Place;
-use crate::problem::nearest;
 use datapath::program::Attachment;
 use datapath::service::choose::MOST_BACKENDS;
 use datapath::service::{MOST_ADDRESSES, MOST_FRONTS_OF_TARGET, OnFailure};
@@ -191,7 +190,7 @@ fn check_director(findings: &mut Findings, whose: &Whose, service: &Service, pla
             findings.error(place, message, "add another endpoint, with port = \"director://\"");
         }
         None => {
-            let near = nearest(name, directors().map(|endpoint| endpoint.name.as_str()));
+            let near = findings.nearest(name, directors().map(|endpoint| endpoint.name.as_str()));
             let remedy = near.map_or_else(
                 || format!("add [[switch.tenant.endpoint]] with name = \"{name}\" and port = \"director://\""),
                 |near| format!("did you mean \"{near}\"?"),
@@ -217,7 +216,7 @@ fn check_backend(findings: &mut Findings, whose: &Whose, (service, backend): (&S
     let is_named = backend.endpoint.is_some() || (backend.ips.is_empty() && backend.mac.is_none());
     if own.is_none() && is_named {
         let name = backend.endpoint.as_ref().unwrap_or(&backend.name);
-        let near = nearest(name, tenant.endpoints.iter().map(|endpoint| endpoint.name.as_str()));
+        let near = findings.nearest(name, tenant.endpoints.iter().map(|endpoint| endpoint.name.as_str()));
         let remedy = near.map_or_else(
             || "add the endpoint, or write `ip` and `mac` of a machine outside".to_owned(),
             |near| format!("did you mean \"{near}\"?"),
