@@ -1,16 +1,15 @@
 //! Hellos: what two Levada bonds send each other on every member.
 //!
-//! A hello says which bond sends it, whose frames that one receives on which of its members, and of
-//! what number on nothing more comes over this member. It goes to a group address that bridges do
-//! not forward, so that only who is at the other end of the cable receives it; its tag is a
-//! number's, so that what arrives shows that numbers do. Where bridges are between the two bonds it
-//! goes to one that they forward, and the tag is the one that numbers have there
-//! ([`Encoding::Shim`]).
+//! A hello names its sender, the bond that the sender receives, and the members on which it does
+//! so. It also has the number below which nothing more is sent over this member. Its destination is
+//! a group address that bridges do not forward, so only the other end of the cable receives it. Its
+//! tag is a number's: if it arrives, numbers arrive too. With bridges between the two bonds, the
+//! address is one that they forward, and the tag is a shim ([`Encoding::Shim`]).
 //!
-//! Where both ends have a secret, a hello ends with a hash of all of it under that: SipHash-2-4 of
-//! 128 bits (Aumasson and Bernstein 2012), a message authentication code for short messages. It
-//! says besides what the other end has challenged it with on this member, so that a hello that was
-//! recorded is worth nothing on another member, or later.
+//! If both ends have a secret, a hello ends with a hash of all of it under that secret. The hash is
+//! SipHash-2-4 of 128 bits (Aumasson and Bernstein 2012), a message authentication code. The hello
+//! also repeats the other end's challenge on this member. So a recorded hello is of no use on
+//! another member, or later.
 
 use super::number::{Encoding, MODULUS, Number};
 use crate::wire::{Mac, be16, be32};
@@ -18,16 +17,16 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use std::fmt;
 use std::hash::Hasher as _;
 
-/// Nearest non-TPMR bridges' relatives: the group of link-layer discovery, which no bridge forwards
-/// (IEEE 802.1Q-2018, table 8-1).
+/// The group address of link-layer discovery (nearest bridge), which no bridge forwards (IEEE
+/// 802.1Q-2018, table 8-1).
 const GROUP: Mac = Mac([0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e]);
 /// EtherType for local experiments (IEEE 802-2014, table 1).
 const ETHERTYPE: u16 = 0x88b5;
-/// What is said here, and in which form: without a secret, or with one.
+/// A hello begins with this, and its form: without a secret, or with one.
 const MAGIC: [u8; 3] = *b"LvB";
 const PLAIN: u8 = 1;
 const KEYED: u8 = 2;
-/// Bytes of the headers before what is said, tag included.
+/// Bytes of the headers before the contents, tag included.
 const HEADERS: usize = 18;
 /// Bytes of a hello, headers included: what fits into the shortest frame with a tag.
 pub const HELLO_BYTES: usize = HEADERS + 46;
@@ -43,7 +42,7 @@ const PIECES: u8 = 1 << 1;
 const KNOWS_NEXT: u8 = 1 << 2;
 const ASKS: u8 = 1 << 3;
 
-/// The secret of two bonds, as hellos are hashed with it. It is shown nowhere.
+/// The secret of two bonds, as hellos are hashed with it. It is never shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HelloKey(pub [u8; 16]);
 
@@ -54,7 +53,7 @@ impl fmt::Debug for HelloKey {
 }
 
 impl HelloKey {
-    /// Of all that comes before it.
+    /// The hash of all bytes before it.
     fn hash(&self, bytes: &[u8]) -> [u8; HASH] {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write(bytes);
@@ -62,12 +61,12 @@ impl HelloKey {
     }
 }
 
-/// What a bond with a secret says besides.
+/// What a hello under a secret also has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Challenge {
-    /// What the next hello of the other end on this member has to say again.
+    /// What the next hello of the other end on this member must repeat.
     pub own: u64,
-    /// What the other end's last one was.
+    /// The other end's last challenge.
     pub answer: u64,
 }
 
@@ -86,7 +85,7 @@ impl HelloFrame {
     }
 }
 
-/// To whom hellos go where numbers have this encoding.
+/// The destination of hellos with this encoding.
 fn group(encoding: Encoding) -> Mac {
     match encoding {
         Encoding::Tag => GROUP,
@@ -94,7 +93,7 @@ fn group(encoding: Encoding) -> Mac {
     }
 }
 
-/// Whether a frame is a hello, of whichever form.
+/// Whether a frame is a hello, of any form.
 #[must_use]
 pub fn is_hello(bytes: &[u8]) -> bool {
     let group_of = |encoding: Encoding| bytes[..6] == group(encoding).0 && be16(bytes, 12) == encoding.ethertype();
@@ -105,39 +104,39 @@ pub fn is_hello(bytes: &[u8]) -> bool {
         && matches!(bytes[HEADERS + 3], PLAIN | KEYED)
 }
 
-/// What a bond says on a member.
+/// What a bond sends on a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hello {
-    /// Which run of which bond says it.
+    /// Identifies the bond that sends it, and its run.
     pub epoch: u64,
-    /// Whose hellos it receives; 0 for nobody's.
+    /// The bond that it receives hellos of; 0 for none.
     pub heard: u64,
     /// Counts its hellos, over all members.
     pub count: u32,
-    /// The member over which it sends this, by its own number.
+    /// The member over which it is sent, by the sender's number.
     pub member: u8,
-    /// On which of its members it receives what the other sends, a bit each.
+    /// The members on which it receives from the other end, a bit each.
     pub receives: u16,
     /// Whether its frames have numbers.
     pub is_numbered: bool,
-    /// Whether one number came with several frames that were one.
+    /// Whether several frames with one number arrived that were one frame.
     pub has_pieces: bool,
-    /// Whether it wants to be told of each member now.
+    /// Whether it asks for a hello on each member now.
     pub asks: bool,
-    /// Numbers before this one it sends over this member no more.
+    /// It sends no number below this over this member any more.
     pub below: u16,
     /// The number that it waits for.
     pub next: Option<u16>,
-    /// Numbered frames that it has sent over this member.
+    /// Numbered frames sent over this member.
     pub sent: u32,
     /// Longest frame that it receives, in bytes.
     pub max_frame: u16,
-    /// How it is sent, and numbers with it.
+    /// How the hello and numbers are sent.
     pub encoding: Encoding,
 }
 
 impl Hello {
-    /// The frame that says it, with a secret or without.
+    /// The frame, with a secret or without.
     #[must_use]
     pub fn frame(&self, keyed: Option<(&HelloKey, Challenge)>) -> HelloFrame {
         let mut frame = HelloFrame { bytes: [0; KEYED_BYTES], len: HELLO_BYTES };
@@ -159,11 +158,12 @@ impl Hello {
     pub fn bytes(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..6].copy_from_slice(&group(self.encoding).0);
-        // Locally administered, and of nobody else's: no host has it.
+        // Locally administered and derived from the epoch: no host has it.
         bytes[6] = 0x02;
         bytes[7..12].copy_from_slice(&self.epoch.to_be_bytes()[..5]);
         if self.encoding == Encoding::Shim {
-            // A bridge that has several members as its ports learns each at its own.
+            // A bridge that several members are connected to learns a different address at each
+            // port.
             bytes[11] ^= self.member;
         }
         bytes[12..14].copy_from_slice(&self.encoding.ethertype().to_be_bytes());
@@ -190,9 +190,8 @@ impl Hello {
         bytes
     }
 
-    /// What a frame says, with the challenges where there is a secret. `None` where it is no hello,
-    /// or not of the form that is asked for, or its hash is another. Whoever is at the other end
-    /// may send anything.
+    /// Reads a hello, with the challenges if there is a secret. `None` if the frame is no hello,
+    /// has the other form or a wrong hash. The other end may send anything.
     #[must_use]
     pub fn read(bytes: &[u8], key: Option<&HelloKey>) -> Option<(Hello, Challenge)> {
         if !is_hello(bytes) || (bytes[HEADERS + 3] == KEYED) != key.is_some() {
@@ -230,7 +229,7 @@ impl Hello {
     }
 }
 
-/// Whether a hash is the right one; it takes as long whichever byte is wrong.
+/// Whether a hash is right; the time does not depend on which byte is wrong.
 fn is_equal(hash: &[u8; HASH], shown: &[u8]) -> bool {
     shown.len() >= HASH && hash.iter().zip(shown).fold(0, |wrong, (one, other)| wrong | (one ^ other)) == 0
 }
@@ -267,7 +266,7 @@ mod tests {
         assert_eq!(hello.frame(None).bytes(), hello.bytes());
     }
 
-    /// Whatever bit is another, and without the secret, or with another.
+    /// Any changed bit, no secret, or another secret.
     #[test]
     fn what_was_changed_on_the_way_is_not_read() {
         let key = HelloKey(*b"0123456789abcdef");
@@ -286,7 +285,7 @@ mod tests {
         assert_eq!(format!("{key:?}"), "HelloKey");
     }
 
-    /// The hash is the one of its authors' paper, for the key 0 to 15 (their reference's vectors).
+    /// The test vector of the authors' reference code, for the key 0 to 15.
     #[test]
     fn the_hash_is_siphash() {
         let key = HelloKey(std::array::from_fn(|n| n as u8));

@@ -1,28 +1,26 @@
 //! Peer: the Levada bond at the other end, where there is one. Both agree by hellos that frames
-//! have numbers; then this numbers what is sent, says what was sent and received, and puts in order
-//! what comes.
+//! have numbers. Then this module numbers what is sent, reports what was sent and received, and
+//! restores the order of what arrives.
 //!
-//! Frames get numbers as soon as the other end has said that it receives from a member, and go over
-//! such members only. One behind which nobody answers is left out while the other end answers on
-//! another, also of frames without numbers: what went there would be lost, or out of order. Until a
-//! member's other end is known, what comes with a number is dropped: in
-//! the network of a tenant it would be a tag.
+//! Frames get numbers as soon as the other end has reported that it receives from a member, and use
+//! such members only. If the other end answers on some members only, no frame is sent over the
+//! others: it would be lost, or out of order. Until a member's other end is known, frames with a
+//! number are dropped: in a tenant's network the number would be a tag.
 //!
-//! A member on which the other's numbers have not come for [`SILENCE_NS`], while they came over
-//! others, is silent: the other end is told by the next hello, sends over it no more, and sends
-//! again what it has kept of what went there. Where everything is silent nothing is inferred: the
-//! other host, or this one, stands still. Whoever has no more to send is silent too; so while a
-//! member is behind the other end is asked for hellos, and only what comes over another member
-//! meanwhile shows that this one is silent.
+//! A member is silent if the other end's numbers have not arrived over it for [`SILENCE_NS`] while
+//! they arrived over others. The next hello reports that. The other end then stops sending over it,
+//! and sends again what it has kept of the frames sent there. If all members are silent, nothing is
+//! concluded: the other host, or this one, is paused. A peer without frames to send is silent too.
+//! So while a member is behind, the other end is asked for hellos. The member is silent only if
+//! something arrives over another one meanwhile.
 //!
-//! At most [`SPAN`] numbers are on the way that the other end has not said that it has: a window,
-//! as in any protocol that sends again (RFC 9293; AM_Window_Size in 3GPP TS 38.322). Frames beyond
-//! wait in their owners' queues. So however many there are a second, what went over a silent member
-//! is still waited for when that is noticed and it is sent again.
+//! At most [`SPAN`] numbers are unacknowledged: a window, as in any protocol that retransmits (RFC
+//! 9293; AM_Window_Size in 3GPP TS 38.322). Further frames wait in their owners' queues. So at any
+//! rate of frames, the other end still waits for what a silent member lost when it is sent again.
 //!
-//! A cable over which this bond hears itself leads back: both its ends are left out until that has
-//! not been so for [`MISWIRED_NS`]. Over bridges, and where it is so of all members, that is said,
-//! and no more: a switch between may have passed hellos on.
+//! A cable over which this bond receives its own hellos leads back. Both its ends are left out
+//! until none has arrived for [`MISWIRED_NS`]. Over bridges, and if all members lead back, it is
+//! only reported: a switch between may have forwarded the hellos.
 
 use super::hello::{Challenge, Hello, HelloFrame, HelloKey, is_hello};
 use super::loss::Loss;
@@ -35,65 +33,66 @@ use crate::frame::{FlowIndex, Frame, Pool};
 use crate::units::{Instant, earlier};
 use crate::verdict::Reason;
 
-/// How long a member may show nothing while others do, in nanoseconds.
+/// How long a member may show no number while others do, in nanoseconds.
 pub const SILENCE_NS: u64 = 10_000_000;
-/// Silence is looked for so often, in nanoseconds: a worker that stood still, and then reads one
-/// member before another, finds one look missed and not four.
+/// Time between checks for silence, in nanoseconds. A worker that was paused, and then reads one
+/// member before another, counts one missed check, not four.
 const LOOK_NS: u64 = SILENCE_NS / LOOKS as u64;
 const LOOKS: u8 = 4;
-/// A member that sends nothing tells after so long which numbers it will not send, in nanoseconds.
+/// After this long without a frame, in nanoseconds, a hello shows which numbers a member will not
+/// send.
 const MARK_NS: u64 = 500_000;
-/// What was received is said after so long, in nanoseconds: what is kept to be sent again waits for
+/// What was received is reported after this long, in nanoseconds: until then the other end keeps
 /// it.
 const REPORT_NS: u64 = 5_000_000;
-/// And after so many numbers.
+/// And after this many numbers.
 const REPORT_NUMBERS: u64 = 512;
 /// Numbers that may be on the way at a time. Half of [`MODULUS`] can be told apart, and the parts
 /// of one more frame, over the slowest link 45, may follow.
 const SPAN: u64 = 1900;
-/// Between hellos on a member whose other end has answered, in nanoseconds.
+/// Time between hellos on a member whose other end has answered, in nanoseconds.
 const HELLO_NS: u64 = 1_000_000_000;
-/// Between them until then, in nanoseconds.
+/// Time between hellos until then, in nanoseconds.
 const HELLO_SOON_NS: u64 = 100_000_000;
-/// For so long, in nanoseconds; after that nobody is likely to answer.
+/// For this long, in nanoseconds; after that an answer is not likely.
 const SOON_NS: u64 = 3_000_000_000;
-/// Between two hellos on a member, whatever there is to say, in nanoseconds: so that answers to
-/// answers end.
+/// Least time between two hellos on a member, in nanoseconds: it limits answers to answers.
 pub(super) const HELLO_LEAST_NS: u64 = 200_000;
-/// A member's other end is somebody else, or nobody, where no hello has come for so long after it
-/// came up, in nanoseconds: five hellos.
+/// No Levada bond is at a member's other end if no hello arrives for this long after it came up, in
+/// nanoseconds: five hellos.
 pub(super) const UNKNOWN_NS: u64 = 500_000_000;
-/// A peer that says nothing for so long is gone, in nanoseconds: three hellos and a half.
+/// A peer that sends nothing for this long is gone, in nanoseconds: three hellos and a half.
 const GONE_NS: u64 = 3_500_000_000;
-/// A peer that is told nothing may number on for so long by its own clock, in nanoseconds, as it
-/// notices that by the time of a hello. Until then its members count as not known.
+/// A peer that receives no hello may number for this long by its own clock, in nanoseconds: it
+/// checks that when a hello is due. Until then its members count as not known.
 pub(super) const NUMBERS_ON_NS: u64 = GONE_NS + HELLO_NS * 3 / 2;
-/// Who has looked for the gone no sooner has stood still, in nanoseconds: a hello and a half.
+/// If checks for a gone peer are this far apart, in nanoseconds, this end was paused: a hello and a
+/// half.
 const STILL_NS: u64 = HELLO_NS * 3 / 2;
-/// A silent member is used again when hellos have come over it for so long, in nanoseconds.
+/// A silent member is used again when hellos have arrived over it for this long, in nanoseconds.
 const BACK_NS: u64 = 100_000_000;
-/// Two bonds on the members of one, or a cable that leads back, are told for so long after they
-/// were last heard, in nanoseconds.
+/// Two bonds on the members of one, or a cable that leads back, are reported for this long after
+/// the last such hello, in nanoseconds.
 const MISWIRED_NS: u64 = 3_000_000_000;
-/// What the peer before has sent may still come for so long after the first hello of another, in
-/// nanoseconds: less than hellos of two that both live are apart.
+/// Hellos of the previous peer may still arrive for this long after the first one of another, in
+/// nanoseconds. Hellos of two live bonds are further apart.
 const ON_THE_WAY_NS: u64 = 50_000_000;
 const NEVER: Instant = Instant(u64::MAX);
 /// No member's number.
 const NOBODYS: u8 = u8::MAX;
-/// Hellos of a member that are read in a second: as many as may be said.
+/// Most hellos of a member that are read in a second: as many as may be sent.
 const HELLOS_MOST: u32 = 5100;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Numbers beside frames that wait are kept in 30 bits, and with another whether they are shared
+/// A number is kept beside a frame in 30 bits; one more bit has whether it is shared
 /// ([`crate::frame::FlowIndex`]).
 pub(super) const KEPT_BITS: u64 = (1 << 30) - 1;
 
-/// Who is at the other end of a member.
+/// What is at the other end of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
     /// Not known until then.
     Unknown(Instant),
-    /// Nobody who says hello.
+    /// Nothing that sends hellos.
     Other,
     /// The peer.
     Peer,
@@ -103,31 +102,31 @@ pub(super) enum End {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     is_up: bool,
-    /// The number by which hellos call it: it keeps that while others come and go, since the other
-    /// end learns each member's new one from another hello.
+    /// Its number in hellos. It stays while other members are added and removed: the other end
+    /// would learn each member's new number from a different hello.
     pub(super) own: u8,
     pub(super) end: End,
     up_at: Instant,
     heard_at: Instant,
     /// The number that the other end gives the member.
     pub(super) theirs: u8,
-    /// Longest frame that the other end receives; 0 where it does not say.
+    /// Longest frame that the other end receives; 0 if it does not report that.
     pub(super) max_frame: u16,
-    /// The other end has said that it receives from it.
+    /// The other end has reported that it receives from it.
     pub(super) is_received: bool,
     pub(super) is_silent: bool,
     /// It is up, and the other end is to send nothing there.
     is_withheld: bool,
     back_at: Option<Instant>,
-    /// The furthest number at the last look, and how many looks have found this member before it.
+    /// The furthest number at the last check, and how many checks have found this member behind it.
     target: u64,
     missed: u8,
-    /// When its last hello had the wire for as long as it took, twice: the next one is no sooner,
-    /// so that hellos take no more than half of a slow wire.
+    /// The time of its last hello plus twice its time on the wire. The next one is not sent before:
+    /// hellos take at most half of a slow wire.
     hello_at: Instant,
     pub(super) hello_due: Instant,
-    /// Numbers below this have been sent over it, or will not be; and since when that is so, the
-    /// last of them being off its wire.
+    /// Numbers below this have been sent over it, or will not be; and when the last of them left
+    /// its wire.
     shown: u64,
     shown_at: Instant,
     pub(super) sent: u32,
@@ -135,15 +134,15 @@ pub(super) struct Line {
     /// Hellos read in this second.
     second: u64,
     hellos: u32,
-    /// With a secret: what the other end has to answer, what this end answers, and, once, who asked
-    /// without knowing.
+    /// With a secret: the challenge to the other end, this end's answer, and the challenge of a
+    /// sender that answered wrongly (it gets one answer).
     pub(super) challenge: u64,
     pub(super) answer: u64,
     pub(super) greets: Option<u64>,
     has_greeted: bool,
-    /// The last hello that was heard, by the other end's count.
+    /// With a secret: the other end's count of hellos in the last one accepted.
     pub(super) last: Option<u32>,
-    /// When this very bond was last heard over it, or was heard saying that it said it here.
+    /// When this bond last received its own hello over it, or one that it had sent over it.
     looped_at: Option<Instant>,
 }
 
@@ -182,14 +181,14 @@ impl Line {
         self.is_up && self.end == End::Peer && !self.is_silent && !self.is_withheld
     }
 
-    /// A hello is due as soon as there may be one. When that is.
+    /// Makes a hello due as soon as one may be sent; returns when that is.
     pub(super) fn say(&mut self, now: Instant) -> Instant {
         self.hello_due = self.hello_due.min(now.max(self.hello_at.plus_ns(HELLO_LEAST_NS)));
         self.hello_due
     }
 }
 
-/// What another process knew of members, until they have come up here.
+/// What another process knew of members, until they are up here.
 #[derive(Debug)]
 pub(super) struct Restored {
     pub until: Instant,
@@ -199,25 +198,24 @@ pub(super) struct Restored {
 /// Why frames have no numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plain {
-    /// Nobody at the other end has answered.
+    /// No bond at the other end has answered.
     NoPeer,
     /// Members lead to two bonds.
     Miswired,
-    /// Nobody answers but this very bond.
+    /// Only this bond's own hellos arrive.
     Looped,
-    /// The other end has not said yet that it receives from a member that may send.
+    /// The other end has not reported yet that it receives from a member that may send.
     NotReceived,
-    /// Nobody answers, but somebody says hello under another secret, or with one where there is
-    /// none here, or the other way round.
+    /// The hellos that arrive are under another secret, or only one end has a secret.
     Secret,
-    /// There is to be a secret, and it is not known yet.
+    /// A secret is configured, and it is not known yet.
     NoSecret,
     /// With a number, the longest frames are too long for a member.
     TooLong,
 }
 
 impl Plain {
-    /// As `show` says it.
+    /// The text in `show`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -239,7 +237,7 @@ impl Plain {
 pub(super) struct Peer {
     pub(super) epoch: u64,
     pub(super) other: Option<u64>,
-    /// The one before, which is gone unless the cables are mixed up.
+    /// The previous peer, which is gone unless the cables are mixed up.
     pub(super) before: Option<u64>,
     met_at: Instant,
     miswired_until: Instant,
@@ -248,48 +246,50 @@ pub(super) struct Peer {
     plain: Option<Plain>,
     /// Members that lead back, a bit each.
     looped: u16,
-    /// What the next frame gets.
+    /// The next frame's number.
     pub(super) next: u64,
     /// Numbers below this have left over some member.
     pub(super) left: u64,
-    /// The other waits for this number.
+    /// The peer waits for this number.
     pub(super) acked: u64,
-    /// The other has received pieces of what was one frame.
+    /// The peer has received pieces of what was one frame.
     pub(super) are_cut: bool,
     pub(super) heard_count: u32,
     pub(super) agreed_at: Option<Instant>,
     pub(super) count: u32,
-    /// No hello is due before: asked for with each frame, and found anew after each hello.
+    /// No hello is due before this. It is read for each frame, and computed again when no hello is
+    /// due.
     pub(super) hellos_due: Instant,
     mark_due: Option<Instant>,
-    /// What was received is also said when this number is waited for.
+    /// What was received is also reported when the next number is this or later.
     report_at: u64,
     report_due: Option<Instant>,
     look_due: Option<Instant>,
     /// How hellos are sent, and how the peer sends its own.
     pub(super) encoding: Encoding,
     pub(super) their_encoding: Encoding,
-    /// A secret is wanted; and the secret.
+    /// Whether a secret is required; and the secret.
     pub(super) is_keyed: bool,
     pub(super) key: Option<HelloKey>,
     /// How many challenges there were.
     pub(super) challenges: u64,
-    /// Hellos that were refused for their hash or their answer, and when the last was for its hash.
+    /// Hellos refused for their form or hash, or as recorded ones; and when the last was for the
+    /// former.
     pub(super) refused: u64,
     pub(super) refused_at: Option<Instant>,
-    /// The last look for silence, and the furthest number then.
+    /// The last check for silence, and the furthest number then.
     looked: (Instant, u64),
-    /// A member is behind: the next hellos ask for some.
+    /// A member is behind: the next hellos ask for hellos.
     asks: bool,
-    /// What another process knew of members that are yet to come up.
+    /// What another process knew of members that are not up yet.
     pub(super) restored: Option<Box<Restored>>,
-    /// Another process goes on for this one.
+    /// Another process has taken over from this one.
     is_leaving: bool,
-    /// Hellos say that nothing is received any more.
+    /// Hellos report that nothing is received any more.
     is_parting: bool,
-    /// The peer numbers its frames, as its last hello said.
+    /// The peer numbers its frames, according to its last hello.
     is_peer_numbering: bool,
-    /// When the gone were last looked for.
+    /// When the last check for a gone peer was.
     judged_at: Instant,
 }
 
@@ -334,7 +334,7 @@ impl Peer {
         }
     }
 
-    /// Why frames have no numbers; `None` where they have.
+    /// Why frames have no numbers; `None` if they have.
     pub fn plain(&self) -> Option<Plain> {
         self.plain
     }
@@ -350,7 +350,7 @@ impl Peer {
         self.next.wrapping_sub(self.acked) < SPAN
     }
 
-    /// Whether the other end has to say first what it has.
+    /// Whether no number is free until the other end acknowledges some.
     fn is_full(&self) -> bool {
         self.is_numbering() && !self.has_room()
     }
@@ -360,10 +360,9 @@ impl Peer {
         self.lines.get(member).is_some_and(|line| line.end == End::Peer && line.is_received)
     }
 
-    /// Whether nobody at a member's other end has answered in time, and the peer answers on others;
-    /// or, where only their length keeps frames from having numbers, the peer receives from others
-    /// and has not said that it does from this one; or whether it leads back. Where members lead to
-    /// two bonds, neither is the peer for long.
+    /// Whether no frame is sent over a member: it leads back, or no hello has arrived in time and
+    /// the peer is at another. (Not if members lead to two bonds: neither is the peer for long.) Or
+    /// frames are too long for numbers, and the peer has not reported that it receives from it.
     pub fn leaves_out(&self, member: usize) -> bool {
         let is_there = |line: &Line| line.is_up && line.end == End::Peer;
         let is_other = self.lines.get(member).is_some_and(|line| line.end == End::Other);
@@ -371,8 +370,8 @@ impl Peer {
             || self.plain != Some(Plain::Miswired) && is_other && self.lines.iter().any(is_there)
             || self.encoding == Encoding::Tag
                 && self.looped & 1 << member != 0
-                // Where all do, a switch between may have passed them on: frames go on without
-                // numbers.
+                // If all do, a switch between may have forwarded the hellos: frames are sent
+                // without numbers.
                 && self.lines.iter().zip(0..).any(|(line, n)| line.is_up && self.looped & 1 << n == 0)
     }
 
@@ -381,12 +380,12 @@ impl Peer {
         self.looped
     }
 
-    /// Whether the peer is at a member's other end, and whether this receives from there.
+    /// Whether the peer is at a member's other end, and whether this end receives from there.
     pub fn knows(&self, member: usize) -> (bool, bool) {
         self.lines.get(member).map_or((false, false), |line| (line.end == End::Peer, !line.is_silent))
     }
 
-    /// Numbered frames of the other end that did not come over a member.
+    /// Numbered frames of the other end that did not arrive over a member.
     pub fn lost(&self, member: usize) -> u64 {
         self.lines.get(member).map_or(0, |line| line.loss.lost())
     }
@@ -396,7 +395,7 @@ impl Peer {
         self.are_cut
     }
 
-    /// A member is received from now, or is not.
+    /// A member is received from, or is not any more.
     pub fn set_up(&mut self, now: Instant, member: usize, is_up: bool) {
         let Some(line) = self.lines.get_mut(member) else { return };
         if line.is_up == is_up {
@@ -419,8 +418,8 @@ impl Peer {
         self.say(now);
     }
 
-    /// The other end is to send nothing over a member, though that is up, or may again. It is told
-    /// at once; what is on its way there is taken.
+    /// The other end is to send nothing over a member that is up, or may send again. A hello is due
+    /// at once. Frames that are already on the way are accepted.
     pub fn withhold(&mut self, now: Instant, member: usize, is_withheld: bool) {
         let Some(line) = self.lines.get_mut(member).filter(|line| line.is_withheld != is_withheld) else { return };
         (line.is_withheld, line.missed) = (is_withheld, 0);
@@ -430,33 +429,33 @@ impl Peer {
         self.say(now);
     }
 
-    /// How numbers and hellos are sent. The other end is told at once: it goes by that for what may
-    /// come when nobody takes numbers off.
+    /// How numbers and hellos are sent. A hello is due at once: the other end records which numbers
+    /// it must drop once it no longer takes them off.
     pub fn set_encoding(&mut self, now: Instant, encoding: Encoding) {
         if std::mem::replace(&mut self.encoding, encoding) != encoding {
             self.say(now);
         }
     }
 
-    /// Another process goes on for this one, or does so no more.
+    /// Another process takes over from this one, or does so no more.
     pub fn set_leaving(&mut self, pool: &mut Pool, now: Instant, is_leaving: bool) {
         self.is_leaving = is_leaving;
         (self.mark_due, self.report_due, self.look_due) = (None, None, None);
         self.order.let_go(pool, now);
     }
 
-    /// The next hellos, which are due at once where the peer is, say that nothing is received any
-    /// more: who hears one numbers no more.
+    /// The next hellos report that nothing is received any more; they are due at once on members
+    /// that lead to the peer. A peer that receives one stops numbering.
     pub fn set_parting(&mut self, now: Instant, is_parting: bool) {
         self.is_parting = is_parting;
         for line in self.lines.iter_mut().filter(|line| is_parting && line.end == End::Peer) {
-            // Whoever else asks is answered by the next one.
+            // This one answers the peer. Another sender is answered after its next hello.
             (line.hello_due, line.greets) = (now, None);
             self.hellos_due = now;
         }
     }
 
-    /// Members are others: by place, which one each was before.
+    /// Changes the members: `was` has, by place, which one each was before.
     pub fn set_members(&mut self, now: Instant, was: &[Option<MemberId>]) {
         let before = self.lines;
         let stayed = |was: &Option<MemberId>| was.and_then(|was| before.get(usize::from(was.0)).copied());
@@ -467,8 +466,8 @@ impl Peer {
         self.say(now);
     }
 
-    /// Members that hellos call by a number go on with that; others get free ones, and such as
-    /// nobody had before (`was_used`) as far as there are any.
+    /// Members that have a number in hellos keep it. Others get free ones, preferably those that no
+    /// member had before (`was_used`).
     pub(super) fn number_lines(&mut self, known: &[Option<u8>; MOST_MEMBERS], was_used: impl Fn(u8) -> bool) {
         let mut free: Vec<u8> = (0..MOST_MEMBERS as u8).filter(|&own| !known.contains(&Some(own))).collect();
         free.sort_by_key(|&own| was_used(own));
@@ -478,19 +477,19 @@ impl Peer {
         }
     }
 
-    /// Whether frames are numbered follows what is known. `sending` has the members that may send,
-    /// a bit each; `longest` is the longest frame, and `room` what the members take.
+    /// Finds out anew whether frames get numbers. `sending` has the members that may send, a bit
+    /// each; `longest` is the longest frame, and `room` the longest that the members take.
     pub fn agree(&mut self, now: Instant, sending: u16, (longest, room): (u32, u32)) {
         self.looped = self.mask(|line| line.looped_at.is_some());
         let plain = self.reason(now, sending, longest, room);
         if plain.is_none() && self.plain.is_some() {
-            // What waits has no numbers yet: it goes first.
+            // Frames that wait have no numbers yet, and leave first.
             self.left = self.next;
             self.acked = self.next;
             self.mark_due = None;
         }
         if plain.is_none() != self.plain.is_none() {
-            // Before the first number, whatever was said a moment ago.
+            // A hello precedes the first number, however recent the last one was.
             self.lines.iter_mut().for_each(|line| line.hello_due = line.hello_due.min(now));
             self.hellos_due = now;
         }
@@ -512,7 +511,7 @@ impl Peer {
         if self.is_leaving {
             return nobody(Plain::NoPeer);
         }
-        // Of two bonds neither is agreed with for long.
+        // With two bonds, no agreement lasts long.
         if now < self.miswired_until {
             return Some(Plain::Miswired);
         }
@@ -528,23 +527,23 @@ impl Peer {
         (longest > room.min(theirs.unwrap_or(u32::MAX))).then_some(Plain::TooLong)
     }
 
-    /// The number that was kept beside a frame, in all its bits; and whether it is shared.
+    /// The whole of a number that was kept beside a frame, and whether it is shared.
     #[inline]
     pub fn full(&self, kept: FlowIndex) -> (u64, bool) {
         let (number, is_shared) = (u64::from(kept.index() >> 1), kept.index() & 1 != 0);
         (self.next.saturating_sub(self.next.wrapping_sub(number) & KEPT_BITS), is_shared)
     }
 
-    /// Whether the other end has said that it has this number.
+    /// Whether the other end has acknowledged this number.
     #[inline]
     pub fn is_received(&self, kept: FlowIndex) -> bool {
         self.full(kept).0 < self.acked
     }
 
-    /// A frame with a number has left over a member, whose wire is free again at that time: until
-    /// then it is on its way, and shows the number itself. `is_last`: the member has nothing more
-    /// to send now; where others may have the number, that is said at once, since they are waited
-    /// for.
+    /// A frame with a number has left over a member, whose wire is free again at `free_at`. Until
+    /// then the frame itself shows the number. `is_last`: the member has nothing more to send now.
+    /// If the number is shared, a hello is then due at once: the other end waits for more frames of
+    /// that number.
     #[inline]
     pub fn has_left(
         &mut self,
@@ -565,11 +564,11 @@ impl Peer {
         self.mark_due.get_or_insert(now.plus_ns(MARK_NS));
     }
 
-    /// What came over a member with a number is put in order, or goes on; or where nobody is known
-    /// to number, it has a tag.
+    /// Whether what looks like a number on a frame from this member is one. It is if the peer is at
+    /// its other end, and else a tag.
     ///
     /// # Errors
-    /// [`Reason::BondControl`]: it is not known yet what the number is.
+    /// [`Reason::BondControl`]: it is not known yet.
     #[inline]
     pub fn has_numbers(&self, member: MemberId) -> Result<bool, Reason> {
         match self.lines.get(usize::from(member.0)).map(|line| line.end) {
@@ -579,7 +578,7 @@ impl Peer {
         }
     }
 
-    /// A frame came whose number was taken off it.
+    /// Receives a frame whose number was taken off.
     #[inline]
     pub fn receive(
         &mut self,
@@ -598,11 +597,11 @@ impl Peer {
         result
     }
 
-    /// A frame came over a member that is received from. `None` where it is no hello.
+    /// Receives a frame for a reserved address. `None` if it is no hello.
     ///
     /// # Errors
-    /// [`Reason::BondControl`]: too many, or not under the secret, or from this very bond where the
-    /// peer is.
+    /// [`Reason::BondControl`]: it is refused, as one of too many, without the secret, or this
+    /// bond's own on a member of the peer, for example.
     pub fn hear(
         &mut self,
         pool: &mut Pool,
@@ -628,8 +627,8 @@ impl Peer {
             return Err(Reason::BondControl);
         };
         let hello = &hello;
-        // Of the peer both forms are heard, while one end has changed to the other. Of strangers
-        // not: what bridges forward may come from anywhere.
+        // From the peer, both encodings are accepted: one end may change before the other. From
+        // others only this end's: what bridges forward may come from anywhere.
         let is_strange = hello.encoding != self.encoding && self.other != Some(hello.epoch);
         if hello.epoch == 0 || is_strange {
             return Err(Reason::BondControl);
@@ -656,10 +655,10 @@ impl Peer {
         Ok(())
     }
 
-    /// This bond said that itself, over the member that it calls so.
+    /// Receives this bond's own hello, which it sent over the member with that number.
     fn hear_own(&mut self, now: Instant, at: usize, said_by: u8) -> Result<(), Reason> {
         if self.lines[at].end == End::Peer {
-            // The peer is there as well: members are in one network.
+            // The peer is there too: members are in one network.
             self.miswired_until = now.plus_ns(MISWIRED_NS);
             return Err(Reason::BondControl);
         }
@@ -670,7 +669,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Somebody new, or somebody who began anew: nothing is known of what it sends.
+    /// Another peer, or one that has restarted: nothing is known of what it sends.
     fn meet(&mut self, pool: &mut Pool, now: Instant, epoch: u64) {
         if self.before == Some(epoch) {
             self.miswired_until = now.plus_ns(MISWIRED_NS);
@@ -689,14 +688,15 @@ impl Peer {
             self.order.set_live(now, MemberId(member), false);
         }
         self.order.expect_no_replay();
-        // What the one before has answered is worth nothing any more.
+        // Answers of the previous peer are no longer valid.
         self.challenge_all();
     }
 
-    /// What a hello says of the peer, of the member it came over, and of the others.
+    /// Takes over what a hello reports of the peer, of the member that it arrived over, and of
+    /// others.
     fn greet(&mut self, now: Instant, at: usize, hello: &Hello) {
         let is_same = self.lines[at].end == End::Peer && self.lines[at].theirs == hello.member;
-        // Who has this number now is no other member.
+        // No other member keeps this number.
         for line in self.lines.iter_mut().filter(|line| line.theirs == hello.member) {
             line.theirs = NOBODYS;
         }
@@ -727,7 +727,8 @@ impl Peer {
         let is_newest = self.heard_count == 0 || hello.count.wrapping_sub(self.heard_count) < 1 << 31;
         if is_newest {
             self.heard_count = hello.count;
-            // Where it hears somebody else, or nobody, it takes no number of this end off.
+            // A peer that receives hellos of another bond, or none, takes off no number of this
+            // end.
             self.agreed_at = (hello.heard == self.epoch).then_some(now);
         }
         if hello.heard == self.epoch && is_newest {
@@ -742,14 +743,15 @@ impl Peer {
                 self.acked = self.acked.max(below(self.left, next));
             }
         }
-        // Whoever does not know yet that it is heard is told at once, and so is who asks.
+        // A peer that does not know yet that its hellos arrive gets one at once. So does one that
+        // asks.
         if has_news || hello.heard != self.epoch || hello.asks {
             self.say(now);
         }
     }
 
-    /// A hello is due on every member. Over bridges there may be many bonds, of whom each answer
-    /// would be another's question: there only what the clock says is said.
+    /// A hello is due on every member. Not over bridges while more than one bond is there: each
+    /// answer would cause another bond's answer. Then hellos are sent at their intervals only.
     pub(super) fn say(&mut self, now: Instant) {
         if self.encoding == Encoding::Shim && now < self.miswired_until {
             return;
@@ -759,7 +761,7 @@ impl Peer {
         }
     }
 
-    /// What is due by the clock. True where members may have changed.
+    /// Does what is due by now. True if members may have changed.
     pub fn advance(&mut self, pool: &mut Pool, now: Instant) -> bool {
         if self.is_leaving {
             return false;
@@ -782,8 +784,8 @@ impl Peer {
         has_looked || is_due
     }
 
-    /// Members that are to say which numbers they do not send; all ask where no frame leaves until
-    /// the other end has answered.
+    /// Makes hellos due on members that are to show which numbers they will not send. If no number
+    /// is free, they are due on all members, and ask for an answer.
     fn mark(&mut self, now: Instant) {
         let left = self.left;
         let mut behind = false;
@@ -799,9 +801,9 @@ impl Peer {
         self.mark_due = (behind || self.is_full()).then(|| now.plus_ns(MARK_NS));
     }
 
-    /// Who has not come as far as others had at the last look, while others came further or said
-    /// hello. While the peer does not number, a member that is new has come nowhere, and is no
-    /// silent one.
+    /// Checks for silent members: those that are behind the furthest number of the last check,
+    /// while others advanced or received hellos. While the peer does not number, a new member is
+    /// not silent.
     fn look(&mut self, pool: &mut Pool, now: Instant) {
         let furthest = self.order.furthest();
         let (looked_at, was_furthest) = std::mem::replace(&mut self.looked, (now, furthest));
@@ -834,14 +836,15 @@ impl Peer {
         self.order.look(pool, now);
     }
 
-    /// The members of which something is so, a bit each.
+    /// The members for which `is_so` is true, a bit each.
     fn mask(&self, is_so: impl Fn(&Line) -> bool) -> u16 {
         (0..).zip(&self.lines).map(|(n, line)| u16::from(is_so(line)) << n).fold(0, |all, one| all | one)
     }
 
-    /// Members and peers that have said nothing for long. While this end stood still it read
-    /// nothing: that time does not count, and what came meanwhile is read first. But the other end
-    /// takes this one for gone after a while, and then nothing gets a number until it is heard.
+    /// Finds members and a peer from which nothing has arrived for long. While this end was paused
+    /// it read nothing: that time does not count, and what arrived meanwhile is read first. After a
+    /// long pause the other end regards this one as gone: no frame gets a number before the next
+    /// hello.
     fn look_for_the_gone(&mut self, pool: &mut Pool, now: Instant) {
         let pause = now.since(std::mem::replace(&mut self.judged_at, now));
         let is_anybody = |line: &Line| line.end == End::Peer || line.looped_at.is_some();
@@ -884,8 +887,8 @@ impl Peer {
         }
     }
 
-    /// The next member that is to say hello, and what. `waits` gives the number of the first frame
-    /// that waits at a member.
+    /// The next member that is to send a hello, and that hello. `waits` gives the number of the
+    /// first frame that waits at a member.
     pub fn poll_hello(
         &mut self,
         now: Instant,
@@ -932,7 +935,7 @@ impl Peer {
             max_frame: max_frame(at).min(u32::from(u16::MAX)) as u16,
             encoding: self.encoding,
         };
-        // Each other hello is for the peer, whoever greets meanwhile.
+        // Every second hello answers the peer, even if others send hellos meanwhile.
         let greeted = if line.has_greeted { None } else { line.greets.take() };
         line.has_greeted = greeted.is_some();
         if line.greets.is_some() {
@@ -942,15 +945,15 @@ impl Peer {
         Some((MemberId(at as u8), hello.frame(self.key.as_ref().map(|key| (key, challenge)))))
     }
 
-    /// The hello that [`Peer::poll_hello`] gave takes a member's wire for so long, which is free at
-    /// that time: until then it is on its way, as a frame is.
+    /// The hello from [`Peer::poll_hello`] takes a member's wire for `takes_ns`, until `free_at`:
+    /// until then it is on its way, as a frame is.
     pub fn hello_left(&mut self, now: Instant, member: usize, takes_ns: u64, free_at: Instant) {
         let Some(line) = self.lines.get_mut(member) else { return };
         (line.hello_at, line.shown_at) = (now.plus_ns(2 * takes_ns), free_at);
         line.hello_due = line.hello_due.max(line.hello_at.plus_ns(HELLO_LEAST_NS));
     }
 
-    /// When [`Peer::advance`] will have something to do, if nothing comes before.
+    /// When [`Peer::advance`] will have something to do, if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.is_leaving || !self.may_speak() {
             return self.order.poll_timeout();

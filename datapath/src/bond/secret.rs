@@ -1,9 +1,9 @@
-//! Secret: only hellos under it are heard, and of these only what answers the challenge that this
-//! end has for the member. That is another one for each time that the member comes up and for each
-//! peer. Who does not know it yet is told, and that is all. So neither what was recorded of a peer
-//! that is gone is heard, nor what was said on another member, nor anything twice. What this end
-//! says itself, and what answers its own challenge, has come over a cable that leads back; where
-//! the peer is at the other end, somebody has recorded it.
+//! Secret: only hellos under it are accepted, and only if they answer the challenge that this end
+//! has for the member. There is a new challenge each time that the member comes up, and for each
+//! peer. A sender that does not know the challenge yet receives it, and nothing else is done. So
+//! recorded hellos of a peer that is gone are not accepted, nor those sent on another member, nor
+//! any hello twice. This end's own hello that answers its own challenge has come over a cable that
+//! leads back. On a member of the peer, an own hello is a recorded one, and is refused.
 
 use super::MemberId;
 use super::hello::{Challenge, Hello, HelloKey};
@@ -15,7 +15,7 @@ use crate::verdict::Reason;
 use std::hash::BuildHasher as _;
 
 impl Peer {
-    /// Whether only hellos under a secret are said and heard. Until it is known none are.
+    /// Whether only hellos under a secret are sent and accepted. Until it is known none are.
     pub fn set_keyed(&mut self, pool: &mut Pool, now: Instant, is_keyed: bool) {
         if is_keyed != self.is_keyed {
             self.is_keyed = is_keyed;
@@ -24,7 +24,7 @@ impl Peer {
         }
     }
 
-    /// The secret. A peer that has not shown that it knows it is nobody any more.
+    /// The secret. A peer that was known without it is forgotten.
     pub fn set_key(&mut self, pool: &mut Pool, now: Instant, key: Option<HelloKey>) {
         let is_known = self.key.is_none() && self.restored.is_some();
         if key == self.key || !self.is_keyed {
@@ -37,17 +37,17 @@ impl Peer {
         self.say(now);
     }
 
-    /// Whether with this secret nothing would be known of the other end any more.
+    /// Whether this end would forget the peer with this secret.
     pub fn is_other_key(&self, key: Option<&HelloKey>) -> bool {
         self.is_keyed && self.key.as_ref() != key
     }
 
-    /// Who may say and hear hellos.
+    /// Whether hellos may be sent and accepted.
     pub(super) fn may_speak(&self) -> bool {
         !self.is_keyed || self.key.is_some()
     }
 
-    /// Nothing is known of the other end any more. It may number on until it notices.
+    /// Forgets the other end. It may still number until it notices.
     fn forget(&mut self, pool: &mut Pool, now: Instant) {
         (self.other, self.before, self.agreed_at, self.refused_at) = (None, None, None, None);
         self.order.restart(pool, now);
@@ -62,7 +62,7 @@ impl Peer {
         self.challenge_all();
     }
 
-    /// Another challenge for each member.
+    /// Gives each member a new challenge.
     pub(super) fn challenge_all(&mut self) {
         for line in &mut self.lines {
             self.challenges += 1;
@@ -70,11 +70,12 @@ impl Peer {
         }
     }
 
-    /// Whether a hello under the secret was said now and here. Who does not know the challenge is
-    /// told, and no more.
+    /// Whether a hello under the secret answers this member's challenge. If not, this end sends the
+    /// challenge, and nothing else is done.
     ///
     /// # Errors
-    /// [`Reason::BondControl`]: it was heard before, or this bond said it, and the peer is here.
+    /// [`Reason::BondControl`]: it was received before; or it is this bond's own, and this member
+    /// leads to the peer.
     pub(super) fn is_answered(
         &mut self,
         now: Instant,
@@ -101,7 +102,7 @@ impl Peer {
     }
 }
 
-/// Another for each count, and for each epoch.
+/// A different one for each count and each epoch.
 pub(super) fn challenge(epoch: u64, count: u64) -> u64 {
     Keyed::new(epoch).hash_one(count)
 }
