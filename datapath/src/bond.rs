@@ -1,13 +1,13 @@
 //! Bond: an uplink of several ports, its members, that carry its frames together.
 //!
-//! Here is what concerns each frame: which member sends it ([`Mode`], [`HashPolicy`]), when (each
-//! member is paced at its own rate), and what is received from which. Who is up, and who is active,
-//! is decided elsewhere and arrives as [`Bond::set_state`] and [`Bond::set_active`]. Names and
-//! meanings are those of Linux `Documentation/networking/bonding.rst`.
+//! This module decides for each frame which member sends it ([`Mode`], [`HashPolicy`]) and when
+//! (each member is paced at its own rate), and which members are received from. Which member is up
+//! or active is decided elsewhere, and set by [`Bond::set_state`] and [`Bond::set_active`]. Names
+//! and meanings are those of Linux `Documentation/networking/bonding.rst`.
 //!
-//! A frame passes `send`, waits at its member where that is busy, and leaves by `poll`. A member
-//! that fails gives what waits to the others, in order. Frames wait at most [`MOST_WAIT_NS`]; more
-//! are dropped, so that a member's queue is bounded in time and bytes.
+//! A frame enters by `send`, waits at its member if that is busy, and leaves by `poll`. If a member
+//! fails, the others send the frames that wait there, in order. A frame that would wait longer than
+//! [`MOST_WAIT_NS`] is dropped: this bounds a member's queue in time and bytes.
 
 mod agreed;
 mod hash;
@@ -47,15 +47,14 @@ pub use way::Way;
 
 /// Most members of a bond.
 pub const MOST_MEMBERS: usize = MemberId::MOST;
-/// Longest time that a frame may wait for its member, in nanoseconds: what two members may differ
-/// by in modes that balance by hash, without a queue that delays others by more than the egress
-/// queues' own target.
+/// Longest time that a frame may wait for its member, in nanoseconds. In modes that balance by
+/// hash, members may differ by this much; the delay does not exceed the egress queues' own target.
 pub const MOST_WAIT_NS: u64 = 5_000_000;
-/// A frame that will wait for longer at a member is marked, if its sender heeds that (ECN): a hash
-/// may give one member more than it carries, which no queue before the bond shows.
+/// A frame that will wait longer than this at a member is marked, if its sender supports ECN. A
+/// hash may give one member more than it carries, and no queue before the bond shows that.
 pub const MARKED_WAIT_NS: u64 = 1_000_000;
-/// How long numbered frames are kept to be sent again, in nanoseconds: the peer notices a
-/// silent member within 12.5 ms, and says what it has received each 5 ms.
+/// How long numbered frames are kept to be sent again, in nanoseconds. The peer notices a silent
+/// member within 12.5 ms, and reports each 5 ms what it has received.
 pub const REPLAY_KEPT_NS: u64 = 20_000_000;
 
 /// How a bond uses its members.
@@ -90,47 +89,48 @@ impl Mode {
         Mode::ALL[self as usize].0
     }
 
-    /// Whether a hash of the frame says which member sends it.
+    /// Whether a hash of the frame selects the member that sends it.
     #[must_use]
     pub fn hashes(self) -> bool {
         matches!(self, Mode::BalanceXor | Mode::Lacp)
     }
 }
 
-/// What a bond is like.
+/// The settings of a bond.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BondSettings {
     /// How it uses its members.
     pub mode: Mode,
-    /// What the hash is made of, in modes that balance by one.
+    /// What the hash covers, in modes that balance by hash.
     pub hash: HashPolicy,
-    /// `balance-rr`: frames that a member sends before it is the next one's turn; 0: a random
-    /// member for each frame.
+    /// `balance-rr`: frames that a member sends before the next one's turn; 0: a random member for
+    /// each frame.
     pub packets_per_member: u16,
-    /// `active-backup`: whether frames that arrive over other members are received too.
+    /// `active-backup`: whether frames that arrive over inactive members are received too.
     pub all_members_active: bool,
-    /// `balance-rr`, `broadcast`: whether frames have numbers where the other end is such a bond
-    /// too, and are put in order there.
+    /// `balance-rr`, `broadcast`: whether frames get numbers if the other end is such a bond too,
+    /// and are put in order there.
     pub order: bool,
-    /// How frames show their numbers: by a shim where bridges are between the two bonds.
+    /// How frames show their numbers: by a shim if bridges are between the two bonds.
     pub encoding: Encoding,
     /// How long a frame may wait for an earlier one, in nanoseconds.
     pub hold_ns: u64,
-    /// Whether hellos are under a secret ([`Bond::set_key`]); without it none are said or heard.
+    /// Whether hellos are under a secret ([`Bond::set_key`]); until it is set none are sent or
+    /// accepted.
     pub is_keyed: bool,
-    /// `802.3ad`: what the protocol is told.
+    /// `802.3ad`: the settings of the protocol.
     pub lacp: LacpSettings,
 }
 
 impl BondSettings {
-    /// Whether frames may have numbers: the mode has a use for them, and they are asked for.
+    /// Whether frames may have numbers: they are configured, and the mode uses them.
     #[must_use]
     pub fn may_number(&self) -> bool {
         self.order && matches!(self.mode, Mode::BalanceRr | Mode::Broadcast)
     }
 
-    /// Bytes by which a number makes a frame longer than what an interface takes: it takes one VLAN
-    /// tag beside its MTU, and no shim.
+    /// Bytes that a number adds to what an interface counts: one VLAN tag is not counted in the
+    /// MTU, a shim is.
     #[must_use]
     pub fn shim_bytes(&self) -> u32 {
         if self.may_number() && self.encoding == Encoding::Shim { TAG as u32 } else { 0 }
@@ -153,8 +153,8 @@ impl Default for BondSettings {
     }
 }
 
-/// A bond: frames in by `send`, changes by `set_...`, frames out by `poll` until it gives `None`;
-/// come back at `poll_timeout`.
+/// A bond: frames in by `send`, changes by `set_...`, frames out by `poll` until it returns `None`;
+/// call it again at `poll_timeout`.
 #[derive(Debug)]
 pub struct Bond {
     settings: BondSettings,
@@ -163,23 +163,23 @@ pub struct Bond {
     senders: Senders,
     active: Option<MemberId>,
     turn: Turn,
-    /// With numbers: where among the senders the next frame's turn is, of members that have it out
-    /// equally soon.
+    /// With numbers: the place among the senders at which the next frame's turn begins, of members
+    /// that would finish sending it equally soon.
     next_equal: u8,
-    /// The other end, in modes that number.
+    /// The other end, if frames may have numbers.
     peer: Option<Box<Peer>>,
     /// What is agreed with the other end in `802.3ad`.
     lacp: Option<Box<Lacp>>,
-    /// No frame that waits leaves before.
+    /// No waiting frame leaves before this.
     due: Instant,
-    /// Whose what is kept is.
+    /// Which endpoints sent the frames that are kept.
     keepers: Keepers,
-    /// The longest frame that is to be sent with a number, in bytes; the tag that `max_frame`s do
-    /// not count is the number's.
+    /// The longest frame that is to be sent, in bytes, without a number. Ports take one tag more
+    /// than `max_frame`: the number.
     longest: u32,
     /// See [`Bond::left_out`].
     left_out: u16,
-    /// Who may send, or how fast, is another than before.
+    /// The members that may send, or their rates, have changed.
     has_changed: bool,
     seed: u64,
 }
@@ -191,7 +191,7 @@ struct Senders {
     count: u8,
     /// They have the same rate.
     are_alike: bool,
-    /// And each numbered frame goes to the next in turn.
+    /// And each numbered frame is sent by the next in turn.
     take_turns: bool,
 }
 
@@ -207,12 +207,12 @@ impl Senders {
     }
 }
 
-/// Round robin: whose turn it is.
+/// Round robin: which member's turn it is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     /// Counts turns; the sender is this modulo the count of senders.
     at: u32,
-    /// Frames that this turn has left.
+    /// Frames left in this turn.
     left: u16,
     /// Splitmix64's state, for turns at random.
     random: u64,
@@ -236,7 +236,8 @@ impl Turn {
 }
 
 impl Bond {
-    /// A bond of members with these rates, all of them down. `seed` is that of turns at random.
+    /// A bond of members with these rates, all of them down. `seed` is that of random turns and of
+    /// epochs.
     #[must_use]
     pub fn new(settings: BondSettings, rates: &[Rate], seed: u64) -> Bond {
         let members = rates.iter().take(MOST_MEMBERS).map(|&rate| Member::new(rate)).collect();
@@ -261,7 +262,7 @@ impl Bond {
         bond
     }
 
-    /// What it is like.
+    /// Its settings.
     #[must_use]
     pub fn settings(&self) -> &BondSettings {
         &self.settings
@@ -273,7 +274,7 @@ impl Bond {
         self.members.len()
     }
 
-    /// The state of a member; `Down` for one that is not there.
+    /// The state of a member; `Down` for one that does not exist.
     #[must_use]
     pub fn state(&self, member: MemberId) -> MemberState {
         self.members.get(usize::from(member.0)).map_or(MemberState::Down, Member::state)
@@ -291,8 +292,8 @@ impl Bond {
         self.members.get(usize::from(member.0)).map(|member| member.negotiated).unwrap_or_default()
     }
 
-    /// What a member carries, in wire bits a second: what it is configured for, or its link's speed
-    /// where that is less.
+    /// What a member carries, in wire bits a second: its configured rate, or its link's speed if
+    /// that is less.
     #[must_use]
     pub fn carries(&self, member: MemberId) -> Rate {
         self.members.get(usize::from(member.0)).map(Member::rate).unwrap_or_default()
@@ -312,9 +313,9 @@ impl Bond {
         self.active
     }
 
-    /// What the bond carries now, in wire bits a second: the sum of the distributing members'
-    /// rates; of the active one alone in `active-backup`, of the slowest in `broadcast`. Zero
-    /// without any.
+    /// What the bond carries now, in wire bits a second: the sum of the rates of the members that
+    /// may send. In `active-backup` the active one's rate, in `broadcast` the slowest one's. Zero
+    /// if none may send.
     #[must_use]
     pub fn rate(&self) -> Rate {
         let rates = self.senders.all().iter().map(|&member| self.members[usize::from(member)].rate().0);
@@ -325,14 +326,15 @@ impl Bond {
         })
     }
 
-    /// Changes what it is like. What waits stays where it is.
+    /// Changes the settings. Frames that wait stay where they are.
     fn set_settings(&mut self, settings: BondSettings) {
         self.settings = settings;
         self.turn.left = self.turn.left.min(settings.packets_per_member);
     }
 
-    /// Takes other members, each with its rate and with which one it was before; one that is new is
-    /// down. What waits at those that go is sent by the others. Returns how many frames were freed.
+    /// Changes the members: `rates` has their rates, `was` which one each was before; a new one is
+    /// down. What waits at removed members is sent by the others. Returns how many frames were
+    /// freed.
     pub fn set_members(
         &mut self,
         pool: &mut Pool,
@@ -341,7 +343,7 @@ impl Bond {
         rates: &[Rate],
         was: &[Option<MemberId>],
     ) -> u32 {
-        // The peer is told of members as they are without an agreement, where that ends.
+        // If an agreement ends, the peer gets the members' states without it.
         self.set_settings(settings);
         self.change_lacp(now, rates, was);
         let mut freed = self.change_settings(pool, now, settings);
@@ -366,10 +368,10 @@ impl Bond {
         freed
     }
 
-    /// Changes a member's state; in `802.3ad`, what is known of its link: it is down where `state`
-    /// is that, and else as the protocol has agreed. What waits at a member that distributes no
-    /// more is sent by the others, in order; frames that nobody can send are freed, and their
-    /// number returned. With numbers the other end sends nothing to a member on standby.
+    /// Changes a member's state. In `802.3ad`, `state` only has whether the link is down; the
+    /// protocol decides the rest. What waits at a member that stops distributing is sent by the
+    /// others, in order. Returns how many frames no member could send: they are freed. With
+    /// numbers, the other end sends nothing to a member on standby.
     pub fn set_state(&mut self, pool: &mut Pool, now: Instant, member: MemberId, state: MemberState) -> u32 {
         let index = usize::from(member.0);
         let Some(found) = self.members.get_mut(index) else { return 0 };
@@ -385,10 +387,10 @@ impl Bond {
         self.find_senders(pool, now)
     }
 
-    /// Says what a member's link has negotiated; `None` where it has no carrier, which is taken for
-    /// what it was. The member carries no more than its link's speed, and what waits at it leaves
-    /// at that. In `802.3ad` it decides which members aggregate. Returns how many frames were freed
-    /// since members may send no more.
+    /// Sets what a member's link has negotiated; `None` if it has no carrier: its rate stays as it
+    /// was. The member carries no more than its link's speed, and what waits there leaves at that
+    /// speed. In `802.3ad` it decides which members aggregate. Returns how many frames were freed
+    /// for want of a member.
     pub fn set_negotiated(
         &mut self,
         pool: &mut Pool,
@@ -407,7 +409,7 @@ impl Bond {
         self.find_senders(pool, now)
     }
 
-    /// Changes the active member. In `active-backup` what waits at the one before is sent by this
+    /// Changes the active member. In `active-backup` what waits at the former one is sent by this
     /// one.
     pub fn set_active(&mut self, pool: &mut Pool, now: Instant, active: Option<MemberId>) -> u32 {
         let before = std::mem::replace(&mut self.active, active);
@@ -419,8 +421,8 @@ impl Bond {
         }
     }
 
-    /// Takes what waits at a member and lets the bond choose again. Copies have gone by the other
-    /// members already.
+    /// Takes what waits at a member, and chooses a member again for each frame. Copies are freed:
+    /// the other members send the same frames.
     fn move_waiting(&mut self, pool: &mut Pool, now: Instant, index: usize, is_copy: bool) -> u32 {
         let Some(member) = self.members.get_mut(index) else { return 0 };
         let (kept, waiting) = (std::mem::take(&mut member.kept), member.take_waiting());
@@ -454,8 +456,8 @@ impl Bond {
         freed
     }
 
-    /// Finds who may send. What waits at others is sent by these, in order; frames that nobody can
-    /// send are freed, and their number returned.
+    /// Finds the members that may send. What waits at others is sent by these, in order. Returns
+    /// how many frames were freed, as no member could send them.
     fn find_senders(&mut self, pool: &mut Pool, now: Instant) -> u32 {
         self.agree(now);
         let mut senders = Senders::default();
@@ -497,12 +499,12 @@ impl Bond {
         freed
     }
 
-    /// A frame is to leave. Its layout and wire bytes must be known. Gives it back, with the member
-    /// that sends it, where it does so at once.
+    /// Sends a frame, whose layout and wire bytes must be known. If it leaves at once, returns it
+    /// with the member that sends it.
     ///
     /// # Errors
-    /// [`Reason::PortDown`] where no member may send, [`Reason::MemberFull`] where the frame's has
-    /// too much to send already; the frame is then freed.
+    /// [`Reason::PortDown`] if no member may send, [`Reason::MemberFull`] if the frame's member has
+    /// too much to send already, for example. The frame is then freed.
     #[inline]
     pub fn send(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<Option<(MemberId, Frame)>, Reason> {
         if self.senders.take_turns
@@ -530,7 +532,7 @@ impl Bond {
             pool.free(frame);
             return Err(Reason::Reserved);
         }
-        // Where there is something, it is a number.
+        // A value here would be taken for a number.
         pool.meta_mut(&frame).flow = None;
         if self.settings.mode == Mode::Broadcast {
             return self.send_copies(pool, now, frame).map(|()| None);
@@ -553,15 +555,15 @@ impl Bond {
         })
     }
 
-    /// A frame may have come to wait at a member.
+    /// A frame may now wait at a member.
     #[inline]
     fn waits_from(&mut self, index: usize) {
         let due = self.members.get(index).and_then(Member::due);
         self.due = self.due.min(due.unwrap_or(Instant(u64::MAX)));
     }
 
-    /// Every member gets a copy. One that is full, or for which there is no buffer, goes without,
-    /// which is counted there.
+    /// Every member gets a copy. A member that is full, or for which there is no buffer, gets none,
+    /// and counts a drop.
     fn send_copies(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
         let senders = self.senders;
         let Some((&last, others)) = senders.all().split_last() else {
@@ -610,7 +612,7 @@ impl Bond {
         }
     }
 
-    /// The active member, where it distributes; in modes that know none, the first that does.
+    /// The active member, if it distributes; in modes without one, the first that may send.
     fn active_sender(&self) -> Option<usize> {
         let active = self.active.map(|member| usize::from(member.0));
         match self.settings.mode {
@@ -620,10 +622,11 @@ impl Bond {
         }
     }
 
-    /// Whether what arrives over a member is received; a number may have been taken off it.
+    /// Receives a frame that arrived over a member, if the mode and the member's state allow that.
+    /// `had_number`: a number was taken off it.
     ///
     /// # Errors
-    /// [`Reason::MemberInactive`] where it is not.
+    /// [`Reason::MemberInactive`] if it is not received.
     #[inline]
     pub fn receive(&mut self, pool: &Pool, member: MemberId, frame: &Frame, had_number: bool) -> Result<(), Reason> {
         self.may_receive(member)?;
@@ -633,15 +636,15 @@ impl Bond {
         Ok(())
     }
 
-    /// The same, without a frame.
+    /// Whether frames that arrive over a member are received.
     ///
     /// # Errors
-    /// [`Reason::MemberInactive`] where it is not.
+    /// [`Reason::MemberInactive`] if it is not received.
     #[inline]
     pub fn may_receive(&self, member: MemberId) -> Result<(), Reason> {
         let may = match self.settings.mode {
-            // Whoever sends knows that the link is up, which this end may not know yet, or waits to
-            // be sure of.
+            // The sender knows that the link is up. This end may not know that yet, or waits for
+            // `updelay`.
             Mode::BalanceRr | Mode::BalanceXor | Mode::Broadcast => true,
             Mode::ActiveBackup if self.settings.all_members_active => self.state(member).receives(),
             Mode::ActiveBackup => self.state(member).receives() && self.active == Some(member),
@@ -677,12 +680,12 @@ impl Bond {
         None
     }
 
-    /// When the first frame that waits leaves.
+    /// When the first waiting frame leaves.
     fn frames_due(&self) -> Option<Instant> {
         self.senders.all().iter().filter_map(|&index| self.members[usize::from(index)].due()).min()
     }
 
-    /// When `poll` and the other calls will have something to do, if nothing is sent before.
+    /// When `poll` and the other calls have something to do, if nothing is sent before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let frames = self.frames_due();
@@ -696,7 +699,7 @@ impl Bond {
         self.members.iter().map(Member::waiting).sum()
     }
 
-    /// Frames that it has: those that wait, here and for order, and those that are kept.
+    /// Frames that it holds: those that wait for a member or for order, and those that are kept.
     #[must_use]
     pub fn frames(&self) -> usize {
         let kept: u32 = self.members.iter().map(|member| member.kept.count()).sum();
@@ -704,7 +707,7 @@ impl Bond {
         (self.waiting() + kept + held) as usize
     }
 
-    /// Frees every frame; returns how many there were that were still to go.
+    /// Frees every frame; returns how many of them were still to be sent or received.
     pub fn clear(&mut self, pool: &mut Pool) -> u32 {
         self.let_kept_go(pool);
         let held = self.peer.as_mut().map_or(0, |peer| peer.order.clear(pool));
@@ -712,8 +715,8 @@ impl Bond {
     }
 }
 
-/// Whether a frame is a message of IGMP or MLD: in `balance-rr` they leave by one member, so that a
-/// switch outside sees the groups in one place (the bonding document's `resend_igmp`).
+/// Whether a frame may be a message of IGMP or MLD. In `balance-rr` these leave by one member, so
+/// that an external switch sees the groups at one port (the bonding document's `resend_igmp`).
 #[inline]
 fn may_be_membership(layout: &Layout) -> bool {
     matches!((layout.l3, layout.l4), (L3::Ipv4, L4::Other) | (L3::Ipv6, L4::Icmpv6))

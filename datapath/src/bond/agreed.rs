@@ -1,4 +1,4 @@
-//! `802.3ad`: members are what both ends have agreed on ([`super::lacp`]).
+//! `802.3ad`: members have the states that both ends have agreed on ([`super::lacp`]).
 
 use super::lacp::pdu::FRAME_BYTES;
 use super::lacp::{Lacp, LacpView};
@@ -8,7 +8,7 @@ use crate::segment::WIRE_OVERHEAD;
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 
-/// What a LACPDU or the answer to a marker takes on the wire.
+/// Bytes of a LACPDU or the answer to a marker on the wire.
 const WIRE_BYTES: u32 = FRAME_BYTES as u32 + WIRE_OVERHEAD;
 
 impl Bond {
@@ -17,25 +17,25 @@ impl Bond {
         self.lacp.iter().flat_map(|lacp| lacp.views())
     }
 
-    /// Members at whose other end is this very system, a bit each; none in modes that ask nobody.
+    /// Members that lead back to this system, a bit each; none in modes without hellos or LACPDUs.
     #[must_use]
     pub fn looped(&self) -> u16 {
         let by_hellos = self.peer.as_ref().map_or(0, |peer| peer.looped());
         by_hellos | self.lacp.as_ref().map_or(0, |lacp| lacp.looped())
     }
 
-    /// Members of which this end, and of which the other end, has not come into sync in time, a bit
-    /// each; none in other modes.
+    /// Members whose actor, and members whose partner, has not come into sync in time, a bit each;
+    /// none in other modes.
     #[must_use]
     pub fn churned(&self) -> [u16; 2] {
         self.lacp.as_ref().map_or([0; 2], |lacp| lacp.churned())
     }
 
-    /// Members, or what the protocol is told, are to be others. Called before members change.
+    /// Members or the protocol's settings change. Called before members change.
     pub(super) fn change_lacp(&mut self, now: Instant, rates: &[Rate], was: &[Option<MemberId>]) {
         if self.settings.mode != Mode::Lacp {
             if self.lacp.take().is_some() {
-                // What is not down waited for an agreement that nobody asks for now.
+                // Members that are not down waited for an agreement, which is no longer needed.
                 for member in self.members.iter_mut().filter(|member| member.state() != MemberState::Down) {
                     member.set_state(now, MemberState::Distributing);
                 }
@@ -57,7 +57,7 @@ impl Bond {
         }
     }
 
-    /// Members have the states that the protocol gives them.
+    /// Sets members to the states that the protocol gives them.
     pub(super) fn follow_lacp(&mut self, now: Instant) {
         let Some(lacp) = &mut self.lacp else { return };
         lacp.advance(now);
@@ -92,7 +92,7 @@ impl Bond {
     pub fn poll_lacp(&mut self, now: Instant) -> Option<(MemberId, [u8; FRAME_BYTES])> {
         let (member, frame) = self.lacp.as_mut()?.poll(now)?;
         if let Some(sender) = self.members.get_mut(usize::from(member.0)) {
-            // It goes past what waits, and takes its time on the wire all the same.
+            // It is sent before the frames that wait, and takes its time on the wire.
             sender.spend(now, WIRE_BYTES);
         }
         Some((member, frame))

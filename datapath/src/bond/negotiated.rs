@@ -2,20 +2,20 @@
 
 use crate::units::Rate;
 
-/// Whether both ends of a link may send at once; of two, the better is more.
+/// Whether both ends of a link may send at once. Better values compare greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Duplex {
-    /// Nobody says.
+    /// The driver does not report it.
     #[default]
     Unknown,
-    /// One at a time.
+    /// One end at a time.
     Half,
-    /// Both.
+    /// Both at once.
     Full,
 }
 
 impl Duplex {
-    /// As `show` has it; `None` where nobody says.
+    /// The text in `show`; `None` if it is not known.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {
@@ -26,7 +26,7 @@ impl Duplex {
     }
 }
 
-/// What a link has negotiated, as far as its driver says so.
+/// What a link has negotiated, as far as its driver reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Negotiated {
     /// Its speed in Mbit/s.
@@ -42,7 +42,7 @@ impl Negotiated {
         self.mbit.map(|mbit| Rate(u64::from(mbit) * 1_000_000))
     }
 
-    /// What it carries of a rate.
+    /// The rate, or the speed if that is less.
     #[must_use]
     pub fn carries(self, rate: Rate) -> Rate {
         self.speed().map_or(rate, |speed| rate.min(speed))

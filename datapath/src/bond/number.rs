@@ -1,14 +1,14 @@
-//! Numbers: the position that a frame has in what a bond has sent, written as the outermost VLAN
-//! tag, so that segmentation by the kernel or a NIC copies it to each segment.
+//! Numbers: the position of a frame in what a bond has sent. It is written as the outermost VLAN
+//! tag, which segmentation by the kernel or a NIC copies to each segment.
 //!
-//! Over cables the tag is 802.1Q's, of priority 7, and its id is the number plus one; its drop
-//! eligibility says that other frames may have the number too. While members balance without
-//! numbers, no frame leaves with a tag of that priority ([`yield_priority`]): what a receiver takes
-//! for a number is one, whoever sends what in its own network.
+//! Over cables the tag is 802.1Q's, of priority 7, and its id is the number plus one. Drop
+//! eligibility marks a number that other frames may have too. While a bond that may number sends
+//! without numbers, no frame leaves with a tag that looks like one ([`yield_priority`]). So what
+//! looks like a number is one, whatever tags tenants send.
 //!
-//! Bridges forward by VLAN tags, so where they are between two bonds it is a shim, the same four
-//! bytes under an EtherType of their own ([`Encoding::Shim`]). Nobody cuts a frame behind one into
-//! segments, so each frame is one before it gets its number.
+//! Bridges forward by VLAN tags. If they are between two bonds, the number is a shim: the same four
+//! bytes under another EtherType ([`Encoding::Shim`]). No kernel or NIC segments frames with a
+//! shim, so a frame is cut into segments before it gets its number.
 
 use crate::encap;
 use crate::frame::{Frame, Meta, Pool};
@@ -17,8 +17,7 @@ use crate::segment::{one_wire_bytes, tunnelled_wire_bytes};
 use crate::wire::vlan::{self, TAG};
 use crate::wire::{be16, destination, ethertype, put16};
 
-/// Numbers go from 0 to this less one: as many as there are VLAN ids that a bridge may not take for
-/// its own (1 to 4094).
+/// Numbers go from 0 to this less one: as many as there are usable VLAN ids (1 to 4094).
 pub const MODULUS: u16 = 4094;
 /// EtherType of the shim: the second one for local experiments (IEEE 802-2014, table 1).
 const SHIM: u16 = 0x88b6;
@@ -34,7 +33,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// What its four bytes begin with.
+    /// The EtherType that its four bytes begin with.
     #[must_use]
     #[inline]
     pub fn ethertype(self) -> u16 {
@@ -45,7 +44,7 @@ impl Encoding {
     }
 }
 
-/// Where the tag is: behind both addresses.
+/// Offset of the tag: behind both addresses.
 const AT: usize = 12;
 const PRIORITY: u16 = 7 << 13;
 const SHARED: u16 = 1 << 12;
@@ -55,7 +54,7 @@ const SHARED: u16 = 1 << 12;
 pub struct Number {
     /// Less than [`MODULUS`].
     pub value: u16,
-    /// Whether other frames may have it too.
+    /// Whether other frames may have the same value.
     pub is_shared: bool,
 }
 
@@ -74,7 +73,7 @@ impl Number {
         PRIORITY | if self.is_shared { SHARED } else { 0 } | (self.value + 1)
     }
 
-    /// The number that a tag's contents are; `None` where they are none.
+    /// The number in a tag's contents; `None` if they are no number.
     #[must_use]
     #[inline]
     pub fn of(tci: u16) -> Option<Number> {
@@ -84,7 +83,7 @@ impl Number {
     }
 }
 
-/// The number that a frame shows. What goes to a reserved address has none, whatever its tag.
+/// The number that a frame shows. A frame for a reserved address has none, whatever its tag.
 #[inline]
 #[must_use]
 pub fn read(bytes: &[u8]) -> Option<Number> {
@@ -98,14 +97,14 @@ pub fn read(bytes: &[u8]) -> Option<Number> {
     Number::of(be16(bytes, AT + 2))
 }
 
-/// Whether what a frame shows as a number ([`read`]) is a shim, and no tag.
+/// Whether the number that a frame shows ([`read`]) is a shim, and no tag.
 #[must_use]
 pub fn is_shim(bytes: &[u8]) -> bool {
     be16(bytes, AT) == SHIM
 }
 
-/// Writes a number onto a frame, whose layout is known. False, and nothing changed, where there is
-/// no headroom.
+/// Writes a number onto a frame, whose layout is known. False, and nothing changed, if there is no
+/// headroom.
 #[must_use = "the frame may be as it was"]
 #[inline]
 pub fn put_on(pool: &mut Pool, frame: &Frame, number: Number, encoding: Encoding) -> bool {
@@ -115,8 +114,8 @@ pub fn put_on(pool: &mut Pool, frame: &Frame, number: Number, encoding: Encoding
     true
 }
 
-/// The same as a tag for a frame that need not be cut, and where `may` says so; gives its length
-/// and its metadata.
+/// The same as a tag, for a frame that need not be segmented, if `may` returns true; returns its
+/// length and its metadata.
 #[inline(always)]
 pub(super) fn put_on_one<'a>(
     pool: &'a mut Pool,
@@ -131,8 +130,8 @@ pub(super) fn put_on_one<'a>(
     Some((bytes.len(), meta))
 }
 
-/// A tag that was just written becomes what the encoding has: a shim is no tag of a VLAN, and adds
-/// to what interfaces count.
+/// Changes a tag that was just written to the encoding: a shim is no VLAN tag, and adds to what
+/// interfaces count.
 #[inline(always)]
 fn set(bytes: &mut [u8], meta: &mut Meta, encoding: Encoding) {
     if encoding == Encoding::Shim {
@@ -157,7 +156,7 @@ pub fn without(bytes: &[u8], offload: &Offload) -> (Vec<u8>, Offload) {
 pub fn take_off(pool: &mut Pool, frame: &Frame) {
     let Some((bytes, meta)) = pool.shrink_front(frame, TAG as u16) else { return };
     if let Some(front) = bytes.first_chunk_mut::<{ AT + TAG }>() {
-        // As one number, of which the first byte is the lowest.
+        // Shifted as one little-endian integer.
         *front = (u128::from_le_bytes(*front) << (TAG * 8)).to_le_bytes();
     }
     if meta.offload.needs_csum {
@@ -165,8 +164,8 @@ pub fn take_off(pool: &mut Pool, frame: &Frame) {
     }
 }
 
-/// A frame without a number is not to look as if it had one: its tag, which is its sender's own,
-/// gets the next lower priority. False where it has something else that looks so.
+/// A frame without a number must not look like one with a number: its sender's tag gets the next
+/// lower priority. False if what looks like a number is a shim.
 #[inline]
 #[must_use]
 pub fn yield_priority(bytes: &mut [u8]) -> bool {

@@ -1,5 +1,5 @@
-//! What a bond does with numbers: who may send, the number on each frame, copies that are sent
-//! again, and order restored ([`super::peer`], [`super::order`]).
+//! What a bond does with numbers: which members may send, the number on each frame, frames that are
+//! sent again, and order restored ([`super::peer`], [`super::order`]).
 
 use super::hello::{HELLO_BYTES, HelloFrame, HelloKey};
 use super::kept::Kept;
@@ -18,32 +18,32 @@ use crate::units::Instant;
 use crate::verdict::Reason;
 use number::{Encoding, Number};
 
-/// Nothing more is taken while the soonest member is busy for longer, in nanoseconds: it waits
-/// where its owner's share is.
+/// No frame is taken while even the soonest free member is busy for longer than this, in
+/// nanoseconds. Frames wait in their owners' queues.
 const FULL_NS: u64 = 1_000_000;
 
-/// What a hello takes on the wire.
+/// Bytes of a hello on the wire.
 const HELLO_WIRE_BYTES: u32 = HELLO_BYTES as u32 + segment::WIRE_OVERHEAD;
 
 /// What is known of the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerView {
-    /// Why frames have no numbers; `None` where they have.
+    /// Why frames have no numbers; `None` if they have.
     pub plain: Option<Plain>,
-    /// By member: whether the peer is there, is received from, and receives.
+    /// By member: whether the peer is there, this end receives from it, and the peer receives.
     pub members: [(bool, bool, bool); MOST_MEMBERS],
     /// As [`Bond::left_out`].
     pub left_out: u16,
     /// As [`Bond::looped`].
     pub looped: u16,
-    /// What putting in order has counted.
+    /// What was counted when frames were put in order.
     pub order: OrderStats,
-    /// Hellos that were not under the secret, or that answered no challenge.
+    /// Hellos that were not under the secret, or that were received before.
     pub refused: u64,
 }
 
 impl Bond {
-    /// What is known of the other end, where it is asked for.
+    /// What is known of the other end; `None` without hellos.
     #[must_use]
     pub fn peer(&self) -> Option<PeerView> {
         let peer = self.peer.as_ref()?;
@@ -56,37 +56,36 @@ impl Bond {
         Some(PeerView { plain, members, left_out, looped, order, refused })
     }
 
-    /// Why frames have no numbers, `Some(None)` where they have; `None` where the other end is not
-    /// asked for.
+    /// Why frames have no numbers, `Some(None)` if they have; `None` without hellos.
     #[must_use]
     pub fn plain(&self) -> Option<Option<Plain>> {
         self.peer.as_ref().map(|peer| peer.plain())
     }
 
-    /// The secret that [`BondSettings::is_keyed`] wants. Returns how many frames were freed since
-    /// members may send no more.
+    /// Sets the secret for [`BondSettings::is_keyed`]. Returns how many frames were freed for want
+    /// of a member.
     pub fn set_key(&mut self, pool: &mut Pool, now: Instant, key: Option<HelloKey>) -> u32 {
         let Some(peer) = &mut self.peer else { return 0 };
         peer.set_key(pool, now, key);
         self.find_senders(pool, now)
     }
 
-    /// Whether this end, with these settings, asks for the other end no more, or under a secret
-    /// where there was none, or the other way round.
+    /// Whether these settings end the exchange of hellos: no numbers any more, a secret where there
+    /// was none, or the other way round.
     #[must_use]
     pub fn parts_with(&self, settings: Option<&BondSettings>) -> bool {
         let ends = |to: &BondSettings| !to.may_number() || to.is_keyed != self.settings.is_keyed;
         self.peer.is_some() && settings.is_none_or(ends)
     }
 
-    /// The same with this secret.
+    /// Whether this secret does.
     #[must_use]
     pub fn parts_with_key(&self, key: Option<&HelloKey>) -> bool {
         self.peer.as_ref().is_some_and(|peer| peer.is_other_key(key))
     }
 
-    /// Hellos by which the other end numbers no more: for who is about to forget it, and to take no
-    /// numbers off. It loses then what is on its way.
+    /// Hellos after which the other end stops numbering: this end is about to forget it, and to
+    /// take no numbers off. Frames that are on their way are then lost.
     pub fn part(&mut self, pool: &Pool, now: Instant) -> Vec<(MemberId, HelloFrame)> {
         let Some(peer) = &mut self.peer else { return Vec::new() };
         peer.set_parting(now, true);
@@ -97,14 +96,14 @@ impl Bond {
         hellos
     }
 
-    /// Whether the other end is asked for, and frames may come with numbers.
+    /// Whether frames may arrive with numbers.
     #[inline]
     #[must_use]
     pub fn may_have_numbers(&self) -> bool {
         self.peer.is_some()
     }
 
-    /// How the bond at a member's other end numbers, where there is one.
+    /// How the bond at a member's other end numbers, if there is one.
     #[must_use]
     pub fn encoding_of_peer(&self, member: MemberId) -> Option<Encoding> {
         let peer = self.peer.as_deref().filter(|peer| peer.knows(usize::from(member.0)).0)?;
@@ -123,13 +122,13 @@ impl Bond {
         self.longest
     }
 
-    /// Sets it. Returns how many frames were freed since members may send no more.
+    /// Sets it. Returns how many frames were freed for want of a member.
     pub fn set_longest(&mut self, pool: &mut Pool, now: Instant, longest: u32) -> u32 {
         self.longest = longest;
         self.find_senders(pool, now)
     }
 
-    /// Whether [`Bond::advance`], [`Bond::poll_hello`] or [`Bond::poll_lacp`] have something to do.
+    /// Whether [`Bond::advance`], [`Bond::poll_hello`] or [`Bond::poll_lacp`] has something to do.
     #[inline]
     #[must_use]
     pub fn is_peer_due(&self, now: Instant) -> bool {
@@ -137,31 +136,31 @@ impl Bond {
             || self.lacp.as_ref().is_some_and(|lacp| lacp.poll_timeout().is_some_and(|due| due <= now))
     }
 
-    /// What a member's port takes.
+    /// Sets the features of a member's port.
     pub fn set_features(&mut self, member: MemberId, features: PortFeatures) {
         if let Some(member) = self.members.get_mut(usize::from(member.0)) {
             member.features = features;
         }
     }
 
-    /// Whose memory takes what is kept of what an endpoint has sent.
+    /// Sets whose memory is charged for an endpoint's frames that are kept.
     pub fn set_keeper(&mut self, pool: &mut Pool, endpoint: EndpointId, owner: Owner) {
         self.keepers.set_owner(pool, endpoint, owner);
     }
 
-    /// Whose that is.
+    /// Whose memory that is.
     #[cfg(test)]
     pub fn keeper(&self, endpoint: EndpointId) -> Owner {
         self.keepers.owner(endpoint)
     }
 
-    /// Bytes of buffers that are kept of what an endpoint has sent.
+    /// Bytes of buffers of an endpoint's frames that are kept.
     #[must_use]
     pub fn kept_bytes(&self, endpoint: EndpointId) -> u64 {
         self.keepers.bytes(endpoint)
     }
 
-    /// Whose memory takes what waits.
+    /// Sets whose memory is charged for frames that wait.
     pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
         self.members.iter_mut().for_each(|member| member.set_owner(pool, owner));
         if let Some(peer) = &mut self.peer {
@@ -169,13 +168,13 @@ impl Bond {
         }
     }
 
-    /// True once after who may send, or how fast, has changed.
+    /// True once after the members that may send, or their rates, have changed.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// Changes what it is like. The other end is asked for where the mode numbers; what is known of
-    /// it stays known.
+    /// Changes the settings. Hellos are sent if frames may have numbers; what is known of the other
+    /// end is kept.
     pub(super) fn change_settings(&mut self, pool: &mut Pool, now: Instant, settings: BondSettings) -> u32 {
         let is_asked = settings.may_number();
         self.set_settings(settings);
@@ -228,27 +227,27 @@ impl Bond {
         self.peer.as_ref().is_some_and(|peer| peer.leaves_out(index))
     }
 
-    /// Members that frames leave out, since nobody at their other ends has answered, and on others
-    /// the other end has, or since they lead back; a bit each.
+    /// Members over which no frames are sent, a bit each: no bond at their other ends has answered,
+    /// while one has on others; or they lead back.
     #[must_use]
     pub fn left_out(&self) -> u16 {
         self.left_out
     }
 
-    /// Whether a longest frame takes a member so long that others with later numbers would wait for
-    /// it for longer than a frame may wait at all: it sends only where no other can.
+    /// Whether a longest frame takes longer on a member than [`MOST_WAIT_NS`]: frames with later
+    /// numbers would wait for it. Such a member sends only if no other can.
     pub(super) fn is_slow(&self, member: &Member) -> bool {
         if self.settings.mode != Mode::BalanceRr || !self.is_numbering() {
             return false;
         }
-        // In a tunnel frames are as long as the member takes them.
+        // Frames in a tunnel may be as long as the member takes.
         let longest = if self.longest > 0 { self.longest } else { member.features.max_frame };
         let wire_bytes = longest.saturating_add(self.settings.shim_bytes() + segment::WIRE_OVERHEAD);
         member.after(Instant::ZERO, wire_bytes) > Instant(MOST_WAIT_NS)
     }
 
-    /// When another frame is taken; `None`: when the other end has said what it has received. Until
-    /// then, frames that are to be numbered wait where their owners' shares are.
+    /// When another frame is taken; `None`: after the other end reports what it has received. Until
+    /// then, frames that are to be numbered wait in their owners' queues.
     #[inline]
     #[must_use]
     pub fn room_at(&self) -> Option<Instant> {
@@ -267,8 +266,8 @@ impl Bond {
         free.unwrap_or(Instant::ZERO)
     }
 
-    /// A frame of one segment gets a number, and leaves at once by the next member in turn, which
-    /// this gives: the way of nearly all. The frame stays as it was where any of this is otherwise.
+    /// The fast path: a frame of one segment gets a number, and leaves at once by the next member
+    /// in turn, which is returned. If that is not possible, the frame is unchanged.
     #[inline]
     pub(super) fn send_in_turn(&mut self, pool: &mut Pool, now: Instant, frame: &Frame) -> Option<MemberId> {
         let (place, index) = self.next_of_alike(now)?;
@@ -286,9 +285,8 @@ impl Bond {
         Some(MemberId(index as u8))
     }
 
-    /// Cuts a frame to what the member that has it out soonest carries in a moment, and gives each
-    /// part a number. Gives a frame of one segment back where it leaves at once; others wait at
-    /// their members, in `broadcast` at all.
+    /// Numbers a frame; an offloaded one is cut first, and each part gets a number. Returns a frame
+    /// of one segment if it leaves at once. Others wait at their members, in `broadcast` at all.
     pub(super) fn send_numbered(
         &mut self,
         pool: &mut Pool,
@@ -323,7 +321,7 @@ impl Bond {
             let (part, more) = segment::split_at_most(pool, frame, self.members[index].cut_bytes(), one);
             rest = more;
             if is_single && !segment::set_single(pool.meta_mut(&part)) {
-                // There was no buffer for the cut: then there is no more either.
+                // There was no buffer for the cut, so `more` is `None`.
                 pool.free(part);
                 return Err(Reason::NoBuffer);
             }
@@ -337,7 +335,7 @@ impl Bond {
         Ok(())
     }
 
-    /// One frame gets a number. `MAY_PASS`: it is given back where it leaves at once.
+    /// Gives one frame a number. `MAY_PASS`: it is returned if it leaves at once.
     #[inline]
     fn number<const MAY_PASS: bool>(
         &mut self,
@@ -382,9 +380,9 @@ impl Bond {
         Ok(None)
     }
 
-    /// The member that has a frame out soonest: so links of unequal rate carry in proportion to
-    /// their rates. Of those that have it out about as soon, the next in turn: so idle links carry
-    /// alike. What a hello takes makes no difference.
+    /// The member that would finish sending a frame soonest: so links of unequal rate carry in
+    /// proportion to their rates. Of those that would finish about as soon, the next in turn: so
+    /// idle links carry equal shares. A difference of a hello's time does not count.
     #[inline]
     pub(super) fn soonest(&mut self, now: Instant, pool: &Pool, frame: &Frame) -> Option<usize> {
         let meta = pool.meta(frame);
@@ -396,7 +394,7 @@ impl Bond {
         Some(index)
     }
 
-    /// The same of any other frame, with whose turn it is then.
+    /// The same for a frame that is not of IGMP or MLD; and the place of the next turn.
     #[inline]
     pub(super) fn find_soonest(&self, now: Instant, wire_bytes: u32) -> Option<(u8, usize)> {
         if self.senders.are_alike
@@ -426,8 +424,8 @@ impl Bond {
         None
     }
 
-    /// Of members of one rate, the next in turn, where none has a frame out sooner: its place among
-    /// the senders, and which it is.
+    /// Of members of equal rate, the next in turn, unless another is free sooner: its place among
+    /// the senders, and its index.
     #[inline]
     fn next_of_alike(&self, now: Instant) -> Option<(u8, usize)> {
         let count = self.senders.count;
@@ -441,7 +439,7 @@ impl Bond {
         Some((place, index))
     }
 
-    /// A frame leaves over a member that has waited for it.
+    /// A frame that waited at a member leaves.
     #[inline]
     pub(super) fn has_left(&mut self, pool: &Pool, now: Instant, index: usize, frame: &Frame) {
         let (Some(peer), Some(kept)) = (&mut self.peer, pool.meta(frame).flow) else { return };
@@ -451,7 +449,7 @@ impl Bond {
     }
 
     /// Whether a frame that left over a member is to be given back when its port has written it
-    /// ([`Bond::give_back`]): it has a number, and there are others to send it again.
+    /// ([`Bond::give_back`]). It has a number then, and other members can send it again.
     #[inline]
     #[must_use]
     pub fn wants_back(&self, pool: &Pool, frame: &Frame) -> bool {
@@ -461,8 +459,8 @@ impl Bond {
             && self.settings.mode == Mode::BalanceRr
     }
 
-    /// A frame that has left over a member, or was to, is kept until the other end has it;
-    /// `Out::From` says who sent it. Where it need not be kept, or cannot, it is freed.
+    /// Keeps a frame that has left over a member, or was to, until the other end has it.
+    /// `Out::From` has its sender. If it need not be kept, or cannot, it is freed.
     #[inline]
     pub fn give_back(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: Frame) {
         match self.members.get_mut(usize::from(member.0)) {
@@ -471,14 +469,14 @@ impl Bond {
         }
     }
 
-    /// Nothing that has left will be sent again.
+    /// Frees all that is kept: no frame will be sent again.
     pub(super) fn let_kept_go(&mut self, pool: &mut Pool) {
         for member in &mut self.members {
             member.kept.clear(pool, &mut self.keepers);
         }
     }
 
-    /// Lets go what need not be kept any more.
+    /// Frees what need not be kept any more.
     fn let_received_go(&mut self, pool: &mut Pool, now: Instant) {
         let Some(peer) = &self.peer else { return };
         for member in &mut self.members {
@@ -486,7 +484,8 @@ impl Bond {
         }
     }
 
-    /// What a member has sent that failed is sent again by the others, but for what has arrived.
+    /// The frames that a failed member has sent are sent again by the others, except those that the
+    /// other end has.
     pub(super) fn replay(&mut self, pool: &mut Pool, now: Instant, mut kept: Kept) {
         let mut last = None;
         while let Some(frame) = kept.pop(pool, &mut self.keepers) {
@@ -502,8 +501,8 @@ impl Bond {
         }
     }
 
-    /// A frame that has its number already. Those that share one, `last` is the one before, go by
-    /// one member: over two, the other end would take them for copies.
+    /// Sends a frame that has its number already. Frames that share a number (`last` is the
+    /// previous frame's) use one member: over two, the other end would take them for copies.
     pub(super) fn send_numbered_again(
         &mut self,
         pool: &mut Pool,
@@ -523,8 +522,8 @@ impl Bond {
         Ok(())
     }
 
-    /// Takes the number off a frame that came over a member, where it has one, before anything else
-    /// of it is read.
+    /// Takes the number, if there is one, off a frame that arrived over a member. Called before
+    /// anything else of the frame is read.
     ///
     /// # Errors
     /// [`Reason::BondControl`]: it is not known yet whether it is a number.
@@ -539,8 +538,8 @@ impl Bond {
         Ok(Some(number))
     }
 
-    /// The number that [`Bond::take_number`] would take off a frame of these bytes; `None` where it
-    /// would leave it as it is.
+    /// The number that [`Bond::take_number`] would take off a frame of these bytes; `None` if it
+    /// would take off none.
     #[must_use]
     pub fn explain_number(&self, bytes: &[u8], member: MemberId) -> Option<Result<Number, Reason>> {
         let (peer, number) = (self.peer.as_ref()?, number::read(bytes)?);
@@ -551,11 +550,11 @@ impl Bond {
         }
     }
 
-    /// Puts a frame in order. Gives it back where it goes on at once, before all that
-    /// [`Bond::poll_received`] gives.
+    /// Puts a frame in order. Returns it if it is next: before all that [`Bond::poll_received`]
+    /// returns.
     ///
     /// # Errors
-    /// [`Reason::Duplicate`]: another member has brought it already; it is freed.
+    /// [`Reason::Duplicate`]: its number has arrived already; it is freed.
     #[inline]
     pub fn put_in_order(
         &mut self,
@@ -571,15 +570,16 @@ impl Bond {
         }
     }
 
-    /// What [`Bond::put_in_order`] would make of a frame that came over a member with this number.
+    /// What [`Bond::put_in_order`] would do with a frame that arrived over a member with this
+    /// number.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Bond::put_in_order`].
     pub fn turn_of(&self, member: MemberId, number: Number) -> Result<Turn, Reason> {
         self.peer.as_ref().map_or(Ok(Turn::Next), |peer| peer.order.turn_of(member, number))
     }
 
-    /// Nothing waits for an earlier frame any more. False where nothing did.
+    /// Frames stop waiting for earlier ones. False if none waited.
     #[inline]
     pub fn end_order(&mut self, pool: &mut Pool, now: Instant) -> bool {
         let Some(peer) = self.peer.as_mut().filter(|peer| peer.order.is_waiting()) else { return false };
@@ -592,11 +592,12 @@ impl Bond {
         self.peer.as_mut()?.order.poll(pool, now)
     }
 
-    /// A frame for a reserved address came over a member. `None` where it is no hello, and in
-    /// `802.3ad` no LACPDU or marker; else how many frames were freed since members changed by it.
+    /// Receives a frame for a reserved address. `None` if it is no hello, or in `802.3ad` no frame
+    /// of slow protocols. Else how many frames were freed, as members changed.
     ///
     /// # Errors
-    /// [`Reason::BondControl`]: it is more than may come, or this bond's own.
+    /// [`Reason::BondControl`]: it is refused. For example, too many have arrived, or it is
+    /// malformed.
     pub fn hear(
         &mut self,
         pool: &mut Pool,
@@ -615,7 +616,7 @@ impl Bond {
         Some(Ok(self.find_senders(pool, now)))
     }
 
-    /// Does what is due by the clock. Returns how many frames were freed since members changed.
+    /// Does what is due by now. Returns how many frames were freed, as members changed.
     pub fn advance(&mut self, pool: &mut Pool, now: Instant) -> u32 {
         if self.lacp.is_some() {
             return self.advance_lacp(pool, now);
@@ -624,7 +625,7 @@ impl Bond {
         if peer.poll_timeout().is_none_or(|due| due > now) {
             return 0;
         }
-        // Marks are due often enough while frames leave for nothing to be kept much too long.
+        // While frames leave, marks are due so often that nothing is kept much too long.
         let may_have_changed = peer.advance(pool, now);
         self.let_received_go(pool, now);
         if !may_have_changed {
@@ -642,7 +643,7 @@ impl Bond {
         let (member, hello) = peer.poll_hello(now, waits, max_frame)?;
         let index = usize::from(member.0);
         if let Some(sender) = self.members.get_mut(index) {
-            // It goes past what waits, and takes its time on the wire all the same.
+            // It is sent before the frames that wait, and takes its time on the wire.
             let takes_ns = sender.spend(now, hello.bytes().len() as u32 + segment::WIRE_OVERHEAD);
             peer.hello_left(now, index, takes_ns, sender.free_at());
         }
@@ -656,13 +657,13 @@ impl Member {
     }
 }
 
-/// What is written beside a frame of its number: [`KEPT_BITS`] of it, and whether it is shared.
+/// What is kept of a number beside its frame: [`KEPT_BITS`] of it, and whether it is shared.
 #[inline]
 fn kept_number(full: u64, is_shared: bool) -> Option<FlowIndex> {
     FlowIndex::new(((full & KEPT_BITS) << 1) as u32 | u32::from(is_shared))
 }
 
-/// Splitmix64 of the seed and the time: another for each run of each bond.
+/// Splitmix64 of the seed and the time: different for each run of each bond.
 fn epoch(seed: u64, now: Instant) -> u64 {
     let mut z = seed ^ now.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
