@@ -115,8 +115,7 @@ pub struct BondSettings {
     pub encoding: Encoding,
     /// How long a frame may wait for an earlier one, in nanoseconds.
     pub hold_ns: u64,
-    /// Whether hellos are under a secret ([`Bond::set_key`]); until it is set none are sent or
-    /// accepted.
+    /// Whether hellos are under a secret ([`Bond::set_key`]); without it none are sent or accepted.
     pub is_keyed: bool,
     /// `802.3ad`: the settings of the protocol.
     pub lacp: LacpSettings,
@@ -236,8 +235,7 @@ impl Turn {
 }
 
 impl Bond {
-    /// A bond of members with these rates, all of them down. `seed` is that of random turns and of
-    /// epochs.
+    /// A bond of members with these rates, all of them down. `seed` is for random choices.
     #[must_use]
     pub fn new(settings: BondSettings, rates: &[Rate], seed: u64) -> Bond {
         let members = rates.iter().take(MOST_MEMBERS).map(|&rate| Member::new(rate)).collect();
@@ -313,9 +311,9 @@ impl Bond {
         self.active
     }
 
-    /// What the bond carries now, in wire bits a second: the sum of the rates of the members that
-    /// may send. In `active-backup` the active one's rate, in `broadcast` the slowest one's. Zero
-    /// if none may send.
+    /// What the bond carries now, in wire bits a second: the sum over the members that may send; in
+    /// `active-backup` the active one's rate, in `broadcast` the slowest one's. Zero if none may
+    /// send.
     #[must_use]
     pub fn rate(&self) -> Rate {
         let rates = self.senders.all().iter().map(|&member| self.members[usize::from(member)].rate().0);

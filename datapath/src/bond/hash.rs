@@ -1,14 +1,14 @@
 //! Transmit hashes, equal to those of Linux's bonding driver on a little-endian machine, bit by
 //! bit.
 //!
-//! Sources: Linux `Documentation/networking/bonding.rst` (`xmit_hash_policy`), and what the
-//! driver's flow dissection takes as addresses and ports. A word is four bytes of the packet as a
-//! little-endian machine loads them. The member is the hash modulo the count of members that may
-//! send. VXLAN is not looked into: its UDP source port has the entropy of what is inside.
+//! Sources: Linux `Documentation/networking/bonding.rst` (`xmit_hash_policy`), and the addresses
+//! and ports of the driver's flow dissection. A word is four bytes of the packet as a little-endian
+//! machine loads them. The member is the hash modulo the count of members that may send. The inside
+//! of VXLAN is not read: its UDP source port has the entropy of the inner packet.
 
 use crate::wire::{Layout, be16, destination, ethertype, protocol, source};
 
-/// What a mode that balances by hash makes its hash of (`xmit_hash_policy`).
+/// What the hash covers in modes that balance by hash (`xmit_hash_policy`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum HashPolicy {
     /// `layer2`: the last bytes of both MAC addresses, and the EtherType.
@@ -43,7 +43,7 @@ impl HashPolicy {
         HashPolicy::ALL[self as usize].0
     }
 
-    /// The hash of a frame whose headers were found. One outermost VLAN tag counts as Linux counts
+    /// The hash of a frame with a known layout. The outermost VLAN tag is handled as Linux handles
     /// a tag that is kept beside the frame: the EtherType is the one behind it.
     #[must_use]
     pub fn hash(self, bytes: &[u8], layout: &Layout) -> u32 {
@@ -78,11 +78,11 @@ fn vlan_srcmac(bytes: &[u8], layout: &Layout) -> u32 {
     u32::from(tag) ^ u32::from_be_bytes([0, a, b, c]) ^ u32::from_be_bytes([0, d, e, f])
 }
 
-/// Where the outermost tag's TCI lies.
+/// Offset of the outermost tag's TCI.
 const TCI: usize = 14;
 /// EtherType of a whole Ethernet frame in GRE (RFC 1701's "transparent Ethernet bridging").
 const BRIDGED: u16 = 0x6558;
-/// Most headers that are looked behind, as in Linux.
+/// Most headers that are passed, as in Linux.
 const MOST_HEADERS: u32 = 15;
 /// IP protocols beside those in [`protocol`] (IANA).
 const IPIP: u8 = 4;
@@ -92,25 +92,25 @@ const ESP: u8 = 50;
 const GRE: u8 = 47;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
-/// ICMP and ICMPv6 types whose message has an identifier: echo and timestamp, each with its answer.
+/// ICMP and ICMPv6 types with an identifier: echo and timestamp, each with its reply.
 const WITH_IDENTIFIER: [u8; 6] = [0, 8, 13, 14, 128, 129];
-/// ICMP errors (RFC 792), and ICMPv6 ones (RFC 4443): behind their header lies the packet that they
-/// are about.
+/// Errors of ICMP (RFC 792) and ICMPv6 (RFC 4443): behind their header is the packet that caused
+/// them.
 const ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
 const ERRORS_V6: [u8; 4] = [1, 2, 3, 4];
 const ICMP_HEADER: usize = 8;
 
-/// What a hash is made of.
+/// What a hash covers.
 #[derive(Clone, Copy, Default)]
 struct Flow {
-    /// Source xor destination; the four words of an IPv6 address together.
+    /// XOR of all words of both addresses.
     addresses: u32,
-    /// Both ports as one word, or type, code and identifier of an ICMP message; 0 where there are
+    /// Both ports as one word, or type, code and identifier of an ICMP message; 0 if there are
     /// none.
     ports: u32,
 }
 
-/// An IP header: where the next one lies, and what it is.
+/// An IP header: its addresses, and offset and protocol of the next header.
 struct Packet {
     addresses: u32,
     at: usize,
@@ -120,7 +120,7 @@ struct Packet {
 }
 
 impl Flow {
-    /// Of the outermost packet, or of the one in an ICMP error. `None` where the frame is not IP.
+    /// Of the outermost packet, or of the one in an ICMP error. `None` if the frame is not IP.
     fn plain(bytes: &[u8], layout: &Layout, with_ports: bool) -> Option<Flow> {
         let packet = Packet::read(bytes, layout.l3_offset.into(), layout.ethertype)?;
         let flow = Flow { addresses: packet.addresses, ports: 0 };
@@ -140,8 +140,8 @@ impl Flow {
         }
     }
 
-    /// Of the packet behind all tags and tunnels of IP in IP and GRE. `None` behind what Linux does
-    /// not know.
+    /// Of the packet behind all tags and tunnels of IP in IP and GRE. `None` if Linux does not know
+    /// an EtherType on the way, or a header is cut off.
     fn innermost(bytes: &[u8], layout: &Layout) -> Option<Flow> {
         let (mut at, mut kind) = (usize::from(layout.l3_offset), layout.ethertype);
         let mut flow = Flow::default();
@@ -192,8 +192,8 @@ impl Packet {
         }
     }
 
-    /// Protocol and place of what follows the extension headers that Linux's dissector walks.
-    /// `Some(None)` for a fragment, `None` where they are cut off.
+    /// Protocol and offset of the header behind the extension headers that Linux's dissector
+    /// passes. `Some(None)` for a fragment, `None` if they are cut off.
     fn behind_extensions(&self, bytes: &[u8]) -> Option<Option<(u8, usize)>> {
         let Some(mut number) = self.protocol else { return Some(None) };
         let mut at = self.at;
@@ -212,8 +212,8 @@ impl Packet {
     }
 }
 
-/// What lies in GRE (RFC 2890): where, and its EtherType. `Some(None)` for what Linux does not look
-/// into; `None` where it is cut off.
+/// Offset and EtherType of what is in GRE (RFC 2890). `Some(None)` if Linux does not read it;
+/// `None` if it is cut off.
 fn gre(bytes: &[u8], at: usize) -> Option<Option<(usize, u16)>> {
     const CHECKSUM: u16 = 0x8000;
     const ROUTING: u16 = 0x4000;
@@ -232,7 +232,7 @@ fn gre(bytes: &[u8], at: usize) -> Option<Option<(usize, u16)>> {
     Some(Some((at + 14, word16(bytes, at + 12)?)))
 }
 
-/// Both ports as one word, or the SPI of IPsec; 0 where the protocol has none, or they are cut off.
+/// Both ports as one word, or the SPI of IPsec; 0 if the protocol has none, or they are cut off.
 fn ports(bytes: &[u8], at: usize, number: u8) -> u32 {
     let at = match number {
         protocol::TCP | protocol::UDP | DCCP | SCTP | UDP_LITE | ESP => at,
@@ -242,7 +242,7 @@ fn ports(bytes: &[u8], at: usize, number: u8) -> u32 {
     word32(bytes, at)
 }
 
-/// Type, code and identifier of an ICMP message as Linux keeps them; 0 where it has none. An
+/// Type, code and identifier of an ICMP message as Linux keeps them; 0 if it has no identifier. An
 /// identifier of 0 counts as 1.
 fn identifier(bytes: &[u8], at: usize) -> u32 {
     let Some([kind, code, _, _, high, low, ..]) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) else {
@@ -256,7 +256,7 @@ fn word16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
 }
 
-/// 0 where it is cut off.
+/// 0 if it is cut off.
 fn word32(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk().copied()).map_or(0, u32::from_le_bytes)
 }

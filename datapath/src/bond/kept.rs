@@ -1,23 +1,23 @@
-//! Kept: frames that have left over a member with a number, until the other end has said that it
-//! has them. Where the member turns out to be dead, the others send them again.
+//! Kept: frames that have left over a member with a number, until the other end acknowledges them.
+//! If the member fails, the others send them again.
 //!
-//! They are the very frames, which the shell gives back when their port has written them
-//! ([`super::Bond::give_back`]); nothing is copied. Each is charged to a part of the bond's memory
-//! that is its sender's, so whoever floods is refused first, and others' frames are kept as before.
+//! Nothing is copied: the shell gives frames back when their port has written them
+//! ([`super::Bond::give_back`]). Each is charged to its sender's part of the bond's memory. So an
+//! endpoint that floods is refused first, and others' frames are still kept.
 
 use super::REPLAY_KEPT_NS;
 use crate::frame::{Chain, Class, FlowIndex, Frame, Holding, Meta, Out, Owner, Pool};
 use crate::ids::EndpointId;
 use crate::units::Instant;
 
-/// What each endpoint has among what is kept, by its number.
+/// What is kept of each endpoint's frames, by its number.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
     holdings: Vec<Holding>,
 }
 
 impl Keepers {
-    /// Whose memory takes what is kept of an endpoint's.
+    /// Sets whose memory is charged for an endpoint's frames.
     pub fn set_owner(&mut self, pool: &mut Pool, endpoint: EndpointId, owner: Owner) {
         let at = endpoint.0 as usize;
         if at >= self.holdings.len() {
@@ -29,13 +29,13 @@ impl Keepers {
         self.holdings[at].set_owner(pool, owner);
     }
 
-    /// Whose that is.
+    /// Whose memory that is.
     #[cfg(test)]
     pub fn owner(&self, endpoint: EndpointId) -> Owner {
         self.holdings.get(endpoint.0 as usize).map_or(Owner::NOBODY, Holding::owner)
     }
 
-    /// Bytes of buffers that are kept of an endpoint's.
+    /// Bytes of buffers of an endpoint's frames that are kept.
     pub fn bytes(&self, endpoint: EndpointId) -> u64 {
         self.holdings.get(endpoint.0 as usize).map_or(0, Holding::bytes)
     }
@@ -45,7 +45,7 @@ impl Keepers {
         self.holdings.get_mut(keeper(meta)?.0 as usize)
     }
 
-    /// Frames of one keeper and class are kept no more.
+    /// Frames of one keeper and class are no longer kept.
     fn leave(&mut self, pool: &mut Pool, (keeper, class): (Option<EndpointId>, Class), frames: u32) {
         if let Some(holding) = keeper.and_then(|endpoint| self.holdings.get_mut(endpoint.0 as usize)) {
             holding.leave_all(pool, class, frames);
@@ -53,7 +53,7 @@ impl Keepers {
     }
 }
 
-/// Whose a frame is while it is kept.
+/// The endpoint that a frame is charged to while it is kept.
 #[inline]
 fn keeper(meta: &Meta) -> Option<EndpointId> {
     match meta.out() {
@@ -62,8 +62,8 @@ fn keeper(meta: &Meta) -> Option<EndpointId> {
     }
 }
 
-/// What is kept of what one member has sent, in the order in which it left. `Meta::queued` says
-/// when that was, `Meta::flow` the number.
+/// Frames of one member that are kept, in the order in which they left. `Meta::queued` has when
+/// that was, `Meta::flow` the number.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     frames: Chain,
@@ -75,7 +75,7 @@ impl Kept {
         self.count
     }
 
-    /// Keeps a frame, as far as its sender's part of the memory has room for it; else frees it.
+    /// Keeps a frame if its sender's part of the memory has room for it; else frees it.
     #[inline]
     pub fn push(&mut self, pool: &mut Pool, now: Instant, keepers: &mut Keepers, frame: Frame) {
         match keepers.of(pool.meta(&frame)) {
@@ -87,7 +87,7 @@ impl Kept {
         self.count += 1;
     }
 
-    /// The one that left first.
+    /// Takes the frame that left first.
     pub fn pop(&mut self, pool: &mut Pool, keepers: &mut Keepers) -> Option<Frame> {
         let frame = self.frames.pop(pool)?;
         if let Some(holding) = keepers.of(pool.meta(&frame)) {
@@ -97,8 +97,8 @@ impl Kept {
         Some(frame)
     }
 
-    /// Frees what is old, or was received: `is_received` says so of a number. Frames of one keeper,
-    /// one behind the other, are taken off its account together.
+    /// Frees the first frames, as far as they are old or were received. Successive frames of one
+    /// keeper and class are taken off its account together.
     pub fn let_go(
         &mut self,
         pool: &mut Pool,

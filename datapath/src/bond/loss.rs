@@ -1,13 +1,14 @@
-//! Loss by member: hellos say how many numbers the other end has sent over a member, and what came
-//! of these is counted here. A hello leaves behind the frames that it counts, so what it counts and
-//! has not come is lost. Some that left after it may come before it; the next hello counts them.
+//! Loss by member: a hello has how many numbers the other end has sent over a member, and this end
+//! counts those that arrived. A hello leaves after the frames that it counts, so those that have
+//! not arrived are lost. Frames that left after it may arrive before it; the next hello counts
+//! them.
 
-/// What was lost over a member, and what is known of it at the last hello.
+/// What was lost over a member, and the counts at the last hello.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
-    /// Numbers that the other end had sent, and that had come.
+    /// Numbers that the other end had sent, and that had arrived.
     last: Option<(u32, u32)>,
-    /// How many more have come than it had sent.
+    /// How many more had arrived than it had sent.
     ahead: i64,
     lost: u64,
 }
@@ -15,23 +16,23 @@ pub(super) struct Loss {
 impl Loss {
     pub const NONE: Loss = Loss { last: None, ahead: 0, lost: 0 };
 
-    /// Frames that did not come.
+    /// Frames that did not arrive.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Another member, or another run of the other end, counts from now on. What was lost before
-    /// stays counted.
+    /// Another member of the other end, or another run of it, counts from now on. What was lost
+    /// before stays counted.
     pub fn begin(&mut self) {
         (self.last, self.ahead) = (None, 0);
     }
 
-    /// A hello says that so many numbers were `sent`, and so many have come.
+    /// A hello reports that `sent` numbers were sent, and `come` have arrived.
     pub fn count(&mut self, sent: u32, come: u32) {
         let Some((was_sent, had_come)) = self.last.replace((sent, come)) else { return };
         let more = sent.wrapping_sub(was_sent);
         if more >= 1 << 31 {
-            // It began anew.
+            // It has restarted.
             self.ahead = 0;
             return;
         }
@@ -60,8 +61,8 @@ mod tests {
         assert_eq!(counted(&[(u32::MAX - 1, u32::MAX), (8, 5)]), 4, "both counts begin again at 0");
     }
 
-    /// Frames come before a hello that does not count them: nothing is lost, and what is lost later
-    /// is.
+    /// Frames arrive before a hello that does not count them. They are not lost, and later loss
+    /// counts.
     #[test]
     fn what_overtakes_a_hello_is_not_counted_against_later_loss() {
         assert_eq!(counted(&[(0, 0), (10, 13), (20, 20)]), 0);
@@ -75,7 +76,7 @@ mod tests {
         [(0, 0), (10, 5)].into_iter().for_each(|(sent, come)| loss.count(sent, come));
         loss.begin();
         [(7, 100), (9, 102)].into_iter().for_each(|(sent, come)| loss.count(sent, come));
-        // It says less than before without being another.
+        // Its count is less than before, without another run.
         [(2, 200), (4, 201)].into_iter().for_each(|(sent, come)| loss.count(sent, come));
         assert_eq!(loss.lost(), 5 + 1);
     }

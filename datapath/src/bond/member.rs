@@ -1,8 +1,8 @@
-//! A member of a bond: its state, and the frames that wait until its wire is free.
+//! A member of a bond: its state, and the frames that wait for its wire.
 //!
-//! The wire is a clock: `free_at` says when what was given to the member will have left at its
-//! rate. A frame leaves when its turn on that wire has come, up to [`BURST_NS`] early, so that a
-//! worker that is late loses no rate.
+//! The wire is a clock: at `free_at`, all that was given to the member has left at its rate. A
+//! frame leaves up to [`BURST_NS`] before its turn on the wire, so that a late worker loses no
+//! rate.
 
 use super::kept::Kept;
 use super::negotiated::Negotiated;
@@ -15,14 +15,14 @@ use crate::stats::Traffic;
 use crate::units::{Both, Instant, Rate};
 use crate::wire::vlan::TAG;
 
-/// What a member may be sent ahead of its wire, in nanoseconds: on a machine of its own the loop is
-/// late by 10 us in the median, by 40 in one case of a hundred.
+/// How far a member may be sent ahead of its wire, in nanoseconds. On a dedicated machine the loop
+/// is late by 10 us in the median, and by 40 us in one case of a hundred.
 pub const BURST_NS: u64 = 100_000;
-/// A frame is cut to what a member carries in so long, in nanoseconds: others wait no longer for
+/// A frame is cut to what a member carries in this time, in nanoseconds: others wait no longer for
 /// it.
 pub(super) const CUT_NS: u64 = 100_000;
-/// Bits of the fraction of a nanosecond in which a byte's time is kept: at [`Rate::MIN`] and 64 KiB
-/// the product has 56 bits.
+/// Fraction bits of a byte's time in nanoseconds: at [`Rate::MIN`] and 64 KiB the product has 56
+/// bits.
 const FRACTION: u32 = 16;
 
 /// What a member may be used for.
@@ -33,9 +33,9 @@ pub enum MemberState {
     Down,
     /// Nothing now: its link is up.
     Standby,
-    /// To be received from.
+    /// It is received from.
     Collecting,
-    /// To be received from, and sent to.
+    /// It is received from, and sent to.
     Distributing,
 }
 
@@ -46,7 +46,7 @@ impl MemberState {
         matches!(self, MemberState::Collecting | MemberState::Distributing)
     }
 
-    /// As `show` has it.
+    /// The name in `show`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,15 +63,16 @@ impl MemberState {
 pub struct MemberCounts {
     /// Frames and wire bytes, sent and received.
     pub traffic: Both<Traffic>,
-    /// Frames that it was to send and had no room for.
+    /// Frames that it had no room for.
     pub full: u64,
-    /// Segments marked (CE), as they were to wait for long.
+    /// Segments marked (CE), as they would wait for long.
     pub marks: u64,
-    /// How often it ceased to distribute.
+    /// How often it stopped distributing.
     pub failures: u32,
-    /// Frames that went over a member that failed, and that this one sent again.
+    /// Numbered frames that were sent over a failed member, or waited there, and that this one
+    /// sent.
     pub replayed: u64,
-    /// Numbered frames that the other end has sent over it, and that did not come.
+    /// Numbered frames that the other end has sent over it, and that did not arrive.
     pub lost: u64,
     /// Wire bytes that wait for it.
     pub waiting_bytes: u64,
@@ -79,21 +80,21 @@ pub struct MemberCounts {
 
 #[derive(Debug)]
 pub(super) struct Member {
-    /// What it is configured for.
+    /// Its configured rate.
     rate: Rate,
-    /// What its link carries, as far as that is known.
+    /// Its link's speed, if that is known.
     speed: Option<Rate>,
     state: MemberState,
     /// Since when it has that state.
     since: Instant,
-    /// What a byte takes, in nanoseconds with [`FRACTION`] bits of fraction.
+    /// A byte's time, in nanoseconds with [`FRACTION`] bits of fraction.
     byte_time: u64,
     /// Wire bytes that it carries in [`CUT_NS`], or a shortest frame.
     cut_bytes: u32,
     free_at: Instant,
-    /// `Meta::queued` of what waits says when its turn on the wire comes.
+    /// `Meta::queued` of a frame here is its turn on the wire.
     waiting: Fifo,
-    /// When the first that waits leaves.
+    /// When the first waiting frame leaves.
     due: Option<Instant>,
     pub kept: Kept,
     pub features: PortFeatures,
@@ -120,7 +121,7 @@ impl Member {
         }
     }
 
-    /// Whose memory takes what waits.
+    /// Sets whose memory is charged for frames that wait.
     pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
         self.waiting.set_owner(pool, owner);
     }
@@ -134,7 +135,7 @@ impl Member {
         self.since
     }
 
-    /// What it carries: what it is configured for, or its link's speed where that is less.
+    /// What it carries: its configured rate, or its link's speed if that is less.
     pub fn rate(&self) -> Rate {
         self.speed.map_or(self.rate, |speed| self.rate.min(speed))
     }
@@ -147,21 +148,21 @@ impl Member {
         self.waiting.frames()
     }
 
-    /// It is configured for another rate. False where it carries what it did.
+    /// Sets its configured rate. False if what it carries stays the same.
     pub fn set_rate(&mut self, pool: &mut Pool, rate: Rate) -> bool {
         let before = self.rate();
         self.rate = rate;
         self.pace(pool, before)
     }
 
-    /// Its link has another speed, or none is known. False where it carries what it did.
+    /// Sets its link's speed. False if what it carries stays the same.
     pub fn set_speed(&mut self, pool: &mut Pool, speed: Option<Rate>) -> bool {
         let before = self.rate();
         self.speed = speed;
         self.pace(pool, before)
     }
 
-    /// What waits gets its turns anew, in the order that it has.
+    /// Frames that wait get new turns, in the same order.
     fn pace(&mut self, pool: &mut Pool, before: Rate) -> bool {
         let rate = self.rate();
         if rate == before {
@@ -178,7 +179,7 @@ impl Member {
         true
     }
 
-    /// One that comes back begins with an idle wire.
+    /// A member that distributes again begins with an idle wire.
     pub fn set_state(&mut self, now: Instant, state: MemberState) {
         let (was, is) = (self.state == MemberState::Distributing, state == MemberState::Distributing);
         self.counts.failures += u32::from(was && !is);
@@ -191,7 +192,7 @@ impl Member {
         self.state = state;
     }
 
-    /// What waits; the member has nothing more to send.
+    /// Takes the frames that wait.
     pub fn take_waiting(&mut self) -> Fifo {
         self.due = None;
         let mut empty = Fifo::default();
@@ -204,20 +205,20 @@ impl Member {
         self.waiting.front(pool).and_then(|meta| meta.flow)
     }
 
-    /// When a frame of so many wire bytes would have left.
+    /// When a frame of this many wire bytes would have left.
     #[inline]
     pub fn done_at(&self, now: Instant, wire_bytes: u32) -> Instant {
         self.after(self.free_at.max(now), wire_bytes)
     }
 
-    /// So many wire bytes later.
+    /// The time this many wire bytes after `at`.
     #[inline]
     pub fn after(&self, at: Instant, wire_bytes: u32) -> Instant {
         at.plus_ns((u64::from(wire_bytes) * self.byte_time) >> FRACTION)
     }
 
-    /// Something else takes its wire for so many bytes: for how many nanoseconds. However much that
-    /// is, by itself it makes frames wait no longer than they may.
+    /// Something else takes its wire for this many bytes. Returns for how many nanoseconds. By
+    /// itself it does not make frames wait longer than [`MOST_WAIT_NS`].
     pub fn spend(&mut self, now: Instant, wire_bytes: u32) -> u64 {
         let done = self.done_at(now, wire_bytes);
         let takes_ns = done.since(self.free_at.max(now));
@@ -244,7 +245,7 @@ impl Member {
         self.counts.full += 1;
     }
 
-    /// Counts a frame as it came, where a number was taken off it with that.
+    /// Counts a frame as it arrived: with its number, if one was taken off.
     pub fn count_received(&mut self, pool: &Pool, frame: &Frame, had_number: bool) {
         let traffic = &mut self.counts.traffic.ingress;
         if !had_number {
@@ -278,7 +279,7 @@ impl Member {
         count(pool, frame, &mut self.counts.traffic.egress);
     }
 
-    /// A frame of one segment leaves at once: when its wire is free again.
+    /// A frame of one segment leaves at once; returns when the wire is free again.
     #[inline]
     pub fn pass_one(&mut self, now: Instant, len: usize, wire_bytes: u32) -> Instant {
         self.free_at = self.done_at(now, wire_bytes);
@@ -286,7 +287,8 @@ impl Member {
         self.free_at
     }
 
-    /// Marks a frame that will wait for long, unless there is no room for it.
+    /// Marks a frame that will wait for longer than [`MARKED_WAIT_NS`], unless there is no room for
+    /// it.
     #[inline]
     pub fn mark(&mut self, pool: &mut Pool, now: Instant, frame: &Frame) {
         if self.free_at.since(now) > MARKED_WAIT_NS && !self.is_full(now) {
@@ -294,7 +296,7 @@ impl Member {
         }
     }
 
-    /// Lets a frame wait for its turn; gives it back where that would be too long.
+    /// Lets a frame wait for its turn; returns it if that would be too long.
     pub fn push(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Frame> {
         if self.is_full(now) {
             self.counts.full += 1;
@@ -304,8 +306,7 @@ impl Member {
         Ok(())
     }
 
-    /// Lets a frame wait that another member has sent in vain: what may wait of these is what was
-    /// kept.
+    /// Lets a frame of a failed member wait. The only limit is what was kept there, or waited.
     pub fn push_again(&mut self, pool: &mut Pool, now: Instant, frame: Frame) {
         self.counts.replayed += 1;
         self.wait(pool, now, frame);
@@ -321,7 +322,7 @@ impl Member {
         self.due = self.due.or(Some(leaves_at(start)));
     }
 
-    /// The first frame, where its turn has come.
+    /// The first frame, if its turn has come.
     pub fn pop(&mut self, pool: &mut Pool, now: Instant) -> Option<Frame> {
         if self.due? > now {
             return None;
@@ -333,7 +334,7 @@ impl Member {
     }
 }
 
-/// A frame leaves before its turn on the wire, by as much as a worker may be late.
+/// A frame leaves before its turn on the wire: a worker may be late by as much.
 fn leaves_at(turn: Instant) -> Instant {
     Instant(turn.0.saturating_sub(BURST_NS))
 }
@@ -344,7 +345,7 @@ fn count(pool: &Pool, frame: &Frame, traffic: &mut Traffic) {
     traffic.add(segments(&meta.layout, &meta.offload), pool.len(frame), meta.wire_bytes);
 }
 
-/// At least a shortest frame: one that carries less has nothing out at once.
+/// At least a shortest frame, for members that carry less.
 fn cut_bytes(rate: Rate) -> u32 {
     u32::try_from(rate.bytes_in(CUT_NS)).unwrap_or(u32::MAX).max(MIN_FRAME + WIRE_OVERHEAD)
 }

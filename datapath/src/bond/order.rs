@@ -1,15 +1,15 @@
-//! Order restored: frames that a peer has numbered and sent over several members leave here in the
-//! order of their numbers.
+//! Order: frames that a peer has numbered and sent over several members leave here in the order of
+//! their numbers.
 //!
-//! A member is first-in first-out, so what it shows tells what it no longer can: number e is **lost
-//! as soon as every live member has shown a later one** (the rule of RFC 1990, section 4.1, for
-//! fragments over several links), and nobody waits for a timer. Else a frame waits at most `hold`.
+//! A member is first-in first-out: after a number, no lower one arrives over it. So a number is
+//! **lost as soon as every live member has shown a later one**, without a timer. (RFC 1990, section
+//! 4.1, has this rule for fragments over several links.) Otherwise a frame waits at most `hold`.
 //! Numbers are counted modulo [`MODULUS`], and compared by serial arithmetic.
 //!
-//! A number may be shared by consecutive frames that went over one member ("many"); it is complete
-//! when that member shows a later one. A frame whose number has passed is late: it goes on,
-//! counted, since whatever it carries can bear that better than its loss. A number that was seen
-//! already is a duplicate, which is how the copies of `broadcast` are taken out.
+//! Consecutive frames that were sent over one member may share a number; it is complete when that
+//! member shows a later one. A frame whose number has passed is late. It is counted and passed on:
+//! that does less harm than its loss. A frame whose number was seen already is a duplicate, and is
+//! dropped: so are the copies of `broadcast`.
 
 use super::number::{MODULUS, Number};
 use super::{MOST_MEMBERS, MemberId};
@@ -18,23 +18,22 @@ use crate::units::{Instant, earlier};
 use crate::verdict::Reason;
 use std::collections::VecDeque;
 
-/// Places for numbers: a power of two, and at least as many as can be told apart from those that
-/// have passed, half of [`MODULUS`]. A peer has fewer on the way at a time.
+/// Places for numbers: a power of two, and at least half of [`MODULUS`], as many as differ from
+/// numbers that have passed. A peer has fewer on the way at a time.
 pub const WINDOW: u16 = 2048;
 const _: () = assert!(WINDOW.is_power_of_two() && WINDOW > MODULUS / 2);
 /// Bytes of buffers that may wait.
 pub const MOST_BYTES: u64 = 4 << 20;
-/// Longest time that a frame waits for an earlier one where a member tells nothing, in nanoseconds.
-/// A peer notices a silent member within 12.5 ms, and sends again what went that way, but for what
-/// has been given up.
+/// Longest time that a frame waits for an earlier one, in nanoseconds, if a member is silent. A
+/// peer notices that within 12.5 ms, and sends again the frames sent there that are not given up.
 pub const DEFAULT_HOLD_NS: u64 = 15_000_000;
-/// How long what went over a member that died is waited for, in nanoseconds: the peer learns it by
-/// the next hello, and sends it again.
+/// How long to wait for frames that were sent over a failed member, in nanoseconds. The peer learns
+/// of that by the next hello, and sends them again.
 pub const REPLAY_NS: u64 = 15_000_000;
-/// No frame waits longer than this for that, whatever members die meanwhile.
+/// No frame waits longer than this for such frames, in nanoseconds, even if more members fail.
 pub const MOST_REPLAY_NS: u64 = 20_000_000;
 
-/// Whose number nothing shows.
+/// The member is gone or not known.
 const NO_MEMBER: u8 = u8::MAX;
 
 /// What was counted.
@@ -42,16 +41,16 @@ const NO_MEMBER: u8 = u8::MAX;
 pub struct OrderStats {
     /// Frames that came with a number.
     pub received: u64,
-    /// Of these, those that waited for an earlier one.
+    /// Of these, frames that waited for an earlier one.
     pub held: u64,
-    /// Those whose number had passed.
+    /// Of these, frames whose number had passed.
     pub late: u64,
-    /// Those whose number was seen already.
+    /// Of these, frames whose number was seen already.
     pub duplicates: u64,
     /// Numbers that were given up.
     pub lost: u64,
-    /// Frames with the number of another that came over the same member, although it did not say
-    /// that others may have it: pieces of what was one frame.
+    /// Frames with the number of the frame before, over the same member, although it was not
+    /// shared: pieces of what was one frame.
     pub pieces: u64,
     /// Frames that wait now.
     pub waiting: u32,
@@ -59,64 +58,64 @@ pub struct OrderStats {
     pub hold_max_ns: u64,
 }
 
-/// When a frame with a number goes on.
+/// When a frame with a number is passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// At once, and none waits.
+    /// At once, and no frame waits.
     Next,
-    /// At once, before those that wait for it.
+    /// At once, before frames that wait for it.
     First,
     /// Behind earlier ones.
     Later,
-    /// Its turn has passed: behind those that go on now.
+    /// Its turn has passed: behind frames that are passed on now.
     Late,
 }
 
-/// Restores order: `rx`, `mark`, `set_live` and `restart` in, frames out by `poll` until it gives
-/// `None`; come back at `poll_timeout`.
+/// Restores order: `rx`, `mark`, `set_live` and `restart` in, frames out by `poll` until it returns
+/// `None`; call it again at `poll_timeout`.
 #[derive(Debug)]
 pub struct Order {
     hold_ns: u64,
-    /// The number that is next, counted on from the first; `None` before it.
+    /// The next number, without modulus; `None` before the first.
     next: Option<u64>,
-    /// By number modulo [`WINDOW`]: what waits, or has passed.
+    /// By number modulo [`WINDOW`]: frames that wait, and numbers that were seen.
     places: Vec<Place>,
-    /// What may go on.
+    /// Frames that may leave.
     ready: Fifo,
-    /// When the first frame of each number that waits came, in the order in which they came.
+    /// For each number that waits, when its first frame arrived, in order of arrival.
     waiting: VecDeque<(Instant, u64)>,
     waiting_bytes: u64,
     frames: u32,
     owner: Owner,
     members: [Member; MOST_MEMBERS],
-    /// Until then what went over a member that died may come again by another.
+    /// Until then frames sent over a failed member may arrive again over another.
     replay_until: Instant,
     stats: OrderStats,
 }
 
 #[derive(Debug, Default)]
 struct Place {
-    /// Whose place it is now.
+    /// The number that has the place now.
     number: u64,
     frames: Fifo,
-    /// It was seen, by this member; and whether others may follow there.
+    /// The member over which it was seen, and whether it is shared.
     seen: Option<(u8, bool)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Member {
     is_live: bool,
-    /// Numbers below this come over this member no more.
+    /// Numbers below this do not arrive over this member any more.
     passed: u64,
-    /// The number of the last frame that came over it; 0 for none. Pieces of a frame, and frames
-    /// that share a number, come one behind the other; what comes again later is a copy.
+    /// The number of the last frame that arrived over it; 0 for none. Pieces of a frame, and frames
+    /// that share a number, arrive in succession. A number that arrives again later is a copy.
     last: u64,
-    /// Numbers that came over it, whatever became of them.
+    /// Numbers that arrived over it, late ones and copies included.
     come: u32,
 }
 
 impl Order {
-    /// With nothing seen yet.
+    /// An instance that has seen no number.
     #[must_use]
     pub fn new(hold_ns: u64) -> Order {
         Order {
@@ -145,60 +144,60 @@ impl Order {
         self.hold_ns = hold_ns;
     }
 
-    /// Whose memory takes what waits.
+    /// Sets whose memory is charged for frames that wait.
     pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
         self.owner = owner;
         self.ready.set_owner(pool, owner);
         self.places.iter_mut().for_each(|place| place.frames.set_owner(pool, owner));
     }
 
-    /// The first number, where none was seen yet.
+    /// Sets the next number if there is none yet.
     pub fn begin(&mut self, number: u16) {
         self.next.get_or_insert(u64::from(MODULUS) + u64::from(number % MODULUS));
     }
 
-    /// Numbers below this come over a member no more.
+    /// Numbers below this do not arrive over a member any more.
     #[must_use]
     pub fn passed(&self, member: MemberId) -> u64 {
         self.members.get(usize::from(member.0)).map_or(0, |member| member.passed)
     }
 
-    /// Numbers that came over a member, counted on from wherever; pieces of one frame have one.
+    /// A wrapping count of the numbers that arrived over a member; pieces of one frame count once.
     #[must_use]
     pub fn come(&self, member: MemberId) -> u32 {
         self.members.get(usize::from(member.0)).map_or(0, |member| member.come)
     }
 
-    /// The furthest that any member in use has come.
+    /// The highest [`Order::passed`] of the live members.
     #[must_use]
     pub fn furthest(&self) -> u64 {
         self.members.iter().filter(|member| member.is_live).map(|member| member.passed).max().unwrap_or(0)
     }
 
-    /// Nothing will come again of what went over members that are gone.
+    /// Frames sent over failed members will not be sent again.
     pub fn expect_no_replay(&mut self) {
         self.replay_until = Instant::ZERO;
     }
 
-    /// Lets go what need not wait any more, now that members have changed.
+    /// Releases frames that need not wait any more after members have changed.
     pub fn look(&mut self, pool: &mut Pool, now: Instant) {
         self.advance(pool, now);
     }
 
-    /// The number that is next; `None` before any was seen.
+    /// The next number; `None` before any was seen.
     #[must_use]
     pub fn next(&self) -> Option<u16> {
         self.next.map(|next| (next % u64::from(MODULUS)) as u16)
     }
 
-    /// The number that is next, counted on from the first.
+    /// The next number, without modulus.
     #[must_use]
     pub fn expected(&self) -> Option<u64> {
         self.next
     }
 
-    /// Goes on from this number. With copies, all before it was seen; else what comes of that is
-    /// late.
+    /// Continues from this number. With copies, all before it count as seen; otherwise frames with
+    /// such numbers are late.
     pub fn go_on(&mut self, expected: Option<u64>, has_copies: bool) {
         self.next = expected;
         let Some(expected) = expected.filter(|_| has_copies) else { return };
@@ -215,27 +214,27 @@ impl Order {
         self.frames > 0
     }
 
-    /// Lets all go on that waits, in order.
+    /// Releases all frames that wait, in order.
     pub fn let_go(&mut self, pool: &mut Pool, now: Instant) {
         while self.release_next(pool, now) {}
     }
 
-    /// Whether a member is in use. One that is not shows nothing more: nobody waits for what it may
-    /// still have, but for its replay.
+    /// Sets whether a member is live. Numbers are no longer expected over one that is not, only
+    /// their replay over others.
     pub fn set_live(&mut self, now: Instant, member: MemberId, is_live: bool) {
         let Some(found) = self.members.get_mut(usize::from(member.0)) else { return };
         if found.is_live && !is_live {
             self.replay_until = now.plus_ns(REPLAY_NS);
         }
         if is_live && !found.is_live {
-            // What it carried before tells nothing of what it will.
+            // What it carried before does not limit what it will carry.
             (found.passed, found.last) = (0, 0);
         }
         found.is_live = is_live;
     }
 
-    /// Members are others: by place, which one each was before. What those that are gone carried
-    /// may come again by the others.
+    /// Changes the members: `was` has, by place, which one each was before. Frames of removed
+    /// members may arrive again over others.
     pub fn set_members(&mut self, now: Instant, was: &[Option<MemberId>]) {
         let before = self.members;
         let place = |old: u8| was.iter().position(|was| *was == Some(MemberId(old)));
@@ -251,8 +250,8 @@ impl Order {
         }
     }
 
-    /// The peer began anew: what waits goes on, in order, and the next number is whichever comes
-    /// first.
+    /// The peer has restarted: frames that wait are released in order, and the first number that
+    /// arrives is the next.
     pub fn restart(&mut self, pool: &mut Pool, now: Instant) {
         self.let_go(pool, now);
         self.next = None;
@@ -265,11 +264,11 @@ impl Order {
         self.waiting.clear();
     }
 
-    /// A frame came over a member with this number, which was taken off it. Gives it back where it
-    /// goes on at once, before all that [`Order::poll`] gives.
+    /// Receives a frame over a member with this number, which was taken off it. Returns it if it is
+    /// next: before all that [`Order::poll`] returns.
     ///
     /// # Errors
-    /// [`Reason::Duplicate`]: it was seen already; the frame is freed.
+    /// [`Reason::Duplicate`]: the number was seen already; the frame is freed.
     #[inline]
     pub fn rx(
         &mut self,
@@ -295,10 +294,10 @@ impl Order {
         self.rx_later(pool, now, member, (next, number), frame).map(|()| None)
     }
 
-    /// What [`Order::rx`] would make of a frame that came over a member with this number.
+    /// What [`Order::rx`] would do with a frame over a member with this number.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Order::rx`].
     pub fn turn_of(&self, member: MemberId, number: Number) -> Result<Turn, Reason> {
         let next = self.next.unwrap_or(u64::from(MODULUS) + u64::from(number.value));
         let full = expand(next, number.value);
@@ -309,7 +308,7 @@ impl Order {
             return Ok(Turn::Next);
         }
         match seen {
-            // Pieces, and frames that share a number, come one behind the other.
+            // Pieces, and frames that share a number, arrive in succession.
             Some((by, _)) if by != member.0 || found.is_none_or(|found| found.last != full) => Err(Reason::Duplicate),
             _ if full < next => Ok(Turn::Late),
             _ if full == next => Ok(Turn::First),
@@ -317,7 +316,7 @@ impl Order {
         }
     }
 
-    /// Whether a number is the next, and nothing waits.
+    /// Whether a number is the next and not shared, and no frame waits.
     #[inline]
     fn is_alone(&self, next: u64, number: Number) -> bool {
         !number.is_shared
@@ -326,7 +325,7 @@ impl Order {
             && self.ready.is_empty()
     }
 
-    /// A frame that is not the next, or not alone.
+    /// A frame for which [`Order::is_alone`] is false, or whose number was seen.
     #[inline(never)]
     fn rx_later(
         &mut self,
@@ -347,12 +346,11 @@ impl Order {
         result
     }
 
-    /// A member shows that numbers below this do not come over it any more.
+    /// A member shows that numbers below this do not arrive over it any more.
     pub fn mark(&mut self, pool: &mut Pool, now: Instant, member: MemberId, below: u16) {
         let Some(next) = self.next else { return };
         if let (Some(found), full) = (self.members.get_mut(usize::from(member.0)), expand(next, below % MODULUS)) {
-            // A mark moves no more than the window: a forged one does not let the bond wait for
-            // what is far ahead.
+            // A mark moves at most by the window: so a forged one cannot move far ahead.
             found.passed = found.passed.max(full.min(next + u64::from(WINDOW)));
         }
         self.advance(pool, now);
@@ -368,14 +366,14 @@ impl Order {
         Some(frame)
     }
 
-    /// When `poll` will have something to do, if nothing comes before.
+    /// When `poll` will have something to do, if nothing arrives before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         if !self.ready.is_empty() {
             return Some(Instant::ZERO);
         }
         let expires = self.expires(self.waiting.front()?.0);
-        // When no replay is waited for any more, members tell again what is lost.
+        // When the wait for a replay ends, numbers may be lost by what members have shown.
         let replay = (self.replay_until > Instant::ZERO).then_some(self.replay_until);
         earlier(Some(expires), replay)
     }
@@ -387,8 +385,8 @@ impl Order {
         self.ready.clear(pool) + self.places.iter_mut().map(|place| place.frames.clear(pool)).sum::<u32>()
     }
 
-    /// Members are first-in first-out: behind a frame nothing earlier comes. Others with its number
-    /// may, where it is shared. Returns whether the one before had the same number.
+    /// Members are first-in first-out: no lower number arrives after a frame; the same one may, if
+    /// it is shared. Returns whether the previous frame had the same number.
     fn show(&mut self, member: MemberId, full: u64, is_shared: bool) -> bool {
         let Some(found) = self.members.get_mut(usize::from(member.0)) else { return false };
         found.passed = found.passed.max(full + u64::from(!is_shared));
@@ -440,7 +438,7 @@ impl Order {
         is_shared: bool,
         frame: Frame,
     ) -> Result<(), Reason> {
-        // Where memory is short, what waits longest goes on, and what it waits for is given up.
+        // If memory is short, numbers that frames wait for are given up.
         while self.next.is_some_and(|next| next < full)
             && !self.waiting.is_empty()
             && !pool.may_wait(self.owner, pool.class(&frame), self.waiting_bytes)
@@ -466,7 +464,7 @@ impl Order {
         Ok(())
     }
 
-    /// Lets go what is next, as far as it is there or does not come any more.
+    /// Releases the next numbers, as far as they are there or given up.
     fn advance(&mut self, pool: &mut Pool, now: Instant) {
         if self.replay_until <= now {
             self.replay_until = Instant::ZERO;
@@ -494,20 +492,20 @@ impl Order {
         self.members.get(usize::from(member)).is_none_or(|member| member.passed > number)
     }
 
-    /// Whether every live member has shown a later number, by a frame or by a word, whether a frame
-    /// waits or not: where all on the way were lost, the other end may send nothing before it is
-    /// told so. With a replay to come, that says nothing.
+    /// Whether every live member has shown a later number, by a frame or a hello. That holds even
+    /// if no frame waits: if all on the way are lost, the other end may wait for this end's report.
+    /// While a replay is expected, no number is lost.
     fn is_lost(&self, next: u64) -> bool {
         let mut live = self.members.iter().filter(|member| member.is_live).peekable();
         self.replay_until == Instant::ZERO && live.peek().is_some() && live.all(|member| member.passed > next)
     }
 
-    /// Whether what waits longest has waited long enough.
+    /// Whether the frame that has waited longest has waited long enough.
     fn has_expired(&self, now: Instant) -> bool {
         self.waiting.front().is_some_and(|&(since, _)| now >= self.expires(since))
     }
 
-    /// When what has waited since then has waited long enough.
+    /// When a frame that has waited since `since` has waited long enough.
     fn expires(&self, since: Instant) -> Instant {
         since.plus_ns(self.hold_ns).max(self.replay_until.min(since.plus_ns(MOST_REPLAY_NS)))
     }
@@ -521,7 +519,7 @@ impl Order {
         }
     }
 
-    /// Goes on behind the next number, with its frames or without.
+    /// Passes the next number, with its frames or without.
     fn pass(&mut self, pool: &mut Pool, now: Instant) {
         let Some(next) = self.next else { return };
         let place = &mut self.places[(next % u64::from(WINDOW)) as usize];
@@ -545,7 +543,7 @@ impl Order {
         }
     }
 
-    /// The next number that waits goes on, with all before it given up. False where none waits.
+    /// Passes the next number, if frames wait. False if none waits.
     fn release_next(&mut self, pool: &mut Pool, now: Instant) -> bool {
         let Some(&next) = self.next.as_ref() else { return false };
         self.forget_passed(next);

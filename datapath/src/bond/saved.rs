@@ -1,6 +1,5 @@
-//! What a bond knows of the one at the other end, for the process that goes on after this one:
-//! numbers go on, and those that are on the way are taken for numbers; what LACP has agreed on
-//! stays.
+//! What a bond knows of the other end, for the process that takes over from this one. Numbers
+//! continue, and those that are on the way are recognized; what LACP has agreed on stays.
 
 use super::lacp::Record;
 use super::number::MODULUS;
@@ -9,40 +8,40 @@ use super::{Bond, MOST_MEMBERS, MemberId, Mode};
 use crate::frame::Pool;
 use crate::units::Instant;
 
-/// For so long after a takeover a member that comes up goes on where it was, in nanoseconds.
+/// A member that comes up within this time after a takeover continues where it was, in nanoseconds.
 const COMES_UP_NS: u64 = 2_000_000_000;
 /// Numbers are counted from [`MODULUS`] to less than this.
 const MOST_COUNTED: u64 = 1 << 62;
 
-/// Of a bond and its peer.
+/// The state of a bond and its peer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PeerState {
-    /// What this bond is called.
+    /// The epoch of this bond.
     pub epoch: u64,
-    /// What the other is called.
+    /// The epoch of the peer.
     pub other: u64,
-    /// Hellos said.
+    /// Hellos sent.
     pub said: u32,
-    /// The newest hello heard.
+    /// The count in the newest hello received.
     pub heard: u32,
-    /// The next frame's number, counted on from the first.
+    /// The next frame's number, without modulus.
     pub next: u64,
-    /// The number that is waited for; none before the first.
+    /// The next number to receive; `None` before the first.
     pub expected: Option<u64>,
-    /// Whether the other receives offloaded frames in pieces.
+    /// Whether the peer receives offloaded frames in pieces.
     pub are_cut: bool,
     /// The members at whose other end the peer is.
     pub members: Vec<(MemberId, LineState)>,
 }
 
-/// Of a member.
+/// The state of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LineState {
-    /// The number by which hellos call it; `None`: its place.
+    /// Its number in hellos; `None`: its place.
     pub own: Option<u8>,
     /// The number that the other end gives it.
     pub theirs: u8,
-    /// Longest frame that the other end receives; 0 where it does not say.
+    /// Longest frame that the other end receives; 0 if it does not report that.
     pub max_frame: u16,
     /// Whether the other end receives from it.
     pub is_received: bool,
@@ -50,10 +49,10 @@ pub struct LineState {
     pub sent: u32,
 }
 
-/// How a bond's members are used. Who decides that says it, and is told it.
+/// How a bond's members are used. The shell, which decides that, saves and restores it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MembersState {
-    /// Those that are used as far as it depends on their links.
+    /// The members that are used as far as it depends on their links.
     pub used: Vec<MemberId>,
     /// The active one.
     pub active: Option<MemberId>,
@@ -62,8 +61,9 @@ pub struct MembersState {
 }
 
 impl Bond {
-    /// Another process goes on for this one, or does so no more. One that leaves gives no numbers
-    /// and says no hellos: both are the other's. What waits for order goes on.
+    /// Another process takes over from this one, or does so no more. A bond that leaves gives no
+    /// numbers and sends no hellos: the other process does. Frames that wait for order are
+    /// released.
     pub fn set_leaving(&mut self, pool: &mut Pool, now: Instant, is_leaving: bool) -> u32 {
         if let Some(lacp) = &mut self.lacp {
             lacp.set_leaving(is_leaving);
@@ -74,7 +74,7 @@ impl Bond {
         self.find_senders(pool, now)
     }
 
-    /// What the next process should know of the other end; `None` where it is not known.
+    /// What the next process should know of the other end; `None` if no peer is known.
     #[must_use]
     pub fn export(&self) -> Option<PeerState> {
         self.peer.as_ref()?.export()
@@ -86,12 +86,12 @@ impl Bond {
         self.lacp.as_ref().map(|lacp| lacp.export()).unwrap_or_default()
     }
 
-    /// Goes on with members that another process has agreed on. False where that cannot be.
+    /// Continues with members that another process has agreed on. False if the records do not fit.
     pub fn restore_lacp(&mut self, now: Instant, records: &[(MemberId, Record)]) -> bool {
         self.lacp.as_mut().is_some_and(|lacp| lacp.restore(now, records))
     }
 
-    /// Goes on where another process was. False where that cannot be.
+    /// Continues where another process was. False if the state does not fit.
     pub fn restore(&mut self, now: Instant, state: &PeerState) -> bool {
         let (members, has_copies) = (self.members.len(), self.settings.mode == Mode::Broadcast);
         self.peer.as_mut().is_some_and(|peer| peer.restore(now, members, has_copies, state))

@@ -11,18 +11,18 @@ use crate::wire::Layout;
 pub enum Way {
     /// Over this member.
     Over(MemberId),
-    /// With a number, over this member, which has it out soonest. Of a frame that is cut, the first
-    /// part.
+    /// With a number, over this member, which would finish sending it soonest. Of a frame that is
+    /// cut, the first part.
     Numbered(MemberId, u16),
-    /// Over each of so many, with a number where they have numbers.
+    /// Over each of this many members, with a number if frames have numbers.
     Copies(u32, Option<u16>),
 }
 
 impl Bond {
-    /// How a frame of so many bytes on the wire would leave if it was its turn now.
+    /// How a frame of `wire_bytes` would leave if it was sent now.
     ///
     /// # Errors
-    /// As [`Bond::send`]: no member may send.
+    /// As [`Bond::send`].
     pub fn explain_send(&self, now: Instant, bytes: &[u8], layout: &Layout, wire_bytes: u32) -> Result<Way, Reason> {
         if self.senders.count == 0 {
             return Err(Reason::PortDown);
