@@ -1,15 +1,15 @@
-//! Link aggregation control protocol (IEEE 802.1AX-2020, clause 6): which members of a bond may be
-//! received from and sent to, as both ends have agreed.
+//! Link aggregation control protocol (IEEE 802.1AX-2020, clause 6): both ends agree which members
+//! of a bond may be received from and sent to.
 //!
-//! LACPDUs and what is known of links come in; LACPDUs, answers to markers and the states of
-//! members go out. Each port has its machines ([`port`]); here is what concerns several: which form
-//! one aggregator, which of these is used, and whether enough of it is up. A port of another
-//! aggregator is on standby: it says that it is not in sync, so that the partner sends nothing
-//! there. A partner is believed as it describes itself, whoever it is.
+//! Inputs are LACPDUs and the state of links; outputs are LACPDUs, answers to markers and the
+//! states of members. Each port has its machines ([`port`]). This module handles what concerns
+//! several ports: which form one aggregator, which aggregator is used, and whether enough of it is
+//! up. A port of another aggregator is on standby: its LACPDUs have it out of sync, so the partner
+//! sends nothing there. A partner is not authenticated.
 //!
 //! Speed and duplex are what a link has negotiated, as in Linux's bonding driver. A port that is
-//! known to be half duplex aggregates with no other, and says so. Of one that does not say what it
-//! has negotiated the configured rate counts, and full duplex.
+//! known to be half duplex aggregates with no other, and its LACPDUs show that. If it is not known
+//! what a link has negotiated, the configured rate and full duplex count.
 
 pub mod pdu;
 mod port;
@@ -26,20 +26,20 @@ use port::Port;
 use select::Group;
 pub use select::Select;
 
-/// LACPDUs and markers that are read of a port in a second, each: a partner sends at most 3.
+/// Most LACPDUs, and most markers, that are read of a port in a second: a partner sends at most 3.
 const HEARD_MOST: u32 = 10;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Steps of machines in a row: each port's mux has five states, and may go through them twice.
+/// Most steps of the mux machines in one run: each has five states, and may pass them twice.
 const STEPS_MOST: usize = MOST_MEMBERS * 10;
-/// For so long after a takeover a member that comes up goes on where it was, in nanoseconds.
+/// A member that comes up within this time after a takeover continues where it was, in nanoseconds.
 const COMES_UP_NS: u64 = 2_000_000_000;
-/// A member that the operator takes down is received from for so long at most, in nanoseconds,
-/// while its partner says that it sends there still.
+/// A member that the operator takes down is received from for at most this long, in nanoseconds,
+/// while its partner still sends there.
 const DRAIN_NS: u64 = 1_000_000_000;
-/// Most of a user's part of the key.
+/// Largest operator's part of the key.
 pub const MOST_USER_KEY: u16 = 1023;
 
-/// What the protocol is told.
+/// The settings of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LacpSettings {
     /// Priority of this system; the least decides.
@@ -48,27 +48,27 @@ pub struct LacpSettings {
     pub system: Mac,
     /// The operator's part of the key, to [`MOST_USER_KEY`].
     pub user_key: u16,
-    /// `lacp_rate = "fast"`: the partner is to say so each second.
+    /// `lacp_rate = "fast"`: the partner is asked for a LACPDU each second.
     pub is_fast: bool,
     /// `lacp_active`: LACPDUs are sent whether the partner sends any or not.
     pub is_active: bool,
-    /// Members that must distribute before any does.
+    /// Least number of distributing members; with fewer, none carries frames.
     pub min_links: u8,
     /// How the used aggregator is chosen.
     pub select: Select,
-    /// `coupled_control`: a member that is received from is sent to. Without, it is sent to once
-    /// the partner says that it receives from there.
+    /// `coupled_control`: a member that is received from is also sent to. Otherwise it is sent to
+    /// once the partner reports that it receives from there.
     pub is_coupled: bool,
-    /// `lacp_strict`: without a partner no member carries frames; else one does, alone.
+    /// `lacp_strict`: without a partner no member carries frames; otherwise one does, alone.
     pub is_strict: bool,
-    /// Members that the operator has taken down, a bit each: they are in no aggregator, and say so.
-    /// What still comes is received until the partner sends no more.
+    /// Members that the operator has taken down, a bit each: they are in no aggregator, and their
+    /// LACPDUs show that. Frames are still received until the partner stops sending.
     pub down: u16,
     /// By member.
     pub members: [LacpMember; MOST_MEMBERS],
 }
 
-/// What it is told of a member.
+/// The settings of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LacpMember {
     /// The address from which its LACPDUs are sent.
@@ -101,19 +101,19 @@ impl Default for LacpSettings {
     }
 }
 
-/// The protocol of one bond: events in by `set_...` and `hear`, then `advance`; what to send out by
-/// `poll`; come back at `poll_timeout`.
+/// The protocol of one bond: events in by `set_...` and `hear`, then `advance`; frames to send out
+/// by `poll`; call them again at `poll_timeout`.
 #[derive(Debug, Default)]
 pub struct Lacp {
     settings: LacpSettings,
     members: Vec<Line>,
     used: Option<Group>,
     is_leaving: bool,
-    /// Something came: machines may move.
+    /// Something has changed: machines may move.
     is_due: bool,
-    /// When something is due: asked for with each frame, and found after each change.
+    /// When something is due. It is read for each frame, and computed after each change.
     due: Option<Instant>,
-    /// What was handed over, by member, and until when it holds.
+    /// Until when the records of another process hold, and the partners in them, by member.
     restored: Option<Box<(Instant, [Option<Information>; MOST_MEMBERS])>>,
 }
 
@@ -122,9 +122,9 @@ struct Line {
     rate: Rate,
     negotiated: Negotiated,
     port: Port,
-    /// Until when it is received from at most, though it is down by hand.
+    /// Latest time until which it is received from after the operator took it down.
     drains_until: Option<Instant>,
-    /// The marker that is to be answered; while it waits, others are not.
+    /// The marker that is to be answered; others are refused meanwhile.
     marker: Option<Marker>,
     second: u64,
     heard: [u32; 2],
@@ -141,24 +141,24 @@ pub struct LacpView {
     pub receive: Receive,
     /// The mux machine.
     pub mux: Mux,
-    /// Whether this end has come into sync in time.
+    /// Whether this end came into sync in time.
     pub actor_churn: Churn,
-    /// Whether the other has.
+    /// Whether the other end did.
     pub partner_churn: Churn,
     /// Whether its aggregator is the used one.
     pub selected: Selected,
-    /// Which aggregator it is in: the port number of the first member of it.
+    /// Its aggregator: the port number of that one's first member.
     pub aggregator: u16,
-    /// The partner is this very system.
+    /// The partner is this system.
     pub is_loop: bool,
     /// What was counted.
     pub counts: Counts,
 }
 
 impl Lacp {
-    /// Takes other members and settings; `was` says which one each was before. A member that stays
-    /// keeps what it has agreed, as far as it says the same of itself still. `is_up` says it of the
-    /// link of one that is new here.
+    /// Changes members and settings; `was` returns which one each was before. A member that stays
+    /// keeps its agreement, if what it sends of itself is unchanged. `is_up` returns whether the
+    /// link of a new member is up.
     pub fn set_members(
         &mut self,
         now: Instant,
@@ -179,7 +179,7 @@ impl Lacp {
             lines.push(line);
         }
         for (n, (line, &rate)) in lines.into_iter().zip(rates).enumerate() {
-            // Some switches refuse port 0. A port keeps its number, whatever becomes of others.
+            // Some switches refuse port 0. A port keeps its number when others are removed.
             let number = match &line {
                 Some(line) => line.port.actor.port,
                 None => free_number(&mut taken, n),
@@ -195,7 +195,7 @@ impl Lacp {
             line.port.set_actor(actor);
             self.members.push(line);
         }
-        // Both go by place, and places have changed.
+        // Both refer to places, which have changed.
         self.used = self.used.filter(|used| !matches!(used, Group::Alone(_)));
         if let Some(restored) = &mut self.restored {
             restored.1 = core::array::from_fn(|n| restored.1.get(usize::from(was(n)?.0)).copied()?);
@@ -203,7 +203,7 @@ impl Lacp {
         self.find_due();
     }
 
-    /// Whether a member's link may be used.
+    /// Sets whether a member's link may be used.
     pub fn set_link(&mut self, now: Instant, member: MemberId, is_up: bool) {
         let at = usize::from(member.0);
         let Some(line) = self.members.get_mut(at) else { return };
@@ -216,7 +216,7 @@ impl Lacp {
         self.find_due();
     }
 
-    /// What a member's link has negotiated.
+    /// Sets what a member's link has negotiated.
     pub fn set_negotiated(&mut self, member: MemberId, negotiated: Negotiated) {
         let at = usize::from(member.0);
         let Some(line) = self.members.get_mut(at).filter(|line| line.negotiated != negotiated) else { return };
@@ -226,11 +226,10 @@ impl Lacp {
         self.find_due();
     }
 
-    /// A frame for a reserved address came over a member. `None` where it is no frame of slow
-    /// protocols.
+    /// Receives a frame for a reserved address. `None` if it is no frame of slow protocols.
     ///
     /// # Errors
-    /// [`Reason::BondControl`]: malformed, of another slow protocol, or more than are read.
+    /// [`Reason::BondControl`]: it is malformed, of another slow protocol, or one of too many.
     pub fn hear(&mut self, now: Instant, member: MemberId, frame: &[u8]) -> Option<Result<(), Reason>> {
         if !pdu::is_slow(frame) {
             return None;
@@ -267,7 +266,7 @@ impl Lacp {
         Some(Ok(()))
     }
 
-    /// The partner's port is seen here: a port whose link is down knows it no more.
+    /// The partner's port is connected here now: other ports, whose links are down, forget it.
     fn leave_others(&mut self, at: usize, partner: &Information) {
         for (n, line) in self.members.iter_mut().enumerate() {
             let was = &line.port.partner;
@@ -277,7 +276,7 @@ impl Lacp {
         }
     }
 
-    /// Lets all machines move as far as they do. False where nothing was due.
+    /// Runs the machines until none moves. False if nothing was due.
     pub fn advance(&mut self, now: Instant) -> bool {
         let is_due = self.machines_due().is_some_and(|due| due <= now);
         if is_due {
@@ -313,7 +312,7 @@ impl Lacp {
         }
     }
 
-    /// A port attaches when all that are selected and wait are ready.
+    /// A port may attach when all selected ports that wait are ready.
     fn let_attach(&mut self) {
         let waits = |line: &Line| line.port.selected == Selected::Selected && line.port.mux == Mux::Waiting;
         let all_ready = self.members.iter().filter(|line| waits(line)).all(|line| line.port.is_ready);
@@ -322,7 +321,7 @@ impl Lacp {
         }
     }
 
-    /// When `advance` or `poll` has something to do, if nothing comes before.
+    /// When `advance` or `poll` has something to do, if nothing arrives before.
     #[inline]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -344,7 +343,7 @@ impl Lacp {
         self.members.iter().filter_map(of).min()
     }
 
-    /// The next frame to send, and the member that it leaves by.
+    /// The next frame to send, and its member.
     pub fn poll(&mut self, now: Instant) -> Option<(MemberId, [u8; FRAME_BYTES])> {
         if self.is_leaving || self.due.is_none_or(|due| due > now) {
             return None;
@@ -402,15 +401,15 @@ impl Lacp {
         })
     }
 
-    /// Members at whose other end is this very system, a bit each.
+    /// Members that lead back to this system, a bit each.
     #[must_use]
     pub fn looped(&self) -> u16 {
         let bit = |(n, line): (usize, &Line)| u16::from(line.port.loop_until.is_some()) << n;
         self.members.iter().enumerate().map(bit).fold(0, |all, one| all | one)
     }
 
-    /// Members of which this end, and of which the other end, has not come into sync in time
-    /// (churn), a bit each.
+    /// Members whose actor, and members whose partner, has not come into sync in time (churn), a
+    /// bit each.
     #[must_use]
     pub fn churned(&self) -> [u16; 2] {
         let mask = |of: fn(&Port) -> Churn| {
@@ -420,7 +419,7 @@ impl Lacp {
         [mask(|port| port.actor_churn), mask(|port| port.partner_churn)]
     }
 
-    /// Another process goes on for this one, or does so no more: one that leaves says nothing.
+    /// Another process takes over from this one, or does so no more. One that leaves sends nothing.
     pub fn set_leaving(&mut self, is_leaving: bool) {
         self.is_leaving = is_leaving;
         self.find_due();
@@ -433,8 +432,8 @@ impl Lacp {
         all.filter_map(|(id, line)| Some((id, line.port.record(line.negotiated)?))).collect()
     }
 
-    /// Goes on where another process was, with each member whose link comes up soon. False where
-    /// that cannot be.
+    /// Continues where another process was, with each member whose link comes up soon. False if the
+    /// records do not fit.
     pub fn restore(&mut self, now: Instant, records: &[(MemberId, Record)]) -> bool {
         let count = self.members.len();
         let (mut taken, mut partners) = ([false; MOST_MEMBERS], [None; MOST_MEMBERS]);
@@ -461,8 +460,8 @@ impl Lacp {
 }
 
 impl Line {
-    /// One that the operator has taken down, and that was in use, is received from until its
-    /// partner has stopped.
+    /// A member in use that the operator takes down is received from until its partner stops
+    /// sending.
     fn drain(&mut self, now: Instant, is_down: bool) {
         if is_down && self.port.mux >= Mux::Collecting {
             self.drains_until = Some(now.plus_ns(DRAIN_NS));
@@ -478,7 +477,7 @@ impl LacpSettings {
         self.down & 1 << member != 0
     }
 
-    /// What a port says of itself.
+    /// What a port sends of itself.
     fn actor(&self, member: usize, number: u16, rate: Rate, negotiated: Negotiated) -> Information {
         let may_aggregate = negotiated.duplex != Duplex::Half;
         let state = State::default()
@@ -497,14 +496,15 @@ impl LacpSettings {
     }
 }
 
-/// A number from 1 that no port has: the member's own place where that is free.
+/// A free port number, from 1: the member's place, if that is free.
 fn free_number(taken: &mut [bool; MOST_MEMBERS], place: usize) -> u16 {
     let free = core::iter::once(place).chain(0..MOST_MEMBERS).find(|&n| !taken[n]).unwrap_or(place);
     taken[free] = true;
     free as u16 + 1
 }
 
-/// Key of a port: bit 0 full duplex, 1 to 5 its speed's class as in Linux, 6 to 15 the operator's.
+/// Key of a port: bit 0 full duplex, 1 to 5 the class of its speed as in Linux, 6 to 15 the
+/// operator's.
 #[must_use]
 pub fn key(user: u16, rate: Rate, is_full_duplex: bool) -> u16 {
     const MBIT: u64 = 1_000_000;

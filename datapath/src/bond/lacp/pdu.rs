@@ -1,8 +1,7 @@
-//! LACPDUs and marker PDUs (IEEE 802.1AX-2020, clauses 6.4.2 and 6.5.3): fields in, a frame out,
-//! and back.
+//! LACPDUs and marker PDUs (IEEE 802.1AX-2020, clauses 6.4.2 and 6.5.3): written and read.
 //!
-//! What is received may come from anybody on the wire. As the standard wants, the version and
-//! reserved fields are not looked at, and fields stand where version 1 has them.
+//! Any station on the wire may send what is received. As the standard requires, the version and
+//! reserved fields are ignored, and other fields are where version 1 has them.
 
 use crate::wire::{Mac, be16};
 
@@ -25,18 +24,18 @@ const PARTNER: (u8, u8) = (2, 20);
 const COLLECTOR: (u8, u8) = (3, 16);
 const MARKER_INFORMATION: (u8, u8) = (1, 16);
 const MARKER_RESPONSE: (u8, u8) = (2, 16);
-/// Where the information of actor and partner begins, behind their TLVs' headers.
+/// Offset of the information of actor and partner, behind their TLVs' headers.
 const ACTOR_AT: usize = 4;
 const PARTNER_AT: usize = 24;
 
-/// The state of an actor or partner, bit by bit.
+/// The state bits of an actor or partner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct State(pub u8);
 
 impl State {
-    /// It sends LACPDUs whether the partner does or not.
+    /// It sends LACPDUs even if the partner does not.
     pub const ACTIVITY: State = State(1);
-    /// It wants them each second, and times out after three.
+    /// It requests a LACPDU each second, and times out after three seconds.
     pub const SHORT_TIMEOUT: State = State(1 << 1);
     /// It may be one of several links.
     pub const AGGREGATION: State = State(1 << 2);
@@ -46,7 +45,7 @@ impl State {
     pub const COLLECTING: State = State(1 << 4);
     /// Frames are sent to it.
     pub const DISTRIBUTING: State = State(1 << 5);
-    /// What it knows of the partner is made up.
+    /// It has not received from the partner: its information on the partner is a default.
     pub const DEFAULTED: State = State(1 << 6);
     /// It has not received from the partner for too long.
     pub const EXPIRED: State = State(1 << 7);
@@ -76,7 +75,7 @@ impl State {
     }
 }
 
-/// What one end of a link says of itself.
+/// What one end of a link sends of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Information {
     /// Priority of the system; the least decides.
@@ -98,14 +97,14 @@ pub struct Information {
 pub struct Lacpdu {
     /// Its sender.
     pub actor: Information,
-    /// What the sender knows of who receives it.
+    /// What the sender has received of the other end.
     pub partner: Information,
 }
 
-/// A marker, whose answer repeats it.
+/// A marker; its answer repeats the fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marker {
-    /// Port, system and transaction, as they came.
+    /// Port, system and transaction, as they were received.
     pub fields: [u8; 12],
 }
 
@@ -114,20 +113,20 @@ pub struct Marker {
 pub enum Pdu {
     /// LACP.
     Lacp(Lacpdu),
-    /// A marker that wants an answer.
+    /// A marker that is to be answered.
     Marker(Marker),
-    /// The answer to a marker, of which we send none.
+    /// The answer to a marker. Levada sends no markers.
     MarkerResponse,
 }
 
-/// Whether a frame is of the slow protocols.
+/// Whether a frame belongs to the slow protocols.
 #[must_use]
 pub fn is_slow(frame: &[u8]) -> bool {
     frame.len() > HEADER_BYTES && frame[..6] == SLOW_GROUP.0 && be16(frame, 12) == SLOW_ETHERTYPE
 }
 
-/// Reads what is behind the EtherType. `None` where it is cut off, or its TLVs are not those of
-/// version 1, or it is of another slow protocol.
+/// Reads what is behind the EtherType. `None` if it is cut off, if its TLVs are not those of
+/// version 1, or for another slow protocol.
 #[must_use]
 pub fn read(payload: &[u8]) -> Option<Pdu> {
     let tlv = |at: usize| Some((*payload.get(at)?, *payload.get(at + 1)?));
@@ -161,7 +160,7 @@ fn information(payload: &[u8], at: usize) -> Information {
 }
 
 impl Lacpdu {
-    /// The frame that says it, from a member's own address.
+    /// The frame, from a member's own address.
     #[must_use]
     pub fn frame(&self, source: Mac) -> [u8; FRAME_BYTES] {
         let mut frame = header(source);
@@ -170,7 +169,7 @@ impl Lacpdu {
         put(&mut payload[ACTOR_AT..], &self.actor);
         payload[22..24].copy_from_slice(&[PARTNER.0, PARTNER.1]);
         put(&mut payload[PARTNER_AT..], &self.partner);
-        // A frame is collected as soon as it is there: the delay is 0. The terminator is zeros.
+        // Frames are received without delay: the collector's delay is 0. The terminator is zeros.
         payload[42..44].copy_from_slice(&[COLLECTOR.0, COLLECTOR.1]);
         frame
     }
@@ -222,7 +221,7 @@ mod tests {
         Lacpdu { actor, partner: Information { port: 9, state: State(0xc7), ..actor } }
     }
 
-    /// Byte by byte as the standard's figure 6-7 has them.
+    /// The bytes are those of the standard's figure 6-7.
     #[test]
     fn a_pdu_is_where_the_standard_has_it() {
         let frame = pdu().frame(Mac([2, 0, 0, 0, 0, 1]));

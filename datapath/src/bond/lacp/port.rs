@@ -1,27 +1,27 @@
-//! A port of the link aggregation control protocol: the receive, periodic transmission, mux and
-//! churn machines of IEEE 802.1AX-2020, clause 6.4, and when its next LACPDU may be sent.
+//! A port of the link aggregation control protocol. It has the receive, periodic transmission, mux
+//! and churn machines of IEEE 802.1AX-2020, clause 6.4, and the time of its next LACPDU.
 //!
-//! Each machine is a function of its state and of what it looks at, called until none moves. What
-//! they need of other ports, and which aggregator is selected, is told from outside
-//! ([`super::Lacp`]). The mux machine is that of coupled control, where who is received from is
-//! sent to, or of independent control, where a port is sent to once its partner receives from it.
+//! Each machine is a function of its state and inputs, called until none moves. [`super::Lacp`]
+//! sets what they need of other ports, and which aggregator is selected. With coupled control, a
+//! port that the mux machine lets receive also sends. With independent control, it sends once its
+//! partner receives from it.
 
 use super::Negotiated;
 use super::pdu::{Information, Lacpdu, State};
 use crate::units::Instant;
 
-/// Between LACPDUs where the partner wants them often, in nanoseconds; and seldom. Table 6-1 of the
-/// standard has these and what follows.
+/// Time between LACPDUs in nanoseconds, if the partner requests short timeouts; and long ones.
+/// Table 6-1 of the standard has these and the following times.
 const FAST_NS: u64 = 1_000_000_000;
 const SLOW_NS: u64 = 30_000_000_000;
-/// A partner is believed for three times that.
+/// What a partner has sent holds for three times that.
 const SHORT_TIMEOUT_NS: u64 = 3 * FAST_NS;
 const LONG_TIMEOUT_NS: u64 = 3 * SLOW_NS;
-/// A port waits for others of its aggregator for so long before it attaches.
+/// A port waits this long for others of its aggregator before it attaches.
 const WAIT_NS: u64 = 2_000_000_000;
-/// Out of sync for longer than that is churn.
+/// An end that is out of sync for longer than this churns.
 const CHURN_NS: u64 = 60_000_000_000;
-/// LACPDUs in any [`FAST_NS`] at most.
+/// Most LACPDUs in any [`FAST_NS`].
 const SENT_MOST: usize = 3;
 
 /// The receive machine.
@@ -29,16 +29,16 @@ const SENT_MOST: usize = 3;
 pub enum Receive {
     /// The link is down.
     PortDisabled,
-    /// Nothing has come for a while; the partner is given three seconds.
+    /// No LACPDU has arrived in time; three seconds are left for one.
     Expired,
-    /// Nobody is there.
+    /// There is no partner.
     Defaulted,
     /// The partner is known.
     Current,
 }
 
 impl Receive {
-    /// As the standard calls it.
+    /// Its name in the standard.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ pub enum Mux {
 }
 
 impl Mux {
-    /// As the standard calls it, with coupled control or without.
+    /// Its name in the standard, with coupled control or without.
     #[must_use]
     pub fn name(self, is_coupled: bool) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ pub enum Selected {
 }
 
 impl Selected {
-    /// As the standard calls it.
+    /// Its name in the standard.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -103,19 +103,19 @@ impl Selected {
     }
 }
 
-/// Whether one end has come into sync in time.
+/// Whether one end came into sync in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Churn {
-    /// It has until then.
+    /// It has time until then.
     Monitor(Instant),
-    /// It is.
+    /// It is in sync.
     None,
     /// It is not.
     Churned,
 }
 
 impl Churn {
-    /// As Linux calls it.
+    /// Its name in Linux.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -131,11 +131,11 @@ impl Churn {
 pub struct Port {
     /// This end.
     pub actor: Information,
-    /// The other, as it last described itself.
+    /// The other end, as it last described itself.
     pub partner: Information,
-    /// What is so of the link, as far as it may be used.
+    /// Whether the link may be used.
     pub is_enabled: bool,
-    /// Until when the partner is taken for this very system.
+    /// Until when the partner counts as this system.
     pub loop_until: Option<Instant>,
     /// The receive machine.
     pub receive: Receive,
@@ -145,11 +145,11 @@ pub struct Port {
     pub selected: Selected,
     /// Whether its wait is over.
     pub is_ready: bool,
-    /// All of its aggregator that wait are ready.
+    /// All ports of its aggregator that wait are ready.
     pub may_attach: bool,
-    /// Whether this end has come into sync in time.
+    /// Whether this end came into sync in time.
     pub actor_churn: Churn,
-    /// Whether the other has.
+    /// Whether the other end did.
     pub partner_churn: Churn,
     /// A LACPDU is to be sent.
     needs_to_send: bool,
@@ -169,18 +169,18 @@ pub struct Counts {
     pub received: u64,
     /// LACPDUs sent.
     pub sent: u64,
-    /// Malformed, unknown, or more than are read in a second.
+    /// PDUs that were malformed, unknown, or too many in a second.
     pub bad: u64,
     /// Markers answered.
     pub markers: u64,
     /// How often this end was out of sync for long.
     pub actor_churned: u64,
-    /// How often the other was.
+    /// How often the other end was.
     pub partner_churned: u64,
 }
 
 impl Port {
-    /// One whose link is not known to be up.
+    /// A port with its link down.
     pub fn new(actor: Information) -> Port {
         Port {
             actor,
@@ -203,12 +203,12 @@ impl Port {
         }
     }
 
-    /// Whether it forms an aggregator alone: nobody is there, or who is may not aggregate.
+    /// Whether it forms an aggregator alone: there is no partner, or one end may not aggregate.
     pub fn is_individual(&self) -> bool {
         !self.actor.state.has(State::AGGREGATION) || !self.partner.state.has(State::AGGREGATION)
     }
 
-    /// Whether somebody has described himself, and is believed still.
+    /// Whether a partner has described itself, and that still holds.
     pub fn has_partner(&self) -> bool {
         matches!(self.receive, Receive::Current | Receive::Expired) && self.partner.system.0 != [0; 6]
     }
@@ -233,7 +233,8 @@ impl Port {
         }
     }
 
-    /// This end is another: it leaves its aggregator where that concerns others, and says so.
+    /// Changes what this end sends of itself, and makes a LACPDU due. If its identity changes, it
+    /// leaves its aggregator.
     pub fn set_actor(&mut self, actor: Information) {
         let kept = State::SYNCHRONIZATION.0
             | State::COLLECTING.0
@@ -249,7 +250,7 @@ impl Port {
         self.actor = actor;
     }
 
-    /// The partner is this very system: the cable leads back.
+    /// The partner is this system: the cable leads back.
     pub fn hear_self(&mut self, now: Instant) {
         if self.is_enabled {
             self.loop_until = Some(now.plus_ns(SHORT_TIMEOUT_NS));
@@ -257,7 +258,7 @@ impl Port {
         }
     }
 
-    /// The receive machine's EXPIRED.
+    /// The receive machine's state EXPIRED.
     fn expire(&mut self, now: Instant) {
         self.receive = Receive::Expired;
         set(&mut self.partner, State::SYNCHRONIZATION, false);
@@ -266,7 +267,7 @@ impl Port {
         self.current_until = Some(now.plus_ns(SHORT_TIMEOUT_NS));
     }
 
-    /// Its DEFAULTED.
+    /// Its state DEFAULTED.
     pub fn default_partner(&mut self) {
         let default = nobody(self.actor.state.has(State::SHORT_TIMEOUT));
         if !is_same(&self.partner, &default) {
@@ -279,13 +280,13 @@ impl Port {
         self.current_until = None;
     }
 
-    /// Its INITIALIZE: the partner has gone to another port.
+    /// Its state INITIALIZE: the partner is at another port now.
     pub fn initialize(&mut self) {
         self.default_partner();
         self.receive = Receive::PortDisabled;
     }
 
-    /// Its CURRENT: a LACPDU has come.
+    /// Its state CURRENT: a LACPDU has arrived.
     pub fn hear(&mut self, now: Instant, pdu: &Lacpdu) {
         if !self.is_enabled {
             return;
@@ -299,12 +300,12 @@ impl Port {
         let sees_state = SEEN.iter().all(|&bit| self.actor.state.has(bit) == pdu.partner.state.has(bit));
         self.needs_to_send |= !is_known || !sees_state;
         self.partner = pdu.actor;
-        // In sync is who says so, and means this port.
+        // The partner is in sync if it reports that, and means this port.
         let is_meant = is_known || !pdu.actor.state.has(State::AGGREGATION);
         let is_active = pdu.actor.state.has(State::ACTIVITY)
             || self.actor.state.has(State::ACTIVITY) && pdu.partner.state.has(State::ACTIVITY);
-        // The standard's partner that hears nothing for three seconds may say for three more that
-        // it is in sync. What is sent to it is lost all the same.
+        // By the standard, a partner that receives nothing for three seconds may report sync for
+        // three more. But what is sent to it is lost.
         let hears = !pdu.actor.state.has(State::EXPIRED);
         let in_sync = is_meant && is_active && hears && pdu.actor.state.has(State::SYNCHRONIZATION);
         set(&mut self.partner, State::SYNCHRONIZATION, in_sync);
@@ -315,7 +316,7 @@ impl Port {
         self.receive = Receive::Current;
     }
 
-    /// The receive machine, where time moves it.
+    /// The receive machine's timeouts.
     pub fn run_receive(&mut self, now: Instant) {
         self.loop_until = self.loop_until.filter(|&until| until > now);
         if self.current_until.is_none_or(|until| until > now) {
@@ -328,14 +329,14 @@ impl Port {
         }
     }
 
-    /// The mux machine's wait, where it is over.
+    /// The end of the mux machine's wait.
     pub fn run_wait(&mut self, now: Instant) {
         if self.wait_until.is_some_and(|until| until <= now) {
             (self.wait_until, self.is_ready) = (None, true);
         }
     }
 
-    /// One step of the mux machine. True where it moved.
+    /// One step of the mux machine. True if it moved.
     pub fn run_mux(&mut self, now: Instant, is_coupled: bool) -> bool {
         let is_selected = self.selected == Selected::Selected;
         let in_sync = self.partner.state.has(State::SYNCHRONIZATION);
@@ -368,7 +369,8 @@ impl Port {
         true
     }
 
-    /// The periodic machine: none where both ends are passive; else as often as the partner wants.
+    /// The periodic machine: no LACPDUs if both ends are passive; else as often as the partner
+    /// requests.
     pub fn run_periodic(&mut self, now: Instant) {
         let is_active = self.actor.state.has(State::ACTIVITY) || self.partner.state.has(State::ACTIVITY);
         if !self.is_enabled || !is_active {
@@ -386,7 +388,7 @@ impl Port {
         }
     }
 
-    /// The churn machines. One that is down by hand is out of sync since somebody wants that.
+    /// The churn machines. A port that the operator has taken down does not churn.
     pub fn run_churn(&mut self, now: Instant, is_down: bool) {
         let Counts { actor_churned, partner_churned, .. } = &mut self.counts;
         let ends = [
@@ -406,14 +408,14 @@ impl Port {
         }
     }
 
-    /// When the next LACPDU may be sent; `None` where none is to be.
+    /// When the next LACPDU may be sent; `None` if none is to be sent.
     pub fn send_due(&self) -> Option<Instant> {
         let is_active = self.actor.state.has(State::ACTIVITY) || self.partner.state.has(State::ACTIVITY);
         let earliest = self.sent_at[0].map_or(Instant::ZERO, |oldest| oldest.plus_ns(FAST_NS));
         (self.needs_to_send && self.is_enabled && is_active).then_some(earliest)
     }
 
-    /// The next LACPDU, where one is to be sent and may be.
+    /// The next LACPDU, if one is to be sent and may be.
     pub fn poll_pdu(&mut self, now: Instant) -> Option<Lacpdu> {
         if self.send_due()? > now {
             return None;
@@ -425,7 +427,7 @@ impl Port {
         Some(Lacpdu { actor: self.actor, partner: self.partner })
     }
 
-    /// When a machine will move, if nothing comes before; [`Port::send_due`] beside it.
+    /// When a machine will move, if nothing arrives before. [`Port::send_due`] is not included.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if !self.is_enabled {
             return None;
@@ -445,14 +447,14 @@ impl Port {
         all.into_iter().flatten().min()
     }
 
-    /// What the next process should know; `None` where it has agreed with nobody.
+    /// What the next process should know; `None` if there is no agreement.
     pub fn record(&self, negotiated: Negotiated) -> Option<Record> {
         let has_agreed = self.receive == Receive::Current && self.mux == Mux::Distributing && self.has_partner();
         has_agreed.then_some(Record { port: self.actor.port, negotiated, partner: self.partner })
     }
 
-    /// Goes on where another process was, which has been received from and sent to. Its partner
-    /// has told it so, and notices nothing.
+    /// Continues where another process was, in which the port was received from and sent to. The
+    /// partner notices nothing.
     pub fn go_on(&mut self, now: Instant, partner: Information) {
         (self.is_enabled, self.partner, self.selected) = (true, partner, Selected::Selected);
         (self.receive, self.mux, self.is_ready) = (Receive::Current, Mux::Distributing, false);
@@ -465,7 +467,7 @@ impl Port {
     }
 }
 
-/// What is handed over of a port that has agreed with its partner.
+/// What the next process gets of a port that has agreed with its partner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record {
     /// Its number.
@@ -476,8 +478,8 @@ pub struct Record {
     pub partner: Information,
 }
 
-/// What is taken for the partner where nobody has described himself: one that may be sent to,
-/// alone. He is spoken to as often as this end wants to hear from him.
+/// The default partner, while none has described itself: it is alone and in sync, so it may be sent
+/// to. It gets LACPDUs as often as this end requests them.
 fn nobody(is_fast: bool) -> Information {
     let state = State::default()
         .with(State::SHORT_TIMEOUT, is_fast)
@@ -491,7 +493,7 @@ fn set(end: &mut Information, bit: State, is_set: bool) {
     end.state = end.state.with(bit, is_set);
 }
 
-/// Whether two describe the same end of the same aggregation.
+/// Whether both describe the same end of the same aggregation.
 fn is_same(one: &Information, other: &Information) -> bool {
     let of = |end: &Information| {
         (end.system_priority, end.system, end.key, end.port_priority, end.port, end.state.has(State::AGGREGATION))

@@ -7,12 +7,12 @@ use crate::wire::Mac;
 /// How the used aggregator is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Select {
-    /// `stable`: by bandwidth, and then as long as it has a port that is up.
+    /// `stable`: by bandwidth; then it is kept as long as it has a port that is up.
     #[default]
     Stable,
-    /// `bandwidth`: the one that carries most.
+    /// `bandwidth`: the one with the highest rate.
     Bandwidth,
-    /// `count`: the one of most ports.
+    /// `count`: the one with most ports.
     Count,
     /// `actor_port_prio`: the one whose ports' priorities have the largest sum.
     PortPriority,
@@ -34,7 +34,8 @@ impl Select {
     }
 }
 
-/// Whose ports form one aggregator: own key, and the partner's system and key; or one port alone.
+/// What ports of one aggregator have in common: own key, partner's system and key; or one port
+/// alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Group {
     Of { key: u16, system: (u16, Mac), partner_key: u16 },
@@ -51,13 +52,13 @@ impl Lacp {
         Group::Of { key: port.actor.key, system, partner_key: port.partner.key }
     }
 
-    /// Whether a port may be in an aggregator at all: its link is up, the operator has not taken it
-    /// down, and it has a partner, or waits for none any more and may do without.
+    /// Whether a port may be in an aggregator. Its link is up, does not lead back, and is not taken
+    /// down by the operator; and it has a partner, or needs none.
     fn may_select(&self, at: usize) -> bool {
         let port = &self.members[at].port;
         let is_known = match port.receive {
             Receive::PortDisabled => false,
-            // Until the three seconds are over a partner may still speak up.
+            // Within the three seconds a partner may still send a LACPDU.
             Receive::Expired => port.has_partner(),
             Receive::Defaulted => !self.settings.is_strict,
             Receive::Current => true,
@@ -69,7 +70,7 @@ impl Lacp {
         (0..self.members.len()).filter(move |&at| self.may_select(at) && self.group(at) == group)
     }
 
-    /// Which aggregator is used, and so which ports are selected and which on standby.
+    /// Selects the used aggregator, and with it which ports are selected and which on standby.
     pub(super) fn select(&mut self) {
         self.used = self.best();
         for at in 0..self.members.len() {
@@ -79,7 +80,7 @@ impl Lacp {
                 _ => Selected::Standby,
             };
             let port = &mut self.members[at].port;
-            // What it was in is another one now: it goes out first.
+            // Its aggregator has changed: it detaches first.
             let leaves = port.selected == Selected::Unselected && port.mux != Mux::Detached;
             if !leaves {
                 port.selected = selected;
@@ -90,7 +91,7 @@ impl Lacp {
     fn best(&self) -> Option<Group> {
         let all = (0..self.members.len()).filter(|&at| self.may_select(at)).map(|at| self.group(at));
         let mut best = self.used.filter(|&used| self.ports(used).next().is_some());
-        // Until it carries frames another may turn out to be better.
+        // Until one of its ports is attached, another aggregator may become better.
         let carries = |used: Group| self.ports(used).any(|at| self.members[at].port.mux >= Mux::Attached);
         let is_kept = |used: Group| self.settings.select == Select::Stable && self.has_partner(used) && carries(used);
         if let Some(used) = best.filter(|&used| is_kept(used)) {
@@ -108,9 +109,8 @@ impl Lacp {
         self.ports(group).any(|at| self.members[at].port.has_partner())
     }
 
-    /// Which aggregator is better: one that has a partner, is not one port that may not aggregate,
-    /// carries more, has more ports; or as the settings say. Of equals the used one, then the
-    /// first.
+    /// Rank of an aggregator: whether it has a partner, then whether its ports may aggregate, then
+    /// rate and number of ports, or as configured. Of equals the used one is best, then the first.
     fn rank(&self, group: Group) -> (bool, bool, [u64; 3]) {
         let ports = || self.ports(group).map(|at| &self.members[at]);
         let rate = ports().map(|line| line.negotiated.carries(line.rate).0).sum();
