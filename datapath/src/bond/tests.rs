@@ -10,7 +10,7 @@ struct World {
     pool: Pool,
     bond: Bond,
     now: Instant,
-    /// What left as soon as it was sent.
+    /// Frames that left as soon as they were sent.
     passed: Vec<(MemberId, Frame)>,
 }
 
@@ -50,7 +50,7 @@ impl World {
         Ok(())
     }
 
-    /// Everything that leaves up to `until`: member, and UDP source port.
+    /// All frames that leave up to `until`: member, and UDP source port.
     fn leave(&mut self, until: Instant) -> Vec<(u8, u16)> {
         let mut left = Vec::new();
         loop {
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// The link of a member has negotiated so many Mbit/s, full duplex.
+    /// The link of a member has negotiated this many Mbit/s, full duplex.
     fn link(&mut self, member: u8, mbit: Option<u32>) {
         let negotiated = Some(Negotiated { mbit, duplex: Duplex::Full });
         self.bond.set_negotiated(&mut self.pool, self.now, MemberId(member), negotiated);
@@ -131,7 +131,7 @@ fn hash_modes_send_by_the_hash_modulo_those_that_may_send() {
 fn what_will_wait_for_long_at_a_member_is_marked() {
     for (ecn, marked) in [(2u8, 3u8), (1, 3), (0, 0)] {
         let mut w = world(mode(Mode::ActiveBackup), &[GBIT; 2]);
-        // A frame has 8.2 us of the wire: some 120 wait for less than 1 ms, and 610 for 5 ms.
+        // A frame takes 8.2 us on the wire: some 120 wait for less than 1 ms, and 610 for 5 ms.
         let mut full = 0;
         for _ in 0..700 {
             let frame = w.frame(&udp(7).tos(ecn));
@@ -173,7 +173,7 @@ fn a_backup_neither_sends_nor_receives() {
     assert_eq!(w.leave(w.later(20_000)), [(1, 2)]);
 }
 
-/// As the policy has it: the next one is active before the one that fails is down.
+/// As in the failover policy, the next one is active before the failed one is down.
 #[test]
 fn what_waits_at_an_active_member_that_fails_is_sent_by_the_next() {
     let mut w = world(mode(Mode::ActiveBackup), &[GBIT; 2]);
@@ -210,7 +210,7 @@ fn the_rate_follows_the_members() {
     ] {
         let mut w = world(mode(mode_), &rates);
         assert_eq!(w.bond.rate(), Rate(both), "{mode_:?}");
-        // A link that is slower than its member's rate is what its member carries.
+        // A member carries no more than its link's speed.
         w.bond.take_changed();
         for (speed, less, has_changed) in [(Some(200), 800_000_000, true), (Some(10_000), 0, true), (None, 0, false)] {
             w.link(0, speed);
@@ -226,8 +226,7 @@ fn the_rate_follows_the_members() {
     }
 }
 
-/// A member is paced at its own rate, or its link's speed where that is less: what is sent to it in
-/// a second is what it carries in one.
+/// A member is paced at its own rate, or its link's speed if that is less.
 #[test]
 fn a_member_is_paced_at_its_own_rate_or_at_its_links_speed() {
     for (speed, carries) in [(None, 100), (Some(1000), 100), (Some(50), 50), (Some(10), 10)] {
@@ -251,7 +250,7 @@ fn is_paced(speed: Option<u32>, carries: i64) {
         left += w.leave(w.later(50_000)).len();
     }
     let wanted = carries * 1_000_000 / 8 / (1000 + i64::from(crate::segment::WIRE_OVERHEAD));
-    // What may leave early is a burst.
+    // A burst may leave early.
     assert!((left as i64 - wanted).abs() <= 3, "{speed:?}: {left} left, {wanted} fit");
     assert!(full > 0 && sent - left <= 65, "{sent} taken, {left} left, {full} refused");
     assert_eq!(w.bond.counts(MemberId(0)).full, full);
@@ -259,8 +258,8 @@ fn is_paced(speed: Option<u32>, carries: i64) {
     assert_eq!(w.pool.in_use(), 0);
 }
 
-/// What waits leaves at the speed that the link has now: neither at once into the device's queue,
-/// nor when it would have had its turn at the former one.
+/// Frames that wait leave at the link's present speed: neither all at once into the device's queue,
+/// nor at their former turns.
 #[test]
 fn what_waits_leaves_at_the_speed_that_its_link_has_now() {
     for (speeds, ns, wanted) in [([100, 10], 8_000_000, 9..=11), ([10, 100], 1_500_000, 6..=6)] {
@@ -348,8 +347,8 @@ mod random {
     }
 
     proptest! {
-        /// Whatever happens to members, no frame is lost to the pool, none leaves by a member that
-        /// may not send, and none waits longer than it may.
+        /// With any changes of members, the pool gets every frame back. No frame leaves by a member
+        /// that may not send, and none waits longer than it may.
         #[test]
         fn nothing_is_lost(mode_ in 0..4usize, steps in proptest::collection::vec(step(), 1..120)) {
             let settings = mode(Mode::ALL[mode_].1);
@@ -375,7 +374,8 @@ mod random {
                     w.pool.free(frame);
                 }
                 prop_assert_eq!(w.pool.in_use() as u32, w.bond.waiting());
-                // What waited at a faster link waits for the one before it, at the slowest 8.2 ms.
+                // A frame that waited at a faster link waits for the previous one: 8.2 ms at the
+                // slowest rate.
                 let most = MOST_WAIT_NS + 8_200_000;
                 prop_assert!(w.bond.poll_timeout().is_none_or(|due| due.since(w.now) <= most));
             }

@@ -47,7 +47,7 @@ mod random {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the bytes behind the headers say, no hash reads beyond the frame.
+        /// With any bytes in a frame, no hash reads beyond its end.
         #[test]
         fn no_frame_panics(kind in prop_oneof![Just(0x0800u16), Just(0x86dd), Just(0x8100), any::<u16>()],
                            rest in proptest::collection::vec(any::<u8>(), 0..200)) {

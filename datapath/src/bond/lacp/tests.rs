@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 const MS: u64 = 1_000_000;
 const GBIT: Rate = Rate(Rate::GBIT);
-/// Between two looks at what is due.
+/// Time between two steps.
 const STEP_NS: u64 = 10 * MS;
 const DELAY_NS: u64 = MS;
 
@@ -18,14 +18,15 @@ struct World {
     arriving: VecDeque<Arriving>,
     now: Instant,
     states: Vec<Vec<MemberState>>,
-    /// LACPDUs sent by each port, with when.
+    /// When each port sent its LACPDUs.
     sent: Vec<Vec<Vec<Instant>>>,
-    /// By port: whether who said what it last heard was attached then, and meant this port.
+    /// By port: whether the sender of the last LACPDU received was attached then, and meant this
+    /// port.
     agreed: Vec<Vec<bool>>,
-    /// Every so many LACPDUs one is lost.
+    /// One LACPDU is lost in this many; 0: none.
     loss: u64,
     count: u64,
-    /// A member began to carry frames though the other end had not said that it may.
+    /// A member began to distribute although the other end was not in sync.
     unsafe_at: Option<(Instant, At)>,
 }
 
@@ -70,7 +71,7 @@ impl World {
         }
     }
 
-    /// Two ends with so many cables.
+    /// Two ends with this many cables.
     fn pair(one: LacpSettings, two: LacpSettings, cables: usize) -> World {
         let rates = vec![GBIT; cables];
         let mut world = World::new(vec![end(one, &rates), end(two, &rates)]);
@@ -121,7 +122,7 @@ impl World {
         }
     }
 
-    /// Lets an end move, and looks at what its members may do then.
+    /// Advances an end, and records its members' states.
     fn look(&mut self, end: usize) {
         self.ends[end].advance(self.now);
         for port in 0..self.states[end].len() {
@@ -147,7 +148,8 @@ impl World {
         }
     }
 
-    /// When all members of an end have these states; within `ns`.
+    /// Runs until all members of an end have these states, for at most `ns`. Returns how long that
+    /// took.
     fn until(&mut self, end: usize, states: &[MemberState], ns: u64) -> u64 {
         let begin = self.now;
         while self.now.since(begin) < ns {
@@ -176,7 +178,7 @@ impl World {
 
 use MemberState::{Collecting, Distributing, Down, Standby};
 
-/// Two ends with three cables, some time after they came up: in time, safely, and in few words.
+/// Two ends with three cables, which came up in time, safely, and with few LACPDUs.
 fn up_in_time(ends: [LacpSettings; 2]) -> World {
     let mut world = World::pair(ends[0], ends[1], 3);
     let took = world.until(0, &[Distributing; 3], 10_000 * MS);
@@ -201,7 +203,8 @@ fn two_ends_are_up_in_time_and_never_before_both_are_in_sync() {
     }
 }
 
-/// Either end may have it: who is coupled says that he receives as soon as he is in sync.
+/// Either end may have independent control: a coupled end reports that it receives as soon as it is
+/// in sync.
 #[test]
 fn with_independent_control_two_ends_are_up_as_with_coupled() {
     for [one, two] in [[false, false], [false, true], [true, false]] {
@@ -237,7 +240,7 @@ fn with_independent_control_who_does_not_receive_is_not_sent_to() {
     assert_eq!(hear(&mut one, false), (Collecting, [true, false]));
     assert_eq!(hear(&mut one, true), (Distributing, [true; 2]));
     assert_eq!(hear(&mut one, false), (Collecting, [true, false]), "nothing is lost that is on the way");
-    // Coupled from now on: as Linux does where nothing is said.
+    // Coupled from now on, the default of Linux.
     one.set_members(START, &coupled, &[GBIT], |n| Some(MemberId(n as u8)), |_| true);
     assert_eq!(hear(&mut one, false), (Distributing, [true; 2]));
     one.set_members(START, &independent, &[GBIT], |n| Some(MemberId(n as u8)), |_| true);
@@ -263,7 +266,7 @@ fn slow_partners_say_so_each_half_minute() {
     let sent = world.sent[0][0].len() - before;
     assert!((9..=11).contains(&sent), "{sent}");
     assert_eq!(world.states[0], [Distributing]);
-    // Fast from now on: that is said at once, and done at once.
+    // Fast from now on: that is sent at once, and has effect at once.
     let before = world.sent[1][0].len();
     world.change(0, settings(1));
     world.run(3000 * MS);
@@ -285,7 +288,7 @@ fn a_link_that_goes_leaves_the_others_as_they_are() {
     assert_eq!(world.unsafe_at, None);
 }
 
-/// A link that carries nothing any more, though both ends have a carrier.
+/// A link carries nothing any more, although both ends have a carrier.
 #[test]
 fn a_silent_link_is_given_up_after_three_seconds_or_ninety() {
     for (is_fast, least, most) in [(true, 2000, 3200), (false, 60_000, 92_000)] {
@@ -310,10 +313,10 @@ fn a_silent_link_is_given_up_after_three_seconds_or_ninety() {
 fn a_partner_of_another_key_is_attached_anew() {
     let mut world = World::pair(settings(1), settings(2), 2);
     world.until(0, &[Distributing; 2], 4000 * MS);
-    // What both have said while they agreed is no more than is said in a second.
+    // The LACPDUs of the agreement no longer count for the limit per second.
     world.run(1500 * MS);
     world.change(1, LacpSettings { user_key: 7, ..settings(2) });
-    // Whoever changes its key leaves its aggregator, and says so at once.
+    // An end that changes its key leaves its aggregator, and sends that at once.
     world.run(100 * MS);
     assert!(world.states.iter().flatten().all(|&state| state == Standby), "{:?}", world.states);
     let took = world.until(0, &[Distributing; 2], 4000 * MS);
@@ -322,7 +325,7 @@ fn a_partner_of_another_key_is_attached_anew() {
     assert_eq!(world.unsafe_at, None);
 }
 
-/// One cable's far end says another key: the other cable goes on.
+/// The far end of one cable sends another key: the other cables are not affected.
 #[test]
 fn a_port_whose_partner_changes_leaves_the_others() {
     let mut world = World::pair(settings(1), settings(2), 3);
@@ -417,7 +420,7 @@ fn a_cable_back_to_the_same_system_is_not_used() {
     assert_eq!(world.states[0], [Standby; 2]);
     assert!(world.ends[0].views().all(|view| view.is_loop));
     assert_eq!(world.ends[0].looped(), 0b11);
-    // Until nobody says so any more.
+    // Until no own LACPDU arrives any more.
     world.cables[0].carries = false;
     world.run(10_000 * MS);
     assert!(world.ends[0].views().all(|view| !view.is_loop));
@@ -447,7 +450,7 @@ fn without_a_partner_no_link_is_used_where_that_is_strict() {
     world.until(0, &[Distributing; 2], 8000 * MS);
     world.until(1, &[Distributing; 2], 500 * MS);
     assert_eq!(world.unsafe_at, None);
-    // The operator changes it while nobody is there.
+    // The operator changes it while there is no partner.
     world.cables.iter_mut().for_each(|cable| cable.carries = false);
     world.run(20_000 * MS);
     world.change(0, settings(1));
@@ -457,7 +460,7 @@ fn without_a_partner_no_link_is_used_where_that_is_strict() {
     assert_eq!(world.states[0], [Standby; 2]);
 }
 
-/// A partner that may not aggregate is used alone, also where it says the same on two cables.
+/// A partner that may not aggregate has one link in use, even if it sends the same on two cables.
 #[test]
 fn a_partner_that_does_not_aggregate_has_one_link() {
     let mut world = World::pair(settings(1), settings(2), 2);
@@ -481,8 +484,8 @@ fn fewer_links_than_the_least_are_none() {
     assert_eq!(world.states[0], [Down, Down, Standby]);
 }
 
-/// A member that the operator takes out says so and is sent to no more at once. What its partner
-/// has on the way there is received; then the member is on standby, and its link stays up.
+/// A member that the operator takes out is not sent to any more, and sends that at once. Frames of
+/// its partner that are on the way are received. Then it is on standby, and its link stays up.
 #[test]
 fn a_member_that_is_taken_out_by_hand_leaves_after_what_is_on_its_way() {
     let mut world = up_in_time([settings(1), settings(2)]);
@@ -504,7 +507,7 @@ fn a_member_that_is_taken_out_by_hand_leaves_after_what_is_on_its_way() {
     assert_eq!(world.unsafe_at, None);
 }
 
-/// A partner that goes on as if nothing was said is received from for a second.
+/// A partner that does not react is received from for a second.
 #[test]
 fn a_member_that_is_taken_out_by_hand_does_not_wait_for_a_deaf_partner() {
     let mut world = up_in_time([settings(1), settings(2)]);
@@ -528,7 +531,7 @@ fn a_member_that_is_taken_out_by_hand_does_not_churn() {
     let view = world.view((0, 0));
     assert_eq!((view.actor_churn, view.counts.actor_churned, view.counts.partner_churned), (Churn::None, 0, 0));
     assert_eq!(world.ends[0].churned(), [0, 0]);
-    // One that nobody lets in when it may be used again does.
+    // One that its partner keeps out of sync does churn when it may be used again.
     world.change(1, LacpSettings { down: 1, ..settings(2) });
     world.run(1000 * MS);
     world.change(0, settings(1));
@@ -538,7 +541,7 @@ fn a_member_that_is_taken_out_by_hand_does_not_churn() {
 
 #[test]
 fn who_never_comes_into_sync_churns() {
-    // The other end has another aggregator in use.
+    // Another aggregator is in use.
     let mut world =
         World::new(vec![end(settings(1), &[GBIT; 2]), end(settings(2), &[GBIT]), end(settings(3), &[GBIT])]);
     world.join((0, 0), (1, 0));
@@ -611,7 +614,7 @@ fn the_key_says_speed_and_duplex() {
     assert_eq!(key(5, Rate(100_000_000), false), 5 << 6 | 3 << 1);
 }
 
-/// What the links of ports have negotiated, at both ends of a cable.
+/// Sets what both ends of a cable have negotiated.
 fn negotiate(world: &mut World, cable: usize, mbit: Option<u32>, duplex: Duplex) {
     for (end, port) in world.cables[cable].ends {
         world.ends[end].set_negotiated(MemberId(port as u8), Negotiated { mbit, duplex });
@@ -622,7 +625,7 @@ fn negotiate(world: &mut World, cable: usize, mbit: Option<u32>, duplex: Duplex)
 fn a_half_duplex_port_aggregates_with_no_other() {
     let mut world = World::pair(settings(1), settings(2), 2);
     world.until(0, &[Distributing; 2], 4000 * MS);
-    // One end knows it, and the other is told.
+    // One end knows it, and sends it to the other.
     world.ends[0].set_negotiated(MemberId(1), Negotiated { mbit: Some(1000), duplex: Duplex::Half });
     world.run(6000 * MS);
     assert_eq!(world.states, [[Distributing, Standby]; 2]);
@@ -630,7 +633,7 @@ fn a_half_duplex_port_aggregates_with_no_other() {
     assert_eq!((actor.key, actor.state.has(State::AGGREGATION)), (4 << 1, false));
     assert!(!world.view((1, 1)).partner.state.has(State::AGGREGATION));
     assert_eq!(world.unsafe_at, None);
-    // Where there is no other, one is used alone.
+    // If there is no other, one is used alone.
     negotiate(&mut world, 0, Some(1000), Duplex::Half);
     negotiate(&mut world, 1, Some(1000), Duplex::Half);
     world.run(6000 * MS);
@@ -691,7 +694,7 @@ fn members_keep_their_numbers_and_what_they_have_agreed() {
     let mut world = World::pair(settings(1), settings(2), 3);
     world.until(0, &[Distributing; 3], 4000 * MS);
     let rates = [GBIT; 3];
-    // The first goes, the others move up, and a new one comes.
+    // The first is removed, the others move up, and a new one is added.
     let was = [Some(MemberId(1)), Some(MemberId(2)), None];
     world.ends[0].set_members(world.now, &settings(1), &rates, |n| was[n], |_| false);
     world.ends[0].advance(world.now);
@@ -721,13 +724,13 @@ fn the_next_process_goes_on_and_the_partner_does_not_notice() {
     }
     assert_eq!(world.view((0, 0)).receive, Receive::Current);
 
-    // Later than a takeover takes, nothing holds.
+    // Records do not hold for longer than a takeover may take.
     let mut late = end(settings(1), &[GBIT; 2]);
     assert!(late.restore(world.now, &records));
     late.set_link(world.now.plus_ns(COMES_UP_NS + 1), MemberId(0), true);
     late.advance(world.now.plus_ns(COMES_UP_NS + 1));
     assert_eq!(late.state(MemberId(0)), Standby);
-    // What cannot be is refused.
+    // Records that do not fit are refused.
     let twice = [records[0], (MemberId(1), records[0].1)];
     for bad in [vec![(MemberId(2), records[0].1)], twice.to_vec(), vec![(MemberId(0), Record::default())]] {
         assert!(!end(settings(1), &[GBIT; 2]).restore(world.now, &bad), "{bad:?}");
@@ -741,10 +744,8 @@ mod random {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Cables that carry or do not, carriers that come and go, keys that change, LACPDUs of
-        /// anybody, and some that are lost: no member begins to carry frames before both ends have
-        /// said that it may, no more than three LACPDUs leave by a port in any second, and when it
-        /// is over all is up again.
+        /// Cables fail, carriers and keys change, LACPDUs are forged or lost. A port sends at most
+        /// three LACPDUs in any second, and in the end all members are up again.
         #[test]
         fn whatever_happens(
             loss in 0..6u64,
@@ -767,7 +768,6 @@ mod random {
                 }
                 world.run(wait * 100 * MS);
             }
-            // A forged one may say that it is in sync only where it is not aggregated.
             for cable in 0..3 {
                 world.cables[cable].carries = true;
                 world.carrier(cable, true);
@@ -778,7 +778,7 @@ mod random {
             prop_assert!(world.densest() <= 3, "{}", world.densest());
         }
 
-        /// The same without forgery: nothing is unsafe.
+        /// The same without forged LACPDUs: no member distributes before both ends are in sync.
         #[test]
         fn no_frame_before_both_are_in_sync(
             loss in 0..6u64,
@@ -798,7 +798,7 @@ mod random {
             }
         }
 
-        /// Nothing of what is read panics, and what is written is read.
+        /// No bytes that are received cause a panic.
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut one = end(settings(1), &[GBIT]);

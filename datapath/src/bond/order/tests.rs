@@ -31,7 +31,7 @@ fn shared(value: u16) -> Number {
 }
 
 impl World {
-    /// A frame that carries `label` comes; what leaves at once.
+    /// Receives a frame that carries `label`. Returns the labels that leave at once.
     fn rx(&mut self, us: u64, member: u8, number: Number, label: u32) -> Vec<u32> {
         let frame = self.pool.alloc_from(&label.to_be_bytes()).expect("room");
         let first = self.order.rx(&mut self.pool, at(us), MemberId(member), number, frame);
@@ -55,7 +55,7 @@ impl World {
     }
 }
 
-/// What is said beforehand is what is done, for numbers, members and times at random.
+/// `turn_of` predicts what `rx` does, for random numbers, members and times.
 #[test]
 fn the_turn_that_is_told_is_the_turn_that_it_gets() {
     let mut seen = [0; 5];
@@ -126,7 +126,7 @@ fn a_number_is_lost_as_soon_as_every_live_member_has_shown_a_later_one() {
     assert_eq!(w.order.stats().lost, 1);
     assert_eq!(w.rx(4, 0, one(11), 11), [11], "late, and not dropped");
     assert_eq!(w.order.stats().late, 1);
-    // A mark says the same of a member that has nothing to send.
+    // A mark shows the same for a member that has nothing to send.
     assert_eq!(w.rx(5, 0, one(16), 16), [0; 0]);
     assert_eq!(w.rx(6, 1, one(17), 17), [0; 0]);
     w.order.mark(&mut w.pool, at(7), MemberId(2), 18);
@@ -193,7 +193,7 @@ fn what_comes_again_over_its_own_member_is_a_copy_and_no_piece() {
     assert_eq!(w.rx(1, 1, one(0), 1), [1], "a piece comes at once");
     assert_eq!(w.rx(2, 1, one(1), 2), [2]);
     assert_eq!(w.rx(3, 1, one(0), 3), [0; 0], "its copy had gone by a member that died");
-    // A member that comes back has brought nothing yet.
+    // Nothing has arrived yet over a member that comes back.
     w.order.set_live(at(4), MemberId(1), false);
     w.order.set_live(at(5), MemberId(1), true);
     assert_eq!(w.rx(6, 1, one(1), 4), [0; 0]);
@@ -212,8 +212,8 @@ fn a_peer_that_begins_anew_lets_go_what_waits() {
     assert_eq!(w.order.stats().duplicates, 0);
 }
 
-/// A NIC or kernel has cut a frame, which the sender did not foresee: what is left goes on, and is
-/// counted, so that the sender can be told.
+/// A NIC or kernel has cut a frame that the sender numbered as one. Its pieces are passed on and
+/// counted, so that this end can report it.
 #[test]
 fn pieces_of_a_frame_are_no_duplicates() {
     let mut w = world(3);
@@ -232,8 +232,8 @@ mod random {
     use proptest::prelude::*;
 
     proptest! {
-        /// Frames over members that are first-in first-out, with any skew below `hold`: all leave,
-        /// in order, once, none late, and what is lost holds nobody longer than `hold`.
+        /// Frames over first-in first-out members, with skew below `hold`: all leave once and in
+        /// order, and none waits longer than `hold`.
         #[test]
         fn order_is_restored(members in 1..5u8, start in 0..MODULUS,
                              travels in proptest::collection::vec((0..5u8, 0..1_500_000u32, 0..40u8), 1..400)) {
@@ -245,7 +245,7 @@ mod random {
                 let (label, member) = (label as u32, member % members);
                 let begin = u64::from(label) * 10_000;
                 let number = one(((u32::from(start) + label) % u32::from(MODULUS)) as u16);
-                // The first fixes where counting begins.
+                // The first sets where counting begins.
                 let is_lost = fate == 0 && label > 0;
                 if !is_lost {
                     sent.push(label);
@@ -293,8 +293,8 @@ mod random {
             prop_assert_eq!(w.pool.in_use(), 0);
         }
 
-        /// Whatever numbers, marks and changes come: no frame is lost to the pool, what waits is
-        /// bounded, and all of it leaves in time.
+        /// With any numbers, marks and changes: the pool gets every frame back, the number of
+        /// waiting frames is bounded, and all leave in time.
         #[test]
         fn anything_may_come(steps in proptest::collection::vec((0..10u8, 0..17u8, any::<u16>(), any::<bool>(), 0..3_000_000u32), 1..600)) {
             let mut w = world(4);
@@ -307,7 +307,7 @@ mod random {
                     1 => w.order.set_live(now, MemberId(member), is_shared),
                     2 if value < 300 => w.order.restart(&mut w.pool, now),
                     _ => {
-                        // Near to each other more often than not.
+                        // Most are near to each other.
                         let value = if value & 7 == 0 { value } else { 2000 + value % 64 };
                         let frame = w.pool.alloc_from(&[0; 4]).expect("room");
                         let number = Number { value: value % MODULUS, is_shared };
