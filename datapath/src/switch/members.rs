@@ -1,8 +1,8 @@
-//! The members of an uplink that has several ports: frames out by the one that the bond chooses, in
-//! from those that may be received from, and the rate of the link that they make.
+//! The members of an uplink with several ports: frames leave by the one that the bond chooses, and
+//! arrive from those that may be received from. Also their common rate.
 //!
-//! While a frame waits at its member, `Meta::out` says which endpoint sent it; `Out::Payer` of what
-//! the switch says itself.
+//! While a frame waits at its member, `Meta::out` has the endpoint that sent it; in frames of the
+//! switch itself it is `Out::Payer`.
 
 use super::parse::{drop_for, parse};
 use super::{Role, Switch};
@@ -21,13 +21,13 @@ use crate::wire::vlan::TAG;
 pub struct MemberView {
     /// Its port.
     pub port: PortId,
-    /// What it is configured for.
+    /// Its configured rate.
     pub configured: Rate,
-    /// What it carries: that, or its link's speed where that is less.
+    /// What it carries: that, or its link's speed if that is less.
     pub rate: Rate,
     /// What it may be used for.
     pub state: MemberState,
-    /// Since when.
+    /// Since when it has that state.
     pub since: Instant,
     /// What its link has negotiated.
     pub negotiated: Negotiated,
@@ -38,7 +38,7 @@ pub struct MemberView {
 }
 
 impl Switch {
-    /// The uplink's members, where it has several, in configured order.
+    /// The uplink's members, if it is a bond, in configured order.
     pub fn members(&self) -> impl Iterator<Item = MemberView> + '_ {
         let members = self.program.uplink.iter().flat_map(|uplink| (0..).map(MemberId).zip(&uplink.members));
         members.filter_map(|(id, &Member { port, rate })| {
@@ -50,7 +50,7 @@ impl Switch {
         })
     }
 
-    /// What is known of the bond at the other end; `None` where the mode does not ask for it.
+    /// What is known of the bond at the other end; `None` without hellos.
     #[must_use]
     pub fn bond_peer(&self) -> Option<PeerView> {
         self.bond.as_ref()?.peer()
@@ -62,31 +62,31 @@ impl Switch {
         self.bond.as_ref()?.plain()
     }
 
-    /// Members that frames leave out, as [`Bond::left_out`].
+    /// Members over which no frames are sent, as [`Bond::left_out`].
     #[must_use]
     pub fn left_out_members(&self) -> u16 {
         self.bond.as_ref().map_or(0, |bond| bond.left_out())
     }
 
-    /// Members at whose other end this very system was heard, a bit each.
+    /// Members that lead back to this system, a bit each.
     #[must_use]
     pub fn looped_members(&self) -> u16 {
         self.bond.as_ref().map_or(0, |bond| bond.looped())
     }
 
-    /// Members of which this end, and of which the other end, is out of sync, as [`Bond::churned`].
+    /// Members whose actor, and members whose partner, churns, as [`Bond::churned`].
     #[must_use]
     pub fn churned_members(&self) -> [u16; 2] {
         self.bond.as_ref().map_or([0; 2], |bond| bond.churned())
     }
 
-    /// What LACP knows of each member; none where the mode is another.
+    /// What LACP knows of each member; none in other modes.
     pub fn lacp(&self) -> impl Iterator<Item = LacpView> + '_ {
         self.bond.iter().flat_map(|bond| bond.lacp())
     }
 
-    /// What the uplink carries now: what its members do, where it has several, and no more than it
-    /// is configured for. Zero while no member may send.
+    /// What the uplink carries now: of a bond, what its members carry, and at most its configured
+    /// rate. Zero while no member may send.
     #[must_use]
     pub fn carried_rate(&self) -> Option<Both<Rate>> {
         let whole = self.program.uplink.as_ref()?.rate();
@@ -94,15 +94,15 @@ impl Switch {
         Some(Both { egress: whole.egress.min(now), ingress: whole.ingress.min(now) })
     }
 
-    /// The same for the queues: as configured while no member may send, so that frames are dropped
-    /// by their reason, and do not wait for one.
+    /// The same for the queues, but as configured while no member may send. So frames leave the
+    /// queues and are dropped with their reason.
     #[must_use]
     pub fn uplink_rate(&self) -> Option<Both<Rate>> {
         self.carried_rate().filter(|rate| rate.egress.0 > 0).or_else(|| Some(self.program.uplink.as_ref()?.rate()))
     }
 
-    /// Where the uplink has several ports, the first of them that frames are received from: by that
-    /// one comes what is for `port`, which is one of them. Another port is itself.
+    /// For a port of a bond, the first member's port that frames are received from, if there is
+    /// one. For other ports, `port`.
     #[must_use]
     pub fn receiving_port(&self, port: PortId) -> PortId {
         let (Role::Uplink(_), Some(bond), Some(uplink)) = (self.role(port), &self.bond, &self.program.uplink) else {
@@ -112,7 +112,7 @@ impl Switch {
         members.find(|&(id, _)| bond.may_receive(id).is_ok()).map_or(port, |(_, member)| member.port)
     }
 
-    /// A member may be used for something else now. What waits for it is sent by the others.
+    /// Sets a member's state. What waits for it is sent by the others if it may not send any more.
     pub fn set_member_state(&mut self, pool: &mut Pool, now: Instant, member: MemberId, state: MemberState) {
         let Some(bond) = &mut self.bond else { return };
         let freed = bond.set_state(pool, now, member, state);
@@ -123,8 +123,8 @@ impl Switch {
         self.follow_members(now);
     }
 
-    /// What a member's link has negotiated; `None` where it has no carrier. It carries no more than
-    /// that, and the link that members make follows.
+    /// Sets what a member's link has negotiated; `None` if it has no carrier. The member carries no
+    /// more than that, and the uplink's rate follows.
     pub fn set_member_negotiated(
         &mut self,
         pool: &mut Pool,
@@ -138,7 +138,7 @@ impl Switch {
         self.follow_changed(now);
     }
 
-    /// The secret under which the bond says hello, where it is to have one.
+    /// Sets the secret of the bond's hellos, if it is to have one.
     pub fn set_bond_key(&mut self, pool: &mut Pool, now: Instant, key: Option<HelloKey>) {
         if self.bond.as_ref().is_some_and(|bond| bond.parts_with_key(key.as_ref())) {
             let ports: Vec<PortId> = self.program.uplink.iter().flat_map(Uplink::ports).collect();
@@ -150,7 +150,7 @@ impl Switch {
         self.follow_members(now);
     }
 
-    /// Another member is the active one now.
+    /// Sets the active member.
     pub fn set_active_member(&mut self, pool: &mut Pool, now: Instant, member: Option<MemberId>) {
         let Some(bond) = &mut self.bond else { return };
         let freed = bond.set_active(pool, now, member);
@@ -158,7 +158,7 @@ impl Switch {
         self.follow_members(now);
     }
 
-    /// The schedulers' rate follows the members'.
+    /// Sets the schedulers' rate to the members'.
     pub(super) fn follow_members(&mut self, now: Instant) {
         let rate = self.uplink_rate().unwrap_or_default();
         let uplink = self.program.uplink.as_ref().map(|uplink| uplink.at_rate(rate));
@@ -169,8 +169,8 @@ impl Switch {
         }
     }
 
-    /// The uplink is another, and its members have their roles: who stays, by its port, keeps its
-    /// state and what waits for it.
+    /// The uplink has changed, and its ports have their roles. A member with the same port as
+    /// before keeps its state, and what waits for it.
     pub(super) fn change_bond(&mut self, pool: &mut Pool, now: Instant, before: Option<&Uplink>) {
         let settings = self.program.uplink.as_ref().and_then(|uplink| uplink.bond);
         if self.bond.as_ref().is_some_and(|bond| bond.parts_with(settings.as_ref())) {
@@ -201,8 +201,8 @@ impl Switch {
         self.fit_members(pool, now);
     }
 
-    /// The other end is told that nothing is received any more, over members that are at these
-    /// ports still.
+    /// Sends hellos which report that nothing is received any more, over members whose ports still
+    /// belong to the uplink.
     fn say_farewell(&mut self, pool: &mut Pool, now: Instant, ports: &[PortId]) {
         let hellos = self.bond.as_mut().map(|bond| bond.part(pool, now)).unwrap_or_default();
         for (member, hello) in hellos {
@@ -220,7 +220,7 @@ impl Switch {
         }
     }
 
-    /// What the members' ports take, and the longest frame that is to leave.
+    /// Sets the features of the members' ports, and the longest frame that is to leave.
     fn fit_members(&mut self, pool: &mut Pool, now: Instant) {
         let (Some(bond), Some(uplink)) = (&mut self.bond, &self.program.uplink) else { return };
         for (id, member) in (0..).map(MemberId).zip(&uplink.members) {
@@ -233,7 +233,7 @@ impl Switch {
         self.uplink_drops.add(Reason::PortDown, freed.into());
     }
 
-    /// A port has other features, which may concern the bond.
+    /// A port's features have changed, which may concern the bond.
     pub(super) fn fit_port(&mut self, pool: &mut Pool, now: Instant, port: PortId, before: Option<PortFeatures>) {
         let max_frame = |features: Option<&PortFeatures>| features.map(|features| features.max_frame);
         let after = self.program.ports.get(port.0);
@@ -243,13 +243,13 @@ impl Switch {
         }
     }
 
-    /// The longest frame of an endpoint; 0 where there is no endpoint, or no bond that asks.
+    /// The longest frame of an endpoint; 0 if there is no such endpoint, or no bond.
     pub(super) fn longest_of(&self, endpoint: EndpointId) -> u32 {
         let endpoint = self.program.endpoints.get(endpoint.0).filter(|_| self.bond.is_some());
         endpoint.map_or(0, |endpoint| longest_out(&self.program, endpoint))
     }
 
-    /// An endpoint has come, is another, or has gone; before, its longest frame was this.
+    /// An endpoint was added, changed or removed. Its longest frame was `before`.
     pub(super) fn fit_endpoint(&mut self, pool: &mut Pool, now: Instant, endpoint: EndpointId, before: u32) {
         let after = self.longest_of(endpoint);
         let Some(bond) = &mut self.bond else { return };
@@ -258,7 +258,7 @@ impl Switch {
             let freed = bond.set_longest(pool, now, after);
             self.uplink_drops.add(Reason::PortDown, freed.into());
         } else if before == longest && after < before {
-            // Mostly others are as long, and the first one is soon found.
+            // In most cases other endpoints have frames as long, and one is soon found.
             let is_as_long = |other: &Endpoint| longest_out(&self.program, other) == longest;
             if !self.program.endpoints.values().any(is_as_long) {
                 self.fit_members(pool, now);
@@ -266,7 +266,7 @@ impl Switch {
         }
     }
 
-    /// The number of a frame that came over a member, which is taken off.
+    /// Takes the number off a frame that arrived over a member.
     #[inline]
     pub(super) fn take_number(
         &self,
@@ -284,14 +284,13 @@ impl Switch {
         Ok(number)
     }
 
-    /// What [`Switch::take_number`] would make of a frame of these bytes; `None` where it would
-    /// leave it as it is.
+    /// What [`Switch::take_number`] would do with a frame of these bytes; `None` if nothing.
     pub(super) fn explain_number(&self, member: MemberId, bytes: &[u8]) -> Option<Result<Number, Reason>> {
         let number = self.bond.as_ref().and_then(|bond| bond.explain_number(bytes, member));
         number.or_else(|| self.is_past_number(bytes).then_some(Err(Reason::BondControl)))
     }
 
-    /// A frame with a number: in its turn, and with it what has waited for it.
+    /// Receives a frame with a number in its turn, and then the frames that waited for it.
     pub(super) fn put_in_order(
         &mut self,
         pool: &mut Pool,
@@ -307,8 +306,8 @@ impl Switch {
         result
     }
 
-    /// A frame without a number has come for a network: the other end numbers no more, and what
-    /// waits was sent before it and goes first.
+    /// A frame without a number has arrived for a network: the other end does not number any more.
+    /// Frames that wait were sent before it, and go first.
     #[inline]
     pub(super) fn end_order(&mut self, pool: &mut Pool, now: Instant) {
         if self.bond.as_mut().is_some_and(|bond| bond.end_order(pool, now)) {
@@ -316,7 +315,7 @@ impl Switch {
         }
     }
 
-    /// What has waited for its turn, and waits no more.
+    /// Receives the frames that no longer wait for their turn.
     fn let_ordered_go(&mut self, pool: &mut Pool, now: Instant) {
         while let Some(frame) = self.bond.as_mut().and_then(|bond| bond.poll_received(pool, now)) {
             if let Err(reason) = self.enter_ordered(pool, now, frame) {
@@ -325,8 +324,8 @@ impl Switch {
         }
     }
 
-    /// A frame for a reserved address may be a hello of the bond at the other end, or a LACPDU.
-    /// Gives it back where it is none.
+    /// Receives a frame for a reserved address, if it is a hello of the bond at the other end, or a
+    /// LACPDU. Otherwise returns it.
     pub(super) fn hear_hello(
         &mut self,
         pool: &mut Pool,
@@ -345,14 +344,15 @@ impl Switch {
         Ok(heard.map(drop))
     }
 
-    /// The rate follows where who may send has changed, or how fast.
+    /// Updates the rate if the members that may send, or their rates, have changed.
     fn follow_changed(&mut self, now: Instant) {
         if self.bond.as_mut().is_some_and(|bond| bond.take_changed()) {
             self.follow_members(now);
         }
     }
 
-    /// Hellos and LACPDUs that are due, and what has waited long enough for an earlier frame.
+    /// Sends hellos and LACPDUs that are due, and receives frames that have waited long enough for
+    /// an earlier one.
     fn tend_peer(&mut self, pool: &mut Pool, now: Instant) {
         let Some(bond) = &mut self.bond else { return };
         if !bond.is_peer_due(now) {
@@ -376,13 +376,13 @@ impl Switch {
         self.let_ordered_go(pool, now);
     }
 
-    /// Whether a frame from the egress queues may wait for a member.
+    /// Whether the bond takes another frame from the egress queues.
     #[inline]
     pub(super) fn may_send_member(&self, now: Instant) -> bool {
         self.bond.as_ref().is_none_or(|bond| bond.room_at().is_some_and(|at| at <= now))
     }
 
-    /// Whether a frame from the uplink may be received over this member.
+    /// Counts a frame that arrived over this member, or refuses it.
     #[inline]
     pub(super) fn receive_member(
         &mut self,
@@ -394,7 +394,7 @@ impl Switch {
         bond.receive(pool, member, frame, number.is_some())
     }
 
-    /// To the member that carries it; it leaves from there in its turn.
+    /// Sends a frame of an endpoint by the member that the bond chooses, in its turn there.
     pub(super) fn send_member(&mut self, pool: &mut Pool, now: Instant, endpoint: EndpointId, frame: Frame) {
         let Some(bond) = &mut self.bond else { return pool.free(frame) };
         pool.meta_mut(&frame).set_out(Out::From(endpoint));
@@ -405,8 +405,8 @@ impl Switch {
         }
     }
 
-    /// A frame of the shell's own for an endpoint, whose turns it is charged to; it passes the
-    /// endpoint's queue, so there are to be few.
+    /// Delivers a frame of the shell itself to an endpoint, which is charged for it. It bypasses
+    /// the endpoint's queue, so such frames must be few.
     pub fn deliver_own(&mut self, pool: &mut Pool, to: EndpointId, frame: Frame) {
         if self.program.endpoints.get(to.0).is_none() || parse(pool, &frame).is_err() {
             return pool.free(frame);
@@ -414,7 +414,7 @@ impl Switch {
         self.deliver_local(pool, to, to, frame);
     }
 
-    /// A frame that is no endpoint's, but goes into a network outside: in the order of all others.
+    /// Sends a frame of no endpoint into an external network, in order with all others.
     pub(super) fn send_own(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
         let Some(bond) = &mut self.bond else { return drop_for(pool, frame, Reason::Unreachable) };
         if let Some((member, frame)) = bond.send(pool, now, frame)? {
@@ -423,7 +423,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Lets go what has its turn at a member. False where there is nothing.
+    /// Sends a frame that has its turn at a member. False if there is none.
     pub(super) fn let_member_go(&mut self, pool: &mut Pool, now: Instant) -> bool {
         if self.bond.is_none() {
             return false;
@@ -444,9 +444,8 @@ impl Switch {
         }
     }
 
-    /// Whether a frame that [`Switch::tx`] gave for a port is to be given back
-    /// ([`Switch::give_back`]) as it was: a bond keeps it, to send it again where the member turns
-    /// out to be dead.
+    /// Whether a frame that [`Switch::tx`] returned for a port is to be given back unchanged
+    /// ([`Switch::give_back`]). A bond keeps it, to send it again if the member fails.
     #[inline]
     #[must_use]
     pub fn wants_back(&self, pool: &Pool, port: PortId, frame: &Frame) -> bool {
@@ -454,9 +453,9 @@ impl Switch {
             && matches!(self.role(port), Role::Uplink(_))
     }
 
-    /// A port has written a frame that [`Switch::tx`] gave for it, or refused to, and the shell
-    /// needs it no more. It is freed, or kept. A shell that passes frames on, and does not copy
-    /// them, gives a copy of those that are wanted back.
+    /// Takes back a frame that [`Switch::tx`] returned, after the port has written or refused it:
+    /// it is freed, or kept. A shell that passes on frames themselves gives back a copy of those
+    /// that are wanted.
     #[inline]
     pub fn give_back(&mut self, pool: &mut Pool, now: Instant, port: PortId, frame: Frame) {
         if !self.wants_back(pool, port, &frame) {
@@ -473,16 +472,16 @@ impl Switch {
     }
 }
 
-/// Longest frame in bytes that an endpoint sends to the uplink, with its tag where it gets one.
+/// Longest frame in bytes that an endpoint sends to the uplink, with its tag if it gets one.
 fn longest_out(program: &crate::program::Program, endpoint: &Endpoint) -> u32 {
-    // What it turns around has come over the members, which take no more. So it would leave room
-    // for a number nowhere; what is too long with one is dropped.
+    // A director sends back what arrived over the members, up to their longest frame. If that
+    // counted, a number would never fit. What is too long with a number is dropped.
     if endpoint.is_director {
         return 0;
     }
     let attachment = program.tenants.get(endpoint.tenant.0).map(|tenant| tenant.attachment);
     let has_tag = match attachment {
-        // What goes into a tunnel is never longer than the members take.
+        // Frames in a tunnel are never longer than the members take.
         None | Some(Attachment::Isolated | Attachment::Vxlan(_)) => return 0,
         Some(Attachment::Vlan(_)) => true,
         Some(Attachment::Untagged) => endpoint.trunk,

@@ -1,11 +1,11 @@
-//! Past numbers: those of a bond at the other end that nobody takes off here any more, and that may
-//! come all the same. That bond stands still, by a clock that does not count it (a virtual machine
-//! that is paused, a host in suspend), and numbers on when it continues, however much later. In the
-//! network of a tenant each number would be a tag.
+//! Past numbers: numbers of a bond at the other end that may still arrive after this end has
+//! stopped taking numbers off. That bond may be paused by a clock that does not count it (a paused
+//! virtual machine, a host in suspend). When it continues, at any later time, it still numbers. In
+//! a tenant's network each number would be a tag.
 //!
-//! So once a bond was heard on a link that numbers by tags, what looks like a number is dropped
-//! until that link was down: only then may another be at its other end. A shim is nothing but a
-//! number, where the uplink's bond is for bridges. No clock is asked.
+//! So after a hello of a bond that numbers by tags, what looks like a number is dropped until the
+//! link was down. Only then may another system be at its other end. A shim is always a number if
+//! the uplink's bond is for bridges. No clock is used.
 
 use super::{Role, Switch};
 use crate::bond::number::{self, Encoding};
@@ -15,9 +15,9 @@ use crate::program::Uplink;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct PastNumbers {
-    /// Ports over which such a bond was heard, and whose links have not been down since.
+    /// Ports over which hellos of such a bond arrived, and whose links have not been down since.
     ports: Vec<PortId>,
-    /// The uplink's bond is, or was, one for bridges.
+    /// The uplink's bond is, or was, one over bridges.
     has_shims: bool,
 }
 
@@ -28,24 +28,25 @@ impl PastNumbers {
     }
 }
 
-/// What another process knew of them.
+/// What another process knew of past numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NumbersState {
-    /// Members over which a bond was heard that numbers by tags, and whose links have not been down
-    /// since.
+    /// Members over which hellos of a bond that numbers by tags arrived, and whose links have not
+    /// been down since.
     pub members: Vec<MemberId>,
-    /// Whether the uplink's bond is, or was, one for bridges.
+    /// Whether the uplink's bond is, or was, one over bridges.
     pub has_shims: bool,
 }
 
 impl Switch {
-    /// Whether a frame from the uplink, whose number was not taken off, shows one.
+    /// Whether a frame from the uplink, from which no number was taken off, shows a past one.
     #[inline]
     pub(super) fn is_past_number(&self, bytes: &[u8]) -> bool {
         self.past_numbers.as_ref().is_some_and(|past| past.refuses(bytes))
     }
 
-    /// A hello came over a member: the bond at its other end may number, as it says there.
+    /// A hello has arrived over a member: the bond at its other end may number, in the encoding of
+    /// its hellos.
     pub(super) fn expect_numbers(&mut self, member: MemberId) {
         let Some(uplink) = &self.program.uplink else { return };
         match self.bond.as_ref().and_then(|bond| bond.encoding_of_peer(member)) {
@@ -61,13 +62,13 @@ impl Switch {
         }
     }
 
-    /// Nobody at a member's other end numbers by tags: its link is down, say.
+    /// A member's other end does not number by tags: its link is down, for example.
     pub(super) fn forget_numbers(&mut self, member: MemberId) {
         let port = self.program.uplink.as_ref().map(|uplink| uplink.port_of(member));
         self.keep_past(|past| past.ports.retain(|&other| Some(other) != port));
     }
 
-    /// The uplink is another.
+    /// The uplink has changed.
     pub(super) fn follow_past_numbers(&mut self) {
         let settings = self.program.uplink.as_ref().and_then(|uplink| uplink.bond);
         if settings.is_some_and(|settings| settings.may_number() && settings.encoding == Encoding::Shim) {
@@ -80,7 +81,7 @@ impl Switch {
         });
     }
 
-    /// Changes what is past; where nothing is left, no frame is looked at for it.
+    /// Changes what is past. If nothing is left, frames are not checked.
     fn keep_past(&mut self, change: impl FnOnce(&mut PastNumbers)) {
         if let Some(past) = &mut self.past_numbers {
             change(past);
