@@ -16,7 +16,7 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
         all.gauge("levada_bond_numbered", "Whether frames leave with numbers.", &to, numbered);
         all.counter(
             "levada_bond_hellos_refused",
-            "Hellos that were not under the secret, or said before.",
+            "Hellos that were not under the secret, or were received before.",
             &to,
             order.refused,
         );
@@ -28,7 +28,7 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
             ("duplicate", order.duplicate),
         ] {
             let to = labels(&[of_switch, ("what", what)]);
-            all.counter("levada_bond_order_frames", "Numbered frames, by what became of them.", &to, count);
+            all.counter("levada_bond_order_frames", "Numbered frames, by result.", &to, count);
         }
         let help = "Longest time that a frame waited for an earlier one.";
         all.gauge("levada_bond_order_hold_max_seconds", help, &to, Seconds(order.hold_max_us.saturating_mul(1000)));
@@ -39,17 +39,17 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
         for state in ["down", "standby", "collecting", "distributing"] {
             let is_so = u8::from(member.state == state);
             let to = labels(&[&of[..], &[("state", state)]].concat());
-            all.gauge("levada_bond_member_state", "What it is used for.", &to, is_so);
+            all.gauge("levada_bond_member_state", "Whether it has this state.", &to, is_so);
         }
         if bond.mode == "active-backup" {
             let is_active = u8::from(bond.active.as_deref() == Some(member.name.as_str()));
             all.gauge("levada_bond_member_active", "Whether it is the active one.", &to, is_active);
         }
         for (name, help, is_so) in [
-            ("levada_bond_member_admin_up", "0 while somebody has taken it out by hand.", member.admin == "up"),
+            ("levada_bond_member_admin_up", "0 while an operator has taken it out by hand.", member.admin == "up"),
             (
                 "levada_bond_member_left_out",
-                "Whether frames leave it out, since nobody at its other end answers, or this very bond.",
+                "Whether no frames are sent over it: no bond at its other end answers, or it leads back.",
                 member.left_out,
             ),
         ] {
@@ -73,13 +73,13 @@ pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondRepor
                 is_full,
             );
         }
-        all.counter("levada_bond_member_failures", "How often it ceased to be sent to.", &to, member.failures);
+        all.counter("levada_bond_member_failures", "How often it stopped distributing.", &to, member.failures);
         for (direction, carried) in [("egress", &member.sent), ("ingress", &member.received)] {
             let to = labels(&[&of[..], &[("direction", direction)]].concat());
             all.counter("levada_bond_member_segments", "Frames on the wire.", &to, carried.segments);
             all.counter("levada_bond_member_wire_bytes", "Bytes on the wire.", &to, carried.wire_bytes);
         }
-        let again = "Frames that it sent again, which had gone over a member that failed.";
+        let again = "Numbered frames that were sent over a failed member, or waited there, and that it sent.";
         all.counter("levada_bond_member_replayed", again, &to, member.replayed);
         all.gauge("levada_bond_member_waiting_bytes", "Wire bytes that wait for it.", &to, member.waiting_bytes);
         all.counter("levada_bond_member_full", "Frames that it had no room for.", &to, member.full);

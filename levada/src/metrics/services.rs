@@ -1,4 +1,4 @@
-//! Services and their backends. No label is of a client: strangers choose those.
+//! Services and their backends. No label is of a client: strangers choose its values.
 
 use super::{Families, labels};
 use crate::api::services::{BackendReport, ServiceReport, ServicesReply};
@@ -6,7 +6,7 @@ use crate::api::services::{BackendReport, ServiceReport, ServicesReply};
 /// What is known of all services.
 pub fn families(all: &mut Families, reply: &ServicesReply) {
     for (verdict, count) in reply.reports.iter().flat_map(|reports| reports.named()) {
-        let help = "Load reports of servers, by what became of them.";
+        let help = "Load reports of servers, by result.";
         all.counter("levada_service_reports", help, &labels(&[("verdict", verdict)]), count);
     }
     let mut last = "";
@@ -41,30 +41,30 @@ fn service(all: &mut Families, to: &str, report: &ServiceReport) {
         ("levada_service_new", "Connections that got a backend.", report.new),
         ("levada_service_refused", "New connections for which no backend was up.", report.refused),
         ("levada_service_full", "New connections for which there was no room in the table.", report.full),
-        ("levada_service_evicted", "Connections whose entry went early, for others of the tenant.", report.evicted),
+        (
+            "levada_service_evicted",
+            "Connections whose entry was removed early for others of the tenant.",
+            report.evicted,
+        ),
         (
             "levada_service_redirected",
             "New connections that got another backend, as one refused or did not answer.",
             report.redirected,
         ),
         ("levada_service_off_candidates", "Connections that would be lost with the table.", report.off_candidates),
-        ("levada_service_sought", "Connections that were not known, of which a backend was asked.", report.sought),
+        ("levada_service_sought", "Unknown connections that a backend was asked about.", report.sought),
         (
             "levada_service_unhealthy",
-            "Connections that got a backend that is not well, as too few were.",
+            "Connections that got an unhealthy backend, as too few were healthy.",
             report.unhealthy,
         ),
-        (
-            "levada_service_held",
-            "New connections that waited, as all backends had as many as they may have.",
-            report.held,
-        ),
-        ("levada_service_stayed", "New connections that went where their client was before.", report.stayed),
-        ("levada_service_recovered", "Connections that were found again so.", report.recovered),
+        ("levada_service_held", "New connections that waited, as all backends were at their limit.", report.held),
+        ("levada_service_stayed", "New connections that got their client's previous backend.", report.stayed),
+        ("levada_service_recovered", "Unknown connections that were found again.", report.recovered),
     ] {
         all.counter(name, help, to, count);
     }
-    let waiting = "New connections that wait for a backend that may have more.";
+    let waiting = "New connections that wait for a backend below its limit.";
     all.gauge("levada_service_holding", waiting, to, report.holding);
 }
 
@@ -75,8 +75,8 @@ fn backend(all: &mut Families, of: &[(&str, &str)], report: &BackendReport) {
     all.gauge("levada_service_backend_weight", "Its weight; 0: it is drained.", &to, report.weight);
     for (state, count) in [("busy", report.busy), ("idle", report.idle), ("unconfirmed", report.unconfirmed)] {
         let to = labels(&[of, &[("state", state)]].concat());
-        let help = "Open connections: those whose client waits or whose server is sending, others, and those \
-                    of which it has said nothing since it was down.";
+        let help = "Open connections. Busy: the client waits or the server is sending. Unconfirmed: the \
+                    backend has sent nothing of it since it was down or ejected. Idle: all others.";
         all.gauge("levada_service_backend_connections", help, &to, count);
     }
     for (name, help, count) in [
