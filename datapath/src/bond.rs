@@ -1,9 +1,10 @@
 //! Bond: an uplink of several ports, its members, that carry its frames together.
 //!
-//! This module decides for each frame which member sends it ([`Mode`], [`HashPolicy`]) and when
-//! (each member is paced at its own rate), and which members are received from. Which member is up
-//! or active is decided elsewhere, and set by [`Bond::set_state`] and [`Bond::set_active`]. Names
-//! and meanings are those of Linux `Documentation/networking/bonding.rst`.
+//! This module decides for each frame which member sends it ([`Mode`], [`HashPolicy`]) and when:
+//! each member is paced at its own rate. It also decides which members are received from. Which
+//! member is up or active is decided elsewhere, and set by [`Bond::set_state`] and
+//! [`Bond::set_active`]. Names and meanings are those of Linux
+//! `Documentation/networking/bonding.rst`.
 //!
 //! A frame enters by `send`, waits at its member if that is busy, and leaves by `poll`. If a member
 //! fails, the others send the frames that wait there, in order. A frame that would wait longer than

@@ -321,7 +321,7 @@ impl Bond {
             let (part, more) = segment::split_at_most(pool, frame, self.members[index].cut_bytes(), one);
             rest = more;
             if is_single && !segment::set_single(pool.meta_mut(&part)) {
-                // There was no buffer for the cut, so `more` is `None`.
+                // There was no buffer for the cut, so `rest` is `None`.
                 pool.free(part);
                 return Err(Reason::NoBuffer);
             }

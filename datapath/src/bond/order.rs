@@ -39,7 +39,7 @@ const NO_MEMBER: u8 = u8::MAX;
 /// What was counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OrderStats {
-    /// Frames that came with a number.
+    /// Frames that arrived with a number.
     pub received: u64,
     /// Of these, frames that waited for an earlier one.
     pub held: u64,

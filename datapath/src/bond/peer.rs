@@ -1,6 +1,6 @@
-//! Peer: the Levada bond at the other end, where there is one. Both agree by hellos that frames
-//! have numbers. Then this module numbers what is sent, reports what was sent and received, and
-//! restores the order of what arrives.
+//! Peer: the Levada bond at the other end, if there is one. Both agree by hellos that frames have
+//! numbers. Then this module numbers what is sent, reports what was sent and received, and restores
+//! the order of what arrives.
 //!
 //! Frames get numbers as soon as the other end has reported that it receives from a member, and use
 //! such members only. If the other end answers on some members only, no frame is sent over the
@@ -47,14 +47,14 @@ const MARK_NS: u64 = 500_000;
 const REPORT_NS: u64 = 5_000_000;
 /// And after this many numbers.
 const REPORT_NUMBERS: u64 = 512;
-/// Numbers that may be on the way at a time. Half of [`MODULUS`] can be told apart, and the parts
-/// of one more frame, over the slowest link 45, may follow.
+/// Most numbers that may be on the way at a time. Half of [`MODULUS`] can be distinguished, and the
+/// parts of one more frame, over the slowest link 45, may follow.
 const SPAN: u64 = 1900;
 /// Time between hellos on a member whose other end has answered, in nanoseconds.
 const HELLO_NS: u64 = 1_000_000_000;
 /// Time between hellos until then, in nanoseconds.
 const HELLO_SOON_NS: u64 = 100_000_000;
-/// For this long, in nanoseconds; after that an answer is not likely.
+/// How long hellos are sent at that interval, in nanoseconds; later an answer is not likely.
 const SOON_NS: u64 = 3_000_000_000;
 /// Least time between two hellos on a member, in nanoseconds: it limits answers to answers.
 pub(super) const HELLO_LEAST_NS: u64 = 200_000;
@@ -395,7 +395,7 @@ impl Peer {
         self.are_cut
     }
 
-    /// A member is received from, or is not any more.
+    /// Sets whether a member is received from.
     pub fn set_up(&mut self, now: Instant, member: usize, is_up: bool) {
         let Some(line) = self.lines.get_mut(member) else { return };
         if line.is_up == is_up {
@@ -477,8 +477,8 @@ impl Peer {
         }
     }
 
-    /// Finds out anew whether frames get numbers. `sending` has the members that may send, a bit
-    /// each; `longest` is the longest frame, and `room` the longest that the members take.
+    /// Determines whether frames get numbers. `sending` has the members that may send, a bit each;
+    /// `longest` is the longest frame, and `room` the longest that the members take.
     pub fn agree(&mut self, now: Instant, sending: u16, (longest, room): (u32, u32)) {
         self.looped = self.mask(|line| line.looped_at.is_some());
         let plain = self.reason(now, sending, longest, room);
@@ -802,8 +802,8 @@ impl Peer {
     }
 
     /// Checks for silent members: those that are behind the furthest number of the last check,
-    /// while others advanced or received hellos. While the peer does not number, a new member is
-    /// not silent.
+    /// while others advanced or had hellos. While the peer does not number, a new member is not
+    /// silent.
     fn look(&mut self, pool: &mut Pool, now: Instant) {
         let furthest = self.order.furthest();
         let (looked_at, was_furthest) = std::mem::replace(&mut self.looked, (now, furthest));

@@ -2,8 +2,8 @@
 //! has for the member. There is a new challenge each time that the member comes up, and for each
 //! peer. A sender that does not know the challenge yet receives it, and nothing else is done. So
 //! recorded hellos of a peer that is gone are not accepted, nor those sent on another member, nor
-//! any hello twice. This end's own hello that answers its own challenge has come over a cable that
-//! leads back. On a member of the peer, an own hello is a recorded one, and is refused.
+//! any hello twice. This end's own hello that answers its own challenge has arrived over a cable
+//! that leads back. On a member of the peer, an own hello is a recorded one, and is refused.
 
 use super::MemberId;
 use super::hello::{Challenge, Hello, HelloKey};

@@ -1,5 +1,5 @@
 //! The members of an uplink with several ports: frames leave by the one that the bond chooses, and
-//! arrive from those that may be received from. Also their common rate.
+//! arrive from those that are received from. Also their common rate.
 //!
 //! While a frame waits at its member, `Meta::out` has the endpoint that sent it; in frames of the
 //! switch itself it is `Out::Payer`.

@@ -193,7 +193,7 @@ fn what_comes_again_over_its_own_member_is_a_copy_and_no_piece() {
     assert_eq!(w.rx(1, 1, one(0), 1), [1], "a piece comes at once");
     assert_eq!(w.rx(2, 1, one(1), 2), [2]);
     assert_eq!(w.rx(3, 1, one(0), 3), [0; 0], "its copy had gone by a member that died");
-    // Nothing has arrived yet over a member that comes back.
+    // Nothing has arrived yet over a member that is live again.
     w.order.set_live(at(4), MemberId(1), false);
     w.order.set_live(at(5), MemberId(1), true);
     assert_eq!(w.rx(6, 1, one(1), 4), [0; 0]);
