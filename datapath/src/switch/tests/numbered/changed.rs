@@ -81,7 +81,7 @@ fn a_member_on_standby_is_sent_nothing_and_comes_back_at_once() {
             pair.set(side, 1, MemberState::Standby);
             pair.send(1000, 10_000, 5 * MS);
             let before = sent(&pair);
-            pair.send(1000, 10_000, 5_000 * MS);
+            pair.send(1000, 100_000, 5_000 * MS);
             assert_eq!(sent(&pair), before, "side {side}");
             let known = pair.switches.each_ref().map(|switch| switch.bond_peer().expect("a peer").members[1].0);
             assert_eq!(known, [true; 2], "side {side}");
