@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use datapath::frame::{Frame, Pool};
 use datapath::units::{Instant, Rate};
 
+use crate::arrivals::Arrivals;
 use crate::attack::{self, Kind};
 use crate::packet::{self, Ecn, Envelope, Packet, STAMP, Tcp, flag};
 use crate::random::Random;
@@ -85,6 +86,8 @@ pub enum Role {
         answers: bool,
         /// Positions to be answered.
         waiting: VecDeque<u32>,
+        /// What came, where it is not answered.
+        arrivals: Arrivals,
     },
     /// Sends requests and measures the answers.
     Ping {
@@ -200,9 +203,12 @@ impl FlowEnd {
         match (&mut self.role, &packet.tcp) {
             (Role::TcpSource(source), Some(tcp)) => source.rx(now, packet, tcp)?,
             (Role::TcpSink(sink), Some(tcp)) => sink.rx(now, packet, tcp, &mut self.stats),
-            (Role::UdpSink { answers, waiting }, None) => {
+            (Role::UdpSink { answers, waiting, arrivals }, None) => {
                 self.stats.bytes += packet.payload.len() as u64;
-                if *answers && waiting.len() < PINGS_IN_FLIGHT {
+                if !*answers {
+                    let segments = packet.segments();
+                    arrivals.count(now, position, packet.payload.len() / segments as usize, segments);
+                } else if waiting.len() < PINGS_IN_FLIGHT {
                     waiting.push_back(position);
                 }
             }

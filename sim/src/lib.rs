@@ -1,11 +1,14 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+pub mod arrivals;
 pub mod attack;
 pub mod chaos;
 pub mod costs;
 pub mod crowd;
+pub mod cut;
 pub mod fabric;
+pub mod flaps;
 pub mod flow;
 pub mod fluid;
 pub mod host;
@@ -15,6 +18,7 @@ pub mod node;
 pub mod packet;
 pub mod rack;
 pub mod random;
+pub mod restart;
 pub mod scenario;
 pub mod shuffle;
 pub mod siege;

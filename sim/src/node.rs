@@ -6,12 +6,14 @@ use datapath::bond::{MemberId, MemberState};
 use datapath::frame::{Frame, Pool};
 use datapath::program::{Change, EndpointId, PortId, Program};
 use datapath::protocol::Protocols;
-use datapath::switch::Switch;
+use datapath::switch::{State, Switch};
 use datapath::units::Instant;
 use datapath::verdict::Reason;
 
 use crate::mail::{Letter, Mail};
 use crate::meter::{MAX_FRAME_MOST, Meter};
+use crate::random::Random;
+use crate::restart::{Former, Restart, Step};
 use crate::steering::Steering;
 use crate::topology::Plug;
 use crate::worker::{Worker, WorkerSpec};
@@ -39,6 +41,12 @@ pub struct Node {
     waiting: VecDeque<(PortId, Frame)>,
     /// What has left by the uplink.
     meter: Option<(PortId, Meter)>,
+    restart: Option<Restart>,
+    former: Option<Former>,
+    /// The members whose links are up.
+    up: Vec<MemberId>,
+    /// Where the next process has its seed from.
+    random: Random,
 }
 
 impl Node {
@@ -60,13 +68,19 @@ impl Node {
             worker: worker.map(|spec| Box::new(Worker::new(spec, program))),
             lags_until: Instant::ZERO,
             waiting: VecDeque::new(),
+            restart: None,
+            former: None,
+            up: Vec::new(),
+            random: Random::new(seed),
         }
     }
 
     /// Frames of the world that it holds.
     #[must_use]
     pub fn frames(&self) -> usize {
-        self.waiting.len() + self.worker.as_ref().map_or_else(|| self.switch.frames(), |worker| worker.frames())
+        let former = self.former.as_ref().map_or(0, Former::frames);
+        let own = self.worker.as_ref().map_or_else(|| self.switch.frames(), |worker| worker.frames());
+        self.waiting.len() + former + own
     }
 
     /// The pool of the switch's frames: its worker's, or the world's.
@@ -86,6 +100,51 @@ impl Node {
         let pool = Self::pool(&mut self.worker, world);
         let state = if is_up { MemberState::Distributing } else { MemberState::Down };
         self.switch.set_member_state(pool, now, member, state);
+        self.up.retain(|&other| other != member);
+        self.up.extend(is_up.then_some(member));
+    }
+
+    /// Its process is killed, and begins anew after a while. Not for one with a worker.
+    pub fn kill(&mut self, pool: &mut Pool, now: Instant, away_ns: u64) {
+        self.switch.clear(pool);
+        if let Some(mut former) = self.former.take() {
+            former.clear(pool);
+        }
+        self.waiting.drain(..).for_each(|(_, frame)| pool.free(frame));
+        self.restart = Some(Restart::Away(now.plus_ns(away_ns)));
+    }
+
+    /// Its process gives way to another, where no restart is under way. Not for one with a worker.
+    pub fn take_over(&mut self, now: Instant, away_ns: u64) {
+        self.restart.get_or_insert_with(|| Restart::takeover(now, away_ns));
+    }
+
+    /// Goes on with a restart that is due. False where nobody sends.
+    fn restart(&mut self, pool: &mut Pool, now: Instant) -> bool {
+        while let Some(restart) = self.restart.take_if(|restart| restart.due() <= now) {
+            match restart.step(pool, now, &mut self.switch) {
+                Step::Goes(restart) => self.restart = Some(restart),
+                Step::Begins(state) => {
+                    self.begin(pool, now, state.as_ref().map(|(state, away_ns)| (&**state, *away_ns)))
+                }
+            }
+        }
+        self.former.take_if(|former| former.has_ended(pool, now));
+        self.restart.as_ref().is_none_or(Restart::sends)
+    }
+
+    /// The next process begins.
+    fn begin(&mut self, pool: &mut Pool, now: Instant, state: Option<(&State, u64)>) {
+        let next = Switch::new(self.switch.program(), self.random.word()).expect("it is the program of before");
+        let former = std::mem::replace(&mut self.switch, next);
+        self.switch.watch_arrivals(self.steering.is_some());
+        if let Some((state, away_ns)) = state {
+            self.former = Some(Former::new(now, former));
+            self.switch.import(now, away_ns, state).expect("it is of the same version");
+        }
+        for &member in &self.up {
+            self.switch.set_member_state(pool, now, member, MemberState::Distributing);
+        }
     }
 
     /// Its loop is not run until then.
@@ -97,10 +156,12 @@ impl Node {
     pub fn rx(&mut self, pool: &mut Pool, now: Instant, port: PortId, frame: Frame) {
         if let Some(worker) = &mut self.worker {
             worker.receive(pool, &mut self.switch, port, frame);
+        } else if self.restart.as_ref().is_some_and(Restart::loses) {
+            pool.free(frame);
         } else if self.switch.is_paused(port, now) {
             self.switch.port_drops(port, Reason::Paused, 1);
             pool.free(frame);
-        } else if now >= self.lags_until {
+        } else if now >= self.lags_until && self.restart.is_none() {
             self.switch.rx(pool, now, port, frame);
         } else if self.waiting.len() < LAG_FRAMES {
             self.waiting.push_back((port, frame));
@@ -126,8 +187,13 @@ impl Node {
         if now < self.lags_until {
             return Ok(false);
         }
-        while let Some((port, frame)) = self.waiting.pop_front() {
-            self.switch.rx(pool, now, port, frame);
+        if !self.restart(pool, now) {
+            return Ok(false);
+        }
+        if self.restart.is_none() {
+            while let Some((port, frame)) = self.waiting.pop_front() {
+                self.switch.rx(pool, now, port, frame);
+            }
         }
         if let Some(steering) = &mut self.steering {
             steering.on_time(Self::pool(&mut self.worker, pool), now, &mut self.switch, mail);
@@ -148,6 +214,9 @@ impl Node {
     pub fn tx(&mut self, pool: &mut Pool, now: Instant) -> Result<Option<(PortId, Frame)>, String> {
         if let Some(worker) = &mut self.worker {
             return Ok(worker.poll(now));
+        }
+        if let Some(sent) = self.former.as_mut().and_then(|former| former.tx(pool, now)) {
+            return Ok(Some(sent));
         }
         let Some((port, frame)) = self.switch.tx(pool, now) else { return Ok(None) };
         // Here links carry the frames themselves.
@@ -188,6 +257,10 @@ impl Node {
     /// When there is something to do, if nothing arrives before.
     #[must_use]
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
+        if let Some(restart) = &self.restart {
+            let work = self.switch.poll_timeout().filter(|_| restart.sends());
+            return Some(restart.due().min(work.unwrap_or(restart.due())).max(self.lags_until).max(now));
+        }
         let waiting = (!self.waiting.is_empty()).then_some(now);
         let agent = self.steering.as_ref().and_then(Steering::deadline);
         let control = self.switch.has_control().then_some(now);
@@ -195,7 +268,8 @@ impl Node {
             Some(worker) => worker.deadline(now, &self.switch),
             None => self.switch.poll_timeout(),
         };
-        let due = [waiting, agent, control, self.protocols.poll_timeout(), work].into_iter().flatten().min();
+        let former = self.former.as_ref().map(Former::deadline);
+        let due = [waiting, agent, control, self.protocols.poll_timeout(), work, former].into_iter().flatten().min();
         due.map(|at| at.max(self.lags_until).max(now))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent::{Directory, Settings};
 use datapath::bond::MemberId;
 use datapath::frame::PoolLimits;
-use datapath::link::LinkConfig;
+use datapath::link::{LinkConfig, Side};
 use datapath::program::{Change, Program};
 use datapath::units::Rate;
 use datapath::wire::Mac;
@@ -140,6 +140,16 @@ pub enum Fault {
         /// How many, in millionths; a million is a cable pulled out.
         ppm: u32,
     },
+    /// Nothing of what a side of a link sends arrives from now on, what is under way included; or
+    /// all does again. Nobody is told.
+    Cut {
+        /// Which link.
+        link: usize,
+        /// Who sends.
+        from: Side,
+        /// Whether it is so.
+        is_silent: bool,
+    },
     /// A link changes its rate.
     Rate {
         /// Which link.
@@ -169,6 +179,21 @@ pub enum Fault {
         member: MemberId,
         /// Whether it is up.
         is_up: bool,
+    },
+    /// The process of a switch is killed, and begins anew after a while, its members' links being
+    /// as they are. It knows nothing of what was, and what comes meanwhile is lost.
+    Kill {
+        /// Which switch.
+        switch: usize,
+        /// For how long there is none, in nanoseconds.
+        away_ns: u64,
+    },
+    /// The process of a switch gives way to another, which goes on where it was.
+    Takeover {
+        /// Which switch.
+        switch: usize,
+        /// How long nobody works, in nanoseconds.
+        away_ns: u64,
     },
     /// Somebody changes a switch while it runs. A change that does not fit is refused, and nothing
     /// happens.

@@ -18,6 +18,8 @@ use datapath::switch::Switch;
 use datapath::units::Instant;
 use datapath::wire::Mac;
 
+use crate::arrivals::Arrivals;
+use crate::cut::Cut;
 use crate::fabric::Fabric;
 use crate::flow::{FlowEnd, FlowStats, Role, SEND_BUFFER, SinkKind, TcpSink, TcpSource, UdpSource};
 use crate::host::Host;
@@ -77,6 +79,8 @@ pub struct World {
     hosts: Vec<(Host, Option<Plug>)>,
     nodes: Vec<Node>,
     links: Vec<(Link, [Option<Plug>; 2])>,
+    /// By link, then the side that sends.
+    cuts: Vec<[Cut; 2]>,
     fabrics: Vec<Fabric>,
     mail: Mail,
     /// Where each flow's ends are: place at the sending host, place at the receiving host.
@@ -121,6 +125,7 @@ impl World {
                 .iter()
                 .map(|config| (Link::new(datapath::link::LinkConfig { seed: random.word(), ..*config }), [None; 2]))
                 .collect(),
+            cuts: vec![Default::default(); topology.links.len()],
             fabrics: topology.fabrics.iter().map(|config| Fabric::new(config, aside.split())).collect(),
             mail: Mail::new(topology.mail, topology.switches.len(), aside.split()),
             flows: Vec::new(),
@@ -229,6 +234,13 @@ impl World {
     pub fn sent(&self, flow: usize) -> FlowStats {
         let from = self.topology.flows[flow].from;
         self.hosts[from].0.end(self.flows[flow].0).counted()
+    }
+
+    /// What came of the datagrams of a flow; `None` where it is none of datagrams.
+    #[must_use]
+    pub fn arrivals(&self, flow: usize) -> Option<&Arrivals> {
+        let end = self.hosts[self.topology.flows[flow].to].0.end(self.flows[flow].1?);
+        if let Role::UdpSink { arrivals, .. } = &end.role { Some(arrivals) } else { None }
     }
 
     /// The end of a flow that sends, for a look at its state.
@@ -344,6 +356,10 @@ impl World {
 
     fn work_link(&mut self, index: usize) -> Result<(), String> {
         while let Some((side, frame)) = self.links[index].0.poll(&mut self.pool, self.now) {
+            if self.cuts[index][side.other() as usize].takes(self.now) {
+                self.pool.free(frame);
+                continue;
+            }
             let peer = self.links[index].1[side as usize];
             self.hand_over(peer, frame)?;
         }
@@ -409,6 +425,10 @@ impl World {
                 self.links[link].0.set_rate(&mut self.pool, self.now, rate);
                 self.touch(self.component(Plug::Link(link, Side::A)));
             }
+            Fault::Cut { link, from, is_silent } => {
+                let delay_ns = self.links[link].0.config().delay_ns;
+                self.cuts[link][from as usize].set(self.now, delay_ns, is_silent);
+            }
             Fault::Stall { host, for_ns } => {
                 self.hosts[host].0.stall(self.now.plus_ns(for_ns));
                 self.touch(self.component(Plug::Host(host)));
@@ -419,6 +439,14 @@ impl World {
             }
             Fault::Member { switch, member, is_up } => {
                 self.nodes[switch].set_member(&mut self.pool, self.now, member, is_up);
+                self.touch(self.component(Plug::Switch(switch, PortId(0))));
+            }
+            Fault::Kill { switch, away_ns } => {
+                self.nodes[switch].kill(&mut self.pool, self.now, away_ns);
+                self.touch(self.component(Plug::Switch(switch, PortId(0))));
+            }
+            Fault::Takeover { switch, away_ns } => {
+                self.nodes[switch].take_over(self.now, away_ns);
                 self.touch(self.component(Plug::Switch(switch, PortId(0))));
             }
             Fault::Change { switch, change } => {
@@ -585,8 +613,8 @@ impl World {
                 };
                 Role::TcpSink(Box::new(TcpSink::new(host.acks, kind, host.all_capable, random.split())))
             }
-            Traffic::Udp { .. } => Role::UdpSink { answers: false, waiting: VecDeque::new() },
-            Traffic::Ping { .. } | Traffic::Ask { .. } => Role::UdpSink { answers: true, waiting: VecDeque::new() },
+            Traffic::Udp { .. } => udp_sink(false),
+            Traffic::Ping { .. } | Traffic::Ask { .. } => udp_sink(true),
             Traffic::Attack { .. } => return (from, None),
         };
         let sink = self.end(flow, &spec, spec.to, spec.from, role);
@@ -644,6 +672,10 @@ fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Rol
             random: random.split(),
         },
     }
+}
+
+fn udp_sink(answers: bool) -> Role {
+    Role::UdpSink { answers, waiting: VecDeque::new(), arrivals: Arrivals::default() }
 }
 
 fn nodes(topology: &Topology, random: &mut Random) -> Vec<Node> {
