@@ -5,6 +5,7 @@
 
 pub mod attacks;
 pub mod bonding;
+pub mod bonding_faults;
 pub mod churn;
 pub mod convergence;
 pub mod fairness;
@@ -100,6 +101,7 @@ pub const ALL: &[Scenario] = &[
     churn::SCENARIO,
     lacp::SCENARIO,
     bonding::SCENARIO,
+    bonding_faults::SCENARIO,
     herd::SCENARIO,
     hold::SCENARIO,
     refused::SCENARIO,

@@ -10,7 +10,18 @@ const SEED: u64 = 1;
 
 /// By scenario, the claims that do not hold, in their order. No command writes this list: a claim
 /// that breaks, or holds again, is told also where the tables are regenerated.
-const NOT_HELD: [(&str, &[&str]); 5] = [
+const NOT_HELD: [(&str, &[&str]); 6] = [
+    (
+        "bonding-faults",
+        &[
+            "silent, too short to notice: lost",
+            "silent, two at a time: lost",
+            "silent, two at a time: longest gap",
+            "silent, two at a time: out of order",
+            "killed: out of order",
+            "taken over: out of order",
+        ],
+    ),
     (
         "lb-hold",
         &["100 MB, 10/s: waits longer than httperf's time-out", "100 MB, 100/s: waits longer than httperf's time-out"],
@@ -117,6 +128,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "lb-churn",
         "lacp",
         "bonding",
+        "bonding-faults",
         "lb-herd",
         "lb-hold",
         "lb-refused",
@@ -235,6 +247,11 @@ fn lacp() {
 #[test]
 fn bonding() {
     check("bonding");
+}
+
+#[test]
+fn bonding_faults() {
+    check("bonding-faults");
 }
 
 #[test]

@@ -53,7 +53,7 @@ const CONFIDENCE: f64 = 1.96;
 
 /// What is between the switches.
 #[derive(Clone, Debug)]
-struct Links {
+pub(super) struct Links {
     rates: Vec<u64>,
     loss_ppm: u32,
     /// By how much delays differ at most, in nanoseconds.
@@ -62,7 +62,7 @@ struct Links {
 }
 
 impl Links {
-    fn of(rates: &[u64]) -> Links {
+    pub(super) fn of(rates: &[u64]) -> Links {
         Links { rates: rates.to_vec(), loss_ppm: 0, skew_ns: SKEW_NS, delay_ns: DELAY_NS }
     }
 
@@ -204,6 +204,16 @@ fn counted(world: &World) -> [u64; 3] {
 }
 
 fn topology(seed: u64, links: &Links, is_paced: bool) -> Topology {
+    let pace = is_paced.then(|| Rate(links.sum() / 100 * PACED_PERCENT));
+    let cubic = Algorithm::Cubic;
+    let traffic = Traffic::Tcp { algorithm: cubic, ecn: false, bytes: None, again_after_ns: None, pace };
+    // Not before the bonds have agreed.
+    let flows = vec![FlowSpec { start_ns: SECOND / 10, ..FlowSpec::new(0, 1, traffic) }];
+    Topology { flows, ..network(seed, links) }
+}
+
+/// A host behind each of two switches, and links between these, which are up from the start.
+pub(super) fn network(seed: u64, links: &Links) -> Topology {
     let host = HostSpec { tenant: 1, nic: Nic::default(), times_syn: true, ..HostSpec::default() };
     let mut topology = Topology { seed, hosts: vec![host; 2], ..Topology::default() };
     topology.switches = (0..2).map(|side| program(&topology, side, links)).collect();
@@ -220,11 +230,6 @@ fn topology(seed: u64, links: &Links, is_paced: bool) -> Topology {
             }
         }
     }
-    let pace = is_paced.then(|| Rate(links.sum() / 100 * PACED_PERCENT));
-    let cubic = Algorithm::Cubic;
-    let traffic = Traffic::Tcp { algorithm: cubic, ecn: false, bytes: None, again_after_ns: None, pace };
-    // Not before the bonds have agreed.
-    topology.flows = vec![FlowSpec { start_ns: SECOND / 10, ..FlowSpec::new(0, 1, traffic) }];
     topology
 }
 
