@@ -44,8 +44,8 @@ impl Switch {
         stats
     }
 
-    /// Bytes on the wire that wait in each of an endpoint's queues: over the uplink, out and in, and
-    /// among neighbours.
+    /// Bytes on the wire that wait in each of an endpoint's queues: over the uplink, out and in,
+    /// and among neighbours.
     ///
     /// # Panics
     /// Where there never was such an endpoint.
