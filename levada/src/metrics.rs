@@ -354,10 +354,10 @@ fn traffic(all: &mut Families, to: &str, lane: &LaneReport) {
     all.gauge("levada_endpoint_backlog_bytes", "Wire bytes that wait.", to, lane.backlog_bytes);
 }
 
-/// What somebody has done with a device that we made.
+/// What another program or an operator has done with a device of the daemon.
 fn device(all: &mut Families, name: &'static str, of: &[(&str, &str)], device: Option<&DeviceReport>) {
     let Some(device) = device else { return };
-    let help = "Whether somebody has done this with its device.";
+    let help = "Whether another program or an operator has done this with its device.";
     for (state, is_so) in [
         ("moved", device.moved.is_some()),
         ("renamed", device.renamed.is_some()),

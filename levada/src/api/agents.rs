@@ -84,7 +84,7 @@ pub struct LimitedReport {
 pub struct PeerReport {
     /// Its name.
     pub host: String,
-    /// Datagrams said to it.
+    /// Datagrams sent to it.
     pub sent: u64,
     /// Datagrams of it that were understood and new.
     pub heard: u64,

@@ -75,7 +75,7 @@ pub struct OrderReport {
     /// Whether hellos are under a secret.
     #[serde(default)]
     pub keyed: bool,
-    /// Hellos that were refused: not under the secret, or said before.
+    /// Hellos that were refused: not under the secret, or repeated.
     #[serde(default)]
     pub refused: u64,
     /// How long a frame may wait for an earlier one, in microseconds.
@@ -111,7 +111,7 @@ pub struct MemberReport {
     #[serde(default)]
     pub state_ms: u64,
     /// Whether its link has a carrier: `up`, `down` (also where its device is gone), or `unknown`
-    /// where nobody says so.
+    /// where that is not known.
     #[serde(default = "unknown")]
     pub carrier: String,
     /// How long until a delay ends, in milliseconds: until it is given up where its carrier is
@@ -144,20 +144,21 @@ pub struct MemberReport {
     /// Which of the two it is: `rate` or `link`.
     #[serde(default)]
     pub paced_by: String,
-    /// What its link has negotiated, in bits a second, where its driver says so.
+    /// What its link has negotiated, in bits a second, where its driver reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_bps: Option<u64>,
-    /// Whether both ends of the link may send at once: `full` or `half`, where its driver says so.
+    /// Whether both ends of the link may send at once: `full` or `half`, where its driver reports
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplex: Option<String>,
     /// Where frames have numbers: what is known of its other end, where it is not used as it might.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Whether frames leave it out, since nobody at its other end has answered as on others, or
+    /// Whether frames leave it out, since nothing at its other end has answered as on others, or
     /// since its cable leads back to this bond.
     #[serde(default)]
     pub left_out: bool,
-    /// What both ends of it say in `802.3ad`.
+    /// What both ends of it report in `802.3ad`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacp: Option<PortReport>,
     /// How often it ceased to be sent to.
@@ -189,7 +190,7 @@ pub struct CarriedReport {
     pub wire_bytes: u64,
 }
 
-/// What is said of a carrier that nobody has told.
+/// What is reported of a carrier that is not known.
 pub fn unknown() -> String {
     "unknown".to_owned()
 }

@@ -48,7 +48,7 @@ pub struct ClusterReport {
 /// The store.
 #[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct StoreReport {
-    /// Whether it is there. While it is not, what it said last holds.
+    /// Whether it is there. While it is not, its last answer holds.
     pub connected: bool,
     /// For how long it has been so.
     pub since_ns: u64,
@@ -95,7 +95,7 @@ pub struct MemberReport {
     /// cannot know.
     pub away: Option<bool>,
     /// For how long there has been a connection to it; `null`: there is none, and none is needed
-    /// while there is nothing to say.
+    /// while there is nothing to report.
     pub outgoing_ns: Option<u64>,
     /// For how long there has been a connection from it.
     pub incoming_ns: Option<u64>,
@@ -107,7 +107,7 @@ pub struct MemberReport {
     pub unsent: u64,
     /// Datagrams received of it.
     pub received: u64,
-    /// Datagrams of it that were too many, or that nobody took.
+    /// Datagrams of it that were too many, or that nothing took.
     pub untaken: u64,
     /// When its certificate expires, in seconds since 1970; `null`: it has shown none yet.
     pub certificate_expires_s: Option<i64>,

@@ -1,4 +1,4 @@
-//! A device that somebody has moved, renamed or set down.
+//! A device that another program or an operator has moved, renamed or set down.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 /// What is known of a device that Levada made.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceReport {
-    /// Whether it is set up: who has it may set it down.
+    /// Whether it is set up. Whatever has the device may set it down.
     pub set_up: bool,
     /// Whether it is up and has a carrier.
     pub carrier: bool,
-    /// The namespace that somebody has moved it to; `null` where it is where the configuration has
+    /// The namespace that it was moved to; `null` where it is where the configuration has
     /// it.
     pub moved: Option<NetnsReport>,
-    /// The name that somebody has given it; `null` where it is that of `port`.
+    /// The name that it was given; `null` where it is that of `port`.
     pub renamed: Option<String>,
     /// What the configuration says of it and could not be set, or is left to who moved it.
     pub unsettled: Option<String>,

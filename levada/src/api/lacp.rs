@@ -1,4 +1,4 @@
-//! LACP: of the bond, and of each member what both ends say, by name.
+//! LACP: of the bond, and of each member what both ends report, by name.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct LacpReport {
     pub active: bool,
     /// How the aggregator is chosen.
     pub ad_select: String,
-    /// Whether a member that is received from is sent to, whatever the other end says of that.
+    /// Whether a member that is received from is sent to, whatever the other end reports of that.
     pub coupled_control: bool,
     /// Whether no frame is carried without a partner.
     pub strict: bool,
@@ -38,7 +38,7 @@ pub struct AggregatorReport {
     pub actor_key: u16,
     /// Key of the ports at the other end.
     pub partner_key: u16,
-    /// Address of the other end's system; zeros where nobody is there.
+    /// Address of the other end's system; zeros where there is none.
     pub partner_system: String,
 }
 

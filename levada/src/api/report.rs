@@ -55,12 +55,12 @@ pub struct WorkerReport {
     pub rounds: u64,
     /// What reading and writing a frame has lately cost: of 60 bytes, and of 64 KiB.
     pub frame_cost_ns: [u64; 2],
-    /// What it spent on changes, and on numbers for who looks.
+    /// What it spent on changes, and on reports.
     #[serde(default)]
     pub own_ns: u64,
 }
 
-/// What somebody had of the worker's time.
+/// What a user of the worker's time had of it.
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessorReport {
     /// What was spent for it: reading, writing, cutting and copying, by what these have been

@@ -128,7 +128,7 @@ pub struct BackendReport {
     pub busy: u32,
     /// Other open ones.
     pub idle: u32,
-    /// Those of which it has said nothing since it was found down; they are not in flight.
+    /// Those of which it has sent nothing since it was found down; they are not in flight.
     #[serde(default)]
     pub unconfirmed: u32,
     /// The load average that it reported last, in thousandths; `null` before the first.

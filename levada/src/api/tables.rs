@@ -1,4 +1,4 @@
-//! The tables: who has which address. `GET /v1/tables`.
+//! The tables: which endpoint has which address. `GET /v1/tables`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -79,7 +79,7 @@ pub struct HostReport {
     /// Why it is not known.
     pub error: Option<String>,
     /// The longest packet in bytes that reaches it through a tunnel, where that is less than `mtu`:
-    /// a router on the way has said so within the last ten minutes.
+    /// a router on the way has reported that within the last ten minutes.
     pub path_mtu: Option<u64>,
     /// Tenants of this switch that it has.
     pub tenants: Vec<String>,

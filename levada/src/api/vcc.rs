@@ -27,7 +27,7 @@ pub struct VccRequest {
 pub struct EndpointReport {
     /// `SWITCH/TENANT/ENDPOINT`.
     pub path: String,
-    /// `vcc` of the endpoint, or of its tenant where it says nothing.
+    /// `vcc` of the endpoint, or of its tenant where it has none.
     pub mode: String,
     /// Connections that are open.
     pub open: u32,
