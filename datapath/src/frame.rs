@@ -503,7 +503,7 @@ impl Pool {
     }
 
     /// The bytes and the metadata together, to change both.
-    #[inline]
+    #[inline(always)]
     pub fn parts_mut(&mut self, frame: &Frame) -> (&mut [u8], &mut Meta) {
         let slot = &mut self.slots[frame.0 as usize];
         let bytes = &mut self.data[frame.0 as usize][slot.range()];

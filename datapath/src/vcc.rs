@@ -29,6 +29,7 @@ use hold::Holds;
 use segment::{Edit, Segment, options_in, options_of};
 use siblings::Siblings;
 use successor::Opening;
+use usual::{Both, Both4, Both6};
 
 pub mod connection;
 pub mod connections;
@@ -306,8 +307,9 @@ struct Place {
     /// what it is to have.
     is_usual: [bool; 2],
     /// The same, and the last such frame was of the connection of the frame before: so the next one
-    /// may be, too.
+    /// may be, too. Over IPv4, and over IPv6.
     is_again: [bool; 2],
+    is_again6: [bool; 2],
     /// The connection of its last frame that was as most are.
     last: Id,
     /// Whose part of the frame memory has what waits.
@@ -330,14 +332,22 @@ impl Place {
         self.is_in = settings.mode != Mode::Off;
         self.siblings = self.policy.polices.then(|| self.siblings.take().unwrap_or_default());
         self.is_usual = usual::of(&self.policy);
-        self.is_again = [false; 2];
+        (self.is_again, self.is_again6) = ([false; 2], [false; 2]);
     }
 
     /// A frame in this direction is of this connection.
     #[inline(always)]
-    fn saw(&mut self, id: Id, direction: Direction) {
-        self.is_again[direction as usize] = self.is_usual[direction as usize] && id == self.last;
+    fn saw(&mut self, id: Id, direction: Direction, l3: L3) {
+        let is_again = self.is_usual[direction as usize] && id == self.last;
+        self.is_again[direction as usize] = is_again && l3 == L3::Ipv4;
+        self.is_again6[direction as usize] = is_again && l3 == L3::Ipv6;
         self.last = id;
+    }
+
+    /// It was not as most are, and so may the next one be.
+    fn saw_other(&mut self, direction: Direction) {
+        self.is_again[direction as usize] = false;
+        self.is_again6[direction as usize] = false;
     }
 }
 
@@ -400,6 +410,7 @@ impl Vcc {
                 is_in: false,
                 is_usual: [false; 2],
                 is_again: [false; 2],
+                is_again6: [false; 2],
                 last: Id(0),
                 memory: frame::Owner::NOBODY,
                 siblings: None,
@@ -542,11 +553,14 @@ impl Vcc {
     #[inline(always)]
     pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
         // Whether it is likely of the same connection as the last. Of many by turns none is.
-        if let Some(place) = self.endpoints.get_mut(from.0 as usize)
-            && place.is_again[Direction::Egress as usize]
-            && send_as_last((&mut self.connections, place), pool, now, from, frame)
-        {
-            return Ok(());
+        if let Some(place) = self.endpoints.get_mut(from.0 as usize) {
+            let connections = &mut self.connections;
+            let is_again = |of: &[bool; 2]| of[Direction::Egress as usize];
+            if is_again(&place.is_again) && send_as_last::<Both4>(connections, place.last, pool, now, from, frame)
+                || is_again(&place.is_again6) && send_as_last::<Both6>(connections, place.last, pool, now, from, frame)
+            {
+                return Ok(());
+            }
         }
         self.send_other(pool, now, from, frame)
     }
@@ -554,33 +568,46 @@ impl Vcc {
     /// The same of one that may be of another connection than the last.
     #[inline(never)]
     fn send_other(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
-        if let Some(mut found) = self.find(pool, now, from, frame, Direction::Egress)
+        let is_sent = match pool.meta(frame).layout.l3 {
+            L3::Ipv4 => self.send_guessed::<Both4>(pool, now, from, frame),
+            L3::Ipv6 => self.send_guessed::<Both6>(pool, now, from, frame),
+            _ => false,
+        };
+        if is_sent { Ok(()) } else { self.send_any(pool, now, from, frame) }
+    }
+
+    /// The same where it is as most are, and of a connection that is guessed. Whether it was.
+    #[inline(always)]
+    fn send_guessed<B: Both>(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> bool {
+        if let Some(mut found) = self.find::<B>(pool, now, from, frame, Direction::Egress)
             && (!found.place.policy.polices || found.is_within(now))
         {
-            let Found { place, connection, seen, .. } = found;
-            let is_usual = place.is_usual[Direction::Egress as usize];
-            let option = usual::send(connection, now, (place, is_usual), seen);
-            option::insert(pool, frame, option);
-            return Ok(());
+            let Found { place, connection, mut seen, .. } = found;
+            if !usual::send(connection, now, usual::is_asked(place), &mut seen) {
+                let option = usual::send_slowly(connection, now, &place.policy, &mut seen);
+                option::insert(pool, frame, option);
+                place.saw_other(Direction::Egress);
+            }
+            return true;
         }
-        self.send_any(pool, now, from, frame)
+        false
     }
 
     /// The connection of a frame that is as most are, of an endpoint that sends it or is to have
     /// it, where it is guessed.
     #[inline(always)]
-    fn find<'a>(
+    fn find<'a, 'p, B: Both>(
         &'a mut self,
-        pool: &'a mut Pool,
+        pool: &'p mut Pool,
         now: Instant,
         endpoint: EndpointId,
         frame: &Frame,
         direction: Direction,
-    ) -> Option<Found<'a>> {
+    ) -> Option<Found<'a, 'p, B>> {
         let place = self.endpoints.get_mut(endpoint.0 as usize)?;
         let (seen, flow) = usual::seen(pool, frame, direction)?;
         let (id, connection) = self.connections.guess(now, endpoint, flow)?;
-        place.saw(id, direction);
+        place.saw(id, direction, B::L3);
         Some(Found { place, id, connection, seen })
     }
 
@@ -687,17 +714,11 @@ impl Vcc {
     /// Shows a frame of the same connection as the last, where nothing of it waits.
     #[inline(always)]
     fn receive_as_last(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> bool {
-        if let Some(place) = self.endpoints.get_mut(to.0 as usize)
-            && place.is_again[Direction::Ingress as usize]
-            && let last = place.last
-            && let Some((connection, seen)) =
-                of_last((&mut self.connections, last), pool, now, (to, Direction::Ingress), frame)
-            && connection.held == hold::NONE
-        {
-            usual::receive(connection, now, place, seen);
-            return true;
-        }
-        false
+        let Some(place) = self.endpoints.get_mut(to.0 as usize) else { return false };
+        let connections = &mut self.connections;
+        let is_again = |of: &[bool; 2]| of[Direction::Ingress as usize];
+        is_again(&place.is_again) && receive_as_last::<Both4>((connections, place), pool, now, to, frame)
+            || is_again(&place.is_again6) && receive_as_last::<Both6>((connections, place), pool, now, to, frame)
     }
 
     /// The same of one that may be of another connection than the last, or wait.
@@ -712,21 +733,38 @@ impl Vcc {
     /// Makes of a frame what its guest is shown. Where it is of an open connection of which
     /// something may wait: which that is, and whether the frame should.
     fn show(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Effects)> {
-        if let Some(found) = self.find(pool, now, to, frame, Direction::Ingress) {
-            let is_for_now = found.is_for_now();
-            let Found { place, id, connection, seen } = found;
-            if is_for_now {
-                usual::receive(connection, now, place, seen);
-                return None;
+        let shown = match pool.meta(frame).layout.l3 {
+            L3::Ipv4 => self.show_guessed::<Both4>(pool, now, to, frame),
+            L3::Ipv6 => self.show_guessed::<Both6>(pool, now, to, frame),
+            _ => None,
+        };
+        shown.unwrap_or_else(|| self.show_any(pool, now, to, frame))
+    }
+
+    /// The same where it is as most are, and of a connection that is guessed.
+    #[inline(always)]
+    fn show_guessed<B: Both>(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        to: EndpointId,
+        frame: &Frame,
+    ) -> Option<Option<(Id, Effects)>> {
+        let found = self.find::<B>(pool, now, to, frame, Direction::Ingress)?;
+        let is_for_now = found.is_for_now();
+        let Found { place, id, connection, mut seen } = found;
+        if is_for_now {
+            if !usual::receive(connection, now, place, &mut seen) {
+                usual::receive_slowly(connection, now, place, &mut seen);
             }
-            let round_end = connection.round_end;
-            let mut effects = usual::receive_slowly(connection, now, place, seen);
-            if place.siblings.is_some() && (siblings::is_slowed(connection, round_end) || effects.heed.is_some()) {
-                self.note(now, id, &mut effects);
-            }
-            return Some((id, effects));
+            return Some(None);
         }
-        self.show_any(pool, now, to, frame)
+        let round_end = connection.round_end;
+        let mut effects = usual::receive_slowly(connection, now, place, &mut seen);
+        if place.siblings.is_some() && (siblings::is_slowed(connection, round_end) || effects.heed.is_some()) {
+            self.note(now, id, &mut effects);
+        }
+        Some(Some((id, effects)))
     }
 
     /// The same of any frame.
@@ -1072,14 +1110,14 @@ fn count_kinds(counters: Option<&mut Counters>, [guest, peer]: [Option<Kind>; 2]
 }
 
 /// A frame that is as most are: see [`usual`].
-struct Found<'a> {
+struct Found<'a, 'p, B> {
     place: &'a mut Place,
     id: Id,
     connection: &'a mut Connection,
-    seen: usual::Seen<'a>,
+    seen: usual::Seen<'p, B>,
 }
 
-impl Found<'_> {
+impl<B: Both> Found<'_, '_, B> {
     /// Nothing waits of the connection, or will.
     #[inline(always)]
     fn is_for_now(&self) -> bool {
@@ -1098,31 +1136,53 @@ impl Found<'_> {
 /// The connection of a frame that is as most are, of an endpoint that sends it or is to have it,
 /// where it is `last`.
 #[inline(always)]
-fn of_last<'a>(
+fn of_last<'a, 'p, B: Both>(
     (connections, last): (&'a mut Connections, Id),
-    pool: &'a mut Pool,
+    pool: &'p mut Pool,
     now: Instant,
     (endpoint, direction): (EndpointId, Direction),
     frame: &Frame,
-) -> Option<(&'a mut Connection, usual::Seen<'a>)> {
+) -> Option<(&'a mut Connection, usual::Seen<'p, B>)> {
     let (seen, flow) = usual::seen(pool, frame, direction)?;
     Some((connections.used(now, last, endpoint, flow)?, seen))
 }
 
-/// A guest sends a frame of the same connection as the last. Whether it was one.
+/// A guest sends a frame of the same connection as the last, which is as most are. Whether it was
+/// one.
 #[inline(never)]
-fn send_as_last(
-    (connections, place): (&mut Connections, &Place),
+fn send_as_last<B: Both>(
+    connections: &mut Connections,
+    last: Id,
     pool: &mut Pool,
     now: Instant,
     from: EndpointId,
     frame: &Frame,
 ) -> bool {
-    let found = of_last((connections, place.last), pool, now, (from, Direction::Egress), frame);
-    let Some((connection, seen)) = found else { return false };
+    let found = of_last::<B>((connections, last), pool, now, (from, Direction::Egress), frame);
+    let Some((connection, mut seen)) = found else { return false };
     // Else it would not be looked for: see `Place::saw`.
-    let option = usual::send(connection, now, (place, true), seen);
-    option::insert(pool, frame, option);
+    usual::send(connection, now, true, &mut seen)
+}
+
+/// A frame for a guest is of the same connection as the last, of which nothing waits. Whether it
+/// was one.
+#[inline(always)]
+fn receive_as_last<B: Both>(
+    (connections, place): (&mut Connections, &mut Place),
+    pool: &mut Pool,
+    now: Instant,
+    to: EndpointId,
+    frame: &Frame,
+) -> bool {
+    let found = of_last::<B>((connections, place.last), pool, now, (to, Direction::Ingress), frame);
+    let Some((connection, mut seen)) = found else { return false };
+    if connection.held != hold::NONE {
+        return false;
+    }
+    if !usual::receive(connection, now, place, &mut seen) {
+        // The frame is looked at anew, so that nothing has to be kept for this.
+        usual::receive_now::<B>(connection, now, place, pool, frame);
+    }
     true
 }
 

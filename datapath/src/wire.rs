@@ -21,8 +21,8 @@ pub mod vlan;
 
 pub use arp::Arp;
 pub use ethernet::{ETHERNET_HEADER, destination, ethertype, source};
-pub(crate) use flow::Tcp4;
 pub use flow::{FlowHash, FlowKey};
+pub(crate) use flow::{Tcp4, Tcp6, TcpFlow};
 pub use icmp::{Icmp, NdOption, NdOptions, Truncated, icmpv4, icmpv6};
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;

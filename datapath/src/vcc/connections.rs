@@ -15,7 +15,7 @@ use crate::ids::{EndpointId, TenantId};
 use crate::random::{Keyed, dice};
 use crate::table::{Id, Left, Table};
 use crate::units::Instant;
-use crate::wire::{FlowKey, Tcp4};
+use crate::wire::{FlowKey, TcpFlow};
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
@@ -257,7 +257,13 @@ impl Connections {
     /// The entry of an open connection that has its place in the order of age, where it is here.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn used(&mut self, now: Instant, id: Id, endpoint: EndpointId, flow: Tcp4) -> Option<&mut Connection> {
+    pub(crate) fn used(
+        &mut self,
+        now: Instant,
+        id: Id,
+        endpoint: EndpointId,
+        flow: impl TcpFlow,
+    ) -> Option<&mut Connection> {
         // A list is of one endpoint.
         let open = (list(endpoint, Class::Open), TOUCH_OPEN_NS);
         if self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow)) { self.table.fresh_mut(id) } else { None }
@@ -266,7 +272,12 @@ impl Connections {
     /// The same where a guess is right.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn guess(&mut self, now: Instant, endpoint: EndpointId, flow: Tcp4) -> Option<(Id, &mut Connection)> {
+    pub(crate) fn guess(
+        &mut self,
+        now: Instant,
+        endpoint: EndpointId,
+        flow: impl TcpFlow,
+    ) -> Option<(Id, &mut Connection)> {
         let &[first, second] = self.guesses.get(self.place(flow.guess(self.guess_key, endpoint.0)))?;
         let open = (list(endpoint, Class::Open), TOUCH_OPEN_NS);
         let is_it = |id| self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow));

@@ -242,12 +242,8 @@ impl Segment {
         }
         let tcp: &[u8; TCP_LEN] = header(bytes, layout.l4_offset.into())?;
         let ip: &[u8; ipv4::LEN] = header(bytes, layout.l3_offset.into())?;
-        let ecn = match layout.l3 {
-            L3::Ipv4 => ip[1] & 3,
-            L3::Ipv6 => ip[1] >> 4 & 3,
-            _ => return None,
-        };
-        Some(Segment::read(tcp, ecn, layout, offload))
+        let is_ip = matches!(layout.l3, L3::Ipv4 | L3::Ipv6);
+        is_ip.then(|| Segment::read(tcp, ecn_of(ip, layout.l3), layout, offload))
     }
 
     /// The segment that has this header.
@@ -475,9 +471,16 @@ impl Headers<'_> {
     }
 }
 
+/// IP's ECN field.
+#[inline(always)]
+pub(super) fn ecn_of(ip: &[u8; ipv4::LEN], l3: L3) -> u8 {
+    // IPv6's traffic class lies across the first two bytes.
+    if l3 == L3::Ipv6 { ip[1] >> 4 & 3 } else { ip[1] & 3 }
+}
+
 /// Changes an IPv4 header's ECN field, which was `was`.
 #[inline(always)]
-pub(super) fn set_ecn4(ip: &mut [u8; ipv4::LEN], was: u8, ecn: u8) {
+fn set_ecn4(ip: &mut [u8; ipv4::LEN], was: u8, ecn: u8) {
     // The rest of the word does not change. What is added is never zero, so it may be summed first.
     let added = checksum::add(!u16::from(was), ecn.into());
     let sum = !checksum::add(!be16(ip, ipv4::CHECKSUM), added);
@@ -490,7 +493,6 @@ pub(super) fn set_ecn4(ip: &mut [u8; ipv4::LEN], was: u8, ecn: u8) {
 pub(super) fn set_ecn(ip: &mut [u8; ipv4::LEN], l3: L3, ecn: u8) {
     match l3 {
         L3::Ipv4 => set_ecn4(ip, ip[1] & 3, ecn),
-        // The traffic class lies across the first two bytes.
         L3::Ipv6 => ip[1] = ip[1] & !0x30 | ecn << 4,
         _ => {}
     }

@@ -1,5 +1,5 @@
-//! What most frames are: a TCP segment over IPv4, without options but timestamps, of a connection
-//! that is open.
+//! What most frames are: a TCP segment without options but timestamps, of a connection that is
+//! open, over IPv4 without options or IPv6 without extension headers.
 //!
 //! Of a translated connection most are data in order, or acknowledgements of what was sent, and
 //! nothing new is said of marks. A few comparisons tell that they are so; then what is left of
@@ -8,20 +8,104 @@
 
 use super::connection::{Connection, Wire, bit};
 use super::control::{self, Feedback};
-use super::segment::{ACKNOWLEDGEMENT, Edit, Headers, SEQUENCE, Segment, Word, codes, ecn, set_ecn4};
+use super::segment::{ACKNOWLEDGEMENT, Edit, Headers, SEQUENCE, Segment, Word, codes, ecn, ecn_of, set_ecn};
 use super::{Effects, Mode, Place, Policy, open, option, window};
 use crate::frame::{Frame, Meta, Pool};
 use crate::offload::{Gso, GsoEcn};
 use crate::units::{Direction, Instant};
-use crate::wire::{L3, L4, Tcp4, be32, ipv4, tcp_flags, transport};
+use crate::wire::{L3, L4, Tcp4, Tcp6, TcpFlow, be32, ipv4, ipv6, tcp_flags, transport};
+
+/// As many bytes of a header as TCP's has: that of IPv4 has as many, that of IPv6 twice as many.
+pub(super) type Part = [u8; ipv4::LEN];
+const _: () = assert!(ipv4::LEN == transport::TCP_LEN && ipv6::LEN == 2 * ipv4::LEN);
 
 /// The headers of a segment, of IP and of TCP.
-pub(super) type Both = [[u8; ipv4::LEN]; 2];
-const _: () = assert!(ipv4::LEN == transport::TCP_LEN);
+pub(super) trait Both: Sized {
+    /// Which IP it is.
+    const L3: L3;
+    /// Bytes of all.
+    const LEN: usize;
+    /// What tells its flow.
+    type Flow: TcpFlow;
+
+    /// Those that end where `head` does.
+    fn behind(head: &mut [u8]) -> Option<&mut Self>;
+
+    /// IP's first part, which has its ECN field, and TCP's header.
+    fn parts(&self) -> [&Part; 2];
+
+    /// The same, to change.
+    fn parts_mut(&mut self) -> [&mut Part; 2];
+
+    /// The flow that it is sent in.
+    fn flow(&self) -> Option<Self::Flow>;
+}
+
+/// Those of IPv4.
+pub(super) type Both4 = [Part; 2];
+
+impl Both for Both4 {
+    const L3: L3 = L3::Ipv4;
+    const LEN: usize = size_of::<Self>();
+    type Flow = Tcp4;
+
+    #[inline(always)]
+    fn behind(head: &mut [u8]) -> Option<&mut Self> {
+        head.last_chunk_mut::<{ Self::LEN }>()?.as_chunks_mut().0.first_chunk_mut()
+    }
+
+    #[inline(always)]
+    fn parts(&self) -> [&Part; 2] {
+        self.each_ref()
+    }
+
+    #[inline(always)]
+    fn parts_mut(&mut self) -> [&mut Part; 2] {
+        self.each_mut()
+    }
+
+    #[inline(always)]
+    fn flow(&self) -> Option<Self::Flow> {
+        let [ip, tcp] = self;
+        Tcp4::of(ip, tcp)
+    }
+}
+
+/// Those of IPv6.
+pub(super) type Both6 = [Part; 3];
+
+impl Both for Both6 {
+    const L3: L3 = L3::Ipv6;
+    const LEN: usize = size_of::<Self>();
+    type Flow = Tcp6;
+
+    #[inline(always)]
+    fn behind(head: &mut [u8]) -> Option<&mut Self> {
+        head.last_chunk_mut::<{ Self::LEN }>()?.as_chunks_mut().0.first_chunk_mut()
+    }
+
+    #[inline(always)]
+    fn parts(&self) -> [&Part; 2] {
+        let [ip, _, tcp] = self;
+        [ip, tcp]
+    }
+
+    #[inline(always)]
+    fn parts_mut(&mut self) -> [&mut Part; 2] {
+        let [ip, _, tcp] = self;
+        [ip, tcp]
+    }
+
+    #[inline(always)]
+    fn flow(&self) -> Option<Self::Flow> {
+        let [ip @ .., tcp] = self;
+        Tcp6::of(ip.as_flattened(), tcp)
+    }
+}
 
 /// A frame that is so, and neither opens a connection nor ends one.
-pub(super) struct Seen<'a> {
-    pub both: &'a mut Both,
+pub(super) struct Seen<'a, B> {
+    pub both: &'a mut B,
     /// What is behind them: options of TCP, and payload.
     pub rest: &'a mut [u8],
     pub meta: &'a mut Meta,
@@ -29,34 +113,50 @@ pub(super) struct Seen<'a> {
 
 /// Such a frame, and the flow that its endpoint sends in.
 #[inline(always)]
-pub(super) fn seen<'a>(pool: &'a mut Pool, frame: &Frame, direction: Direction) -> Option<(Seen<'a>, Tcp4)> {
+pub(super) fn seen<'a, B: Both>(
+    pool: &'a mut Pool,
+    frame: &Frame,
+    direction: Direction,
+) -> Option<(Seen<'a, B>, B::Flow)> {
     const NOT_PLAIN: u8 = tcp_flags::SYN | tcp_flags::FIN | tcp_flags::RST;
-    let (bytes, meta) = pool.parts_mut(frame);
-    let layout = &meta.layout;
-    if layout.l4 != L4::Tcp || layout.l3 != L3::Ipv4 || layout.fragment {
+    let layout = &pool.meta(frame).layout;
+    if layout.l4 != L4::Tcp || layout.l3 != B::L3 || layout.fragment {
         return None;
     }
     let at = usize::from(layout.l3_offset);
-    if usize::from(layout.l4_offset) != at + ipv4::LEN {
+    if usize::from(layout.l4_offset) != at + B::LEN - transport::TCP_LEN {
         return None;
     }
-    let (head, rest) = bytes.split_at_mut_checked(at + size_of::<Both>())?;
-    let both = head.last_chunk_mut::<{ size_of::<Both>() }>()?;
-    let both: &mut Both = both.as_chunks_mut().0.first_chunk_mut()?;
-    if both[1][transport::TCP_FLAGS] & NOT_PLAIN != 0 {
+    let (bytes, meta) = pool.parts_mut(frame);
+    let (head, rest) = bytes.split_at_mut_checked(at + B::LEN)?;
+    let both = B::behind(head)?;
+    let [_, tcp] = both.parts();
+    if tcp[transport::TCP_FLAGS] & NOT_PLAIN != 0 {
         return None;
     }
-    let flow = Tcp4::of(&both[0], &both[1]);
+    let flow = both.flow()?;
     let flow = if direction == Direction::Egress { flow } else { flow.reversed() };
     Some((Seen { both, rest, meta }, flow))
 }
 
-impl Seen<'_> {
+impl<B: Both> Seen<'_, B> {
     /// The segment, without what its options say.
     #[inline(always)]
     pub fn segment(&self) -> Segment {
-        let [ip, tcp] = &*self.both;
-        Segment::read(tcp, ip[1] & 3, &self.meta.layout, &self.meta.offload)
+        Segment::read(self.tcp(), self.ecn(), &self.meta.layout, &self.meta.offload)
+    }
+
+    #[inline(always)]
+    fn tcp(&self) -> &Part {
+        let [_, tcp] = self.both.parts();
+        tcp
+    }
+
+    /// IP's ECN field.
+    #[inline(always)]
+    fn ecn(&self) -> u8 {
+        let [ip, _] = self.both.parts();
+        ecn_of(ip, B::L3)
     }
 
     /// The same with it, where there are more than each segment of the connection has.
@@ -77,15 +177,16 @@ impl Seen<'_> {
         if let Some(counts) = &edit.hides {
             self.hide(counts);
         }
-        let [ip, tcp] = &mut *self.both;
-        edit.write(&mut Headers { ip, tcp }, L3::Ipv4, &mut self.meta.offload);
+        let [ip, tcp] = self.both.parts_mut();
+        edit.write(&mut Headers { ip, tcp }, B::L3, &mut self.meta.offload);
     }
 
     #[inline(never)]
     fn hide(&mut self, counts: &option::Counts) {
-        let (mut tcp, offload) = (self.both[1], self.meta.offload);
-        option::hide(&mut tcp, self.options(), &offload, counts);
-        self.both[1] = tcp;
+        let (mut hidden, offload) = (*self.tcp(), self.meta.offload);
+        option::hide(&mut hidden, self.options(), &offload, counts);
+        let [_, tcp] = self.both.parts_mut();
+        *tcp = hidden;
     }
 }
 
@@ -97,39 +198,44 @@ pub(super) fn of(policy: &Policy) -> [bool; 2] {
     [is_free, is_free && !policy.holds]
 }
 
-/// A guest sends it, and it is within the window that the guest was told; `is_asked`: its policy
-/// asks for nothing but what is done here. The option that is to be put in, if any.
+/// Whether the policy asks for nothing but what is done here of what its guest sends within the
+/// window that it was told.
 #[inline(always)]
-pub(super) fn send(
-    connection: &mut Connection,
-    now: Instant,
-    (place, is_asked): (&Place, bool),
-    seen: Seen<'_>,
-) -> Option<[u8; option::LEN]> {
+pub(super) fn is_asked(place: &Place) -> bool {
+    // Being held to a window asks for nothing within it.
+    place.is_usual[Direction::Egress as usize] || place.policy.polices
+}
+
+/// A guest sends it, and it is within the window that the guest was told; `is_asked`: its policy
+/// asks for nothing but what is done here. Whether it is done; else nothing is changed, and
+/// [`send_slowly`] does it.
+#[must_use]
+#[inline(always)]
+pub(super) fn send<B: Both>(connection: &mut Connection, now: Instant, is_asked: bool, seen: &mut Seen<'_, B>) -> bool {
     const NEWS: u16 = bit::BLEACHED | bit::CWR_DUE | bit::FIRST_OUT | bit::LATCHED;
     let is_counter = connection.wire == Wire::Accurate;
-    let word = Word::of(&seen.both[1]);
+    let word = Word::of(seen.tcp());
     let is_usual = connection.is_translated()
         && is_asked
-        && be32(&seen.both[1], SEQUENCE) == connection.nxt
+        && be32(seen.tcp(), SEQUENCE) == connection.nxt
         && !connection.is(NEWS)
         && !(is_counter
             && (connection.ce_untold > 0
                 || option::has_news(connection)
                 || word.words() != option::usual_words(connection)));
     if !is_usual {
-        return send_slowly(connection, now, place, seen);
+        return false;
     }
-    let Seen { both: [ip, tcp], meta, .. } = seen;
+    let Seen { both, meta, .. } = seen;
+    let [ip, tcp] = both.parts_mut();
     let payload = Segment::payload_of(&meta.layout);
     if payload > 0 {
         let end = connection.nxt.wrapping_add(payload);
         open::time(connection, now, end);
         connection.nxt = end;
     }
-    let ecn = ip[1] & 3;
-    if ecn != ecn::ECT0 {
-        set_ecn4(ip, ecn, ecn::ECT0);
+    if ecn_of(ip, B::L3) != ecn::ECT0 {
+        set_ecn(ip, B::L3, ecn::ECT0);
     }
     // As `Edit::write`.
     let offload = &mut meta.offload;
@@ -145,54 +251,62 @@ pub(super) fn send(
         offload.gso_ecn = GsoEcn::None;
         word.write(tcp, word.with_codes(codes::NONE), offload);
     }
-    None
+    true
 }
 
+/// The same of any such frame. The option that is to be put in, if any.
 #[inline(never)]
-fn send_slowly(
+pub(super) fn send_slowly<B: Both>(
     connection: &mut Connection,
     now: Instant,
-    place: &Place,
-    mut seen: Seen<'_>,
+    policy: &Policy,
+    seen: &mut Seen<'_, B>,
 ) -> Option<[u8; option::LEN]> {
     let segment = seen.segment_of(connection);
-    let edit = open::send(connection, now, &place.policy, &segment);
+    let edit = open::send(connection, now, policy, &segment);
     seen.edit(&edit);
     edit.option
 }
 
-/// It is for a guest. It does not wait, and nothing does that it could take the place of.
+/// It is for a guest. It does not wait, and nothing does that it could take the place of. Whether
+/// it is done; else nothing is changed, and [`receive_slowly`] does it.
+#[must_use]
 #[inline(always)]
-pub(super) fn receive(connection: &mut Connection, now: Instant, place: &mut Place, seen: Seen<'_>) {
-    if !is_usual(connection, &seen) {
-        receive_slowly(connection, now, place, seen);
-        return;
+pub(super) fn receive<B: Both>(
+    connection: &mut Connection,
+    now: Instant,
+    place: &mut Place,
+    seen: &mut Seen<'_, B>,
+) -> bool {
+    if !is_usual(connection, seen) {
+        return false;
     }
-    let (ack, flight) = (be32(&seen.both[1], ACKNOWLEDGEMENT), connection.flight());
+    let (ack, flight) = (be32(seen.tcp(), ACKNOWLEDGEMENT), connection.flight());
     let acked = ack.wrapping_sub(connection.una);
     // Neither old nor of unsent data.
     if acked > flight || (flight as i32) < 0 {
-        receive_slowly(connection, now, place, seen);
-        return;
+        return false;
     }
     if connection.wire == Wire::Accurate && Segment::payload_of(&seen.meta.layout) > 0 {
-        count(connection, &seen);
+        count(connection, seen.ecn(), seen.meta);
     }
+    let (both, meta) = (&mut *seen.both, &mut *seen.meta);
     if acked == 0 {
-        receive_again(connection, place, seen);
-        return;
+        receive_again(connection, place, both, meta);
+        return true;
     }
     connection.una = ack;
     open::sample(connection, now, ack);
     let policy = plain(place);
     control::acknowledged(connection, &policy, &Feedback { acked, marked: 0, signal: false, flight });
-    show(connection, place, seen, &policy, (ack, acked));
+    show(connection, place, (both, meta), &policy, (ack, acked));
+    true
 }
 
 /// Whether what it says is nothing new.
 #[inline(always)]
-fn is_usual(connection: &Connection, seen: &Seen<'_>) -> bool {
-    let (ecn, word) = (seen.both[0][1] & 3, Word::of(&seen.both[1]));
+fn is_usual<B: Both>(connection: &Connection, seen: &Seen<'_, B>) -> bool {
+    let (ecn, word) = (seen.ecn(), Word::of(seen.tcp()));
     // Data end the report of a mark, with CWR or without it.
     if !connection.is_translated() || ecn == ecn::CE || connection.is(bit::PENDING | bit::LATCHED) {
         return false;
@@ -212,9 +326,9 @@ fn is_usual(connection: &Connection, seen: &Seen<'_>) -> bool {
 
 /// Data alone, or the last acknowledgement again.
 #[inline(never)]
-fn receive_again(connection: &mut Connection, place: &mut Place, seen: Seen<'_>) {
+fn receive_again<B: Both>(connection: &mut Connection, place: &mut Place, both: &mut B, meta: &mut Meta) {
     let policy = plain(place);
-    show(connection, place, seen, &policy, (connection.una, 0));
+    show(connection, place, (both, meta), &policy, (connection.una, 0));
 }
 
 /// What a policy asks for here.
@@ -225,25 +339,29 @@ fn plain(place: &Place) -> Policy {
 }
 
 #[inline(never)]
-fn count(connection: &mut Connection, seen: &Seen<'_>) {
-    let (layout, offload) = (&seen.meta.layout, &seen.meta.offload);
-    let ecn = seen.both[0][1] & 3;
+fn count(connection: &mut Connection, ecn: u8, Meta { layout, offload, .. }: &Meta) {
     option::count(connection, Segment::count_of(layout, offload), Segment::payload_of(layout), ecn);
 }
 
 /// A guest is told of its window, and shown no ECN.
 #[inline(always)]
-fn show(connection: &mut Connection, place: &mut Place, seen: Seen<'_>, policy: &Policy, (ack, acked): (u32, u32)) {
-    let Seen { both: [ip, tcp], meta, .. } = seen;
-    let (ecn, word) = (ip[1] & 3, Word::of(tcp));
+fn show<B: Both>(
+    connection: &mut Connection,
+    place: &mut Place,
+    (both, meta): (&mut B, &mut Meta),
+    policy: &Policy,
+    (ack, acked): (u32, u32),
+) {
+    let [ip, tcp] = both.parts_mut();
+    let word = Word::of(tcp);
     let shown = connection.shown(word.window());
     let told = window::tell(connection, policy, ack, shown, acked);
     if let Some(counters) = &mut place.counters {
         counters.acked_bytes += u64::from(acked);
         counters.lowered += u64::from(told.is_some());
     }
-    if ecn != ecn::NOT {
-        set_ecn4(ip, ecn, ecn::NOT);
+    if ecn_of(ip, B::L3) != ecn::NOT {
+        set_ecn(ip, B::L3, ecn::NOT);
     }
     if word.codes() != codes::NONE {
         meta.offload.gso_ecn = GsoEcn::None;
@@ -251,12 +369,13 @@ fn show(connection: &mut Connection, place: &mut Place, seen: Seen<'_>, policy: 
     word.write(tcp, word.with(codes::NONE, told.unwrap_or(shown)), &meta.offload);
 }
 
+/// The same of any such frame: what it leads to.
 #[inline(never)]
-pub(super) fn receive_slowly(
+pub(super) fn receive_slowly<B: Both>(
     connection: &mut Connection,
     now: Instant,
     place: &mut Place,
-    mut seen: Seen<'_>,
+    seen: &mut Seen<'_, B>,
 ) -> Effects {
     let mut effects = Effects::default();
     let Some(counters) = place.counters.as_deref_mut() else { return effects };
@@ -264,6 +383,20 @@ pub(super) fn receive_slowly(
     let edit = open::receive_open(connection, now, &place.policy, &segment, (counters, &mut effects));
     seen.edit(&edit);
     effects
+}
+
+/// The same where nothing comes of it, of a frame that was [`seen`].
+#[inline(never)]
+pub(super) fn receive_now<B: Both>(
+    connection: &mut Connection,
+    now: Instant,
+    place: &mut Place,
+    pool: &mut Pool,
+    frame: &Frame,
+) {
+    if let Some((mut seen, _)) = seen::<B>(pool, frame, Direction::Ingress) {
+        receive_slowly(connection, now, place, &mut seen);
+    }
 }
 
 #[cfg(test)]
@@ -275,7 +408,9 @@ mod tests {
     use crate::frame;
     use crate::ids::{EndpointId, TenantId};
     use crate::table::Id;
+    use crate::wire::Layout;
     use proptest::prelude::*;
+    use std::fmt::Debug;
 
     /// Numbers in turn.
     struct Dice(Vec<u32>);
@@ -324,13 +459,15 @@ mod tests {
 
     fn place(dice: &mut Dice) -> Place {
         let mode = dice.either(Mode::Echo, Mode::EchoPublished);
-        let policy = Policy { mode: if dice.below(2) == 0 { Mode::Dctcp } else { mode }, ..Policy::default() };
+        let mode = if dice.below(2) == 0 { Mode::Dctcp } else { mode };
+        let policy = Policy { mode, ..Policy::default() };
         Place {
             owner: Owner { tenant: TenantId(0), endpoint: EndpointId(0) },
             policy,
             is_in: true,
             is_usual: of(&policy),
             is_again: [false; 2],
+            is_again6: [false; 2],
             last: Id(0),
             memory: frame::Owner::NOBODY,
             siblings: None,
@@ -338,65 +475,104 @@ mod tests {
         }
     }
 
+    /// Headers that can be made and compared.
+    trait Made: Both + Copy + PartialEq + Debug {
+        const SOME: Self;
+        const GSO: Gso;
+    }
+
+    impl Made for Both4 {
+        const SOME: Both4 = [[0x45; ipv4::LEN]; 2];
+        const GSO: Gso = Gso::Tcp4;
+    }
+
+    impl Made for Both6 {
+        const SOME: Both6 = [[0x6f; ipv4::LEN]; 3];
+        const GSO: Gso = Gso::Tcp6;
+    }
+
     /// A segment with these numbers, of a connection.
-    fn headers(dice: &mut Dice, seq: u32, ack: u32, says: u8) -> (Both, Meta) {
-        let (mut ip, mut tcp) = ([0x45; ipv4::LEN], [7; transport::TCP_LEN]);
-        ip[1] = [ecn::NOT, ecn::ECT0, ecn::NOT, ecn::ECT0, ecn::CE][dice.below(5) as usize];
+    fn headers<B: Made>(dice: &mut Dice, seq: u32, ack: u32, says: u8) -> (B, Meta) {
+        let mut both = B::SOME;
+        let [ip, tcp] = both.parts_mut();
+        let ecn = [ecn::NOT, ecn::ECT0, ecn::NOT, ecn::ECT0, ecn::CE][dice.below(5) as usize];
+        let shift = if B::L3 == L3::Ipv6 { 4 } else { 0 };
+        ip[1] = ip[1] & !(3 << shift) | ecn << shift;
         tcp[SEQUENCE..SEQUENCE + 4].copy_from_slice(&seq.to_be_bytes());
         tcp[ACKNOWLEDGEMENT..ACKNOWLEDGEMENT + 4].copy_from_slice(&ack.to_be_bytes());
         let says = dice.either(says, says ^ 1);
         (tcp[12], tcp[13]) = (0x50 | says >> 2, says << 6 | dice.either(tcp_flags::ACK, tcp_flags::PSH));
         let mut meta = Meta::default();
-        (meta.layout.payload_offset, meta.layout.end) = (54, 54 + [0, 1448, 2896][dice.below(3) as usize]);
+        let (behind, payload) = (14 + B::LEN as u16, [0, 1448, 2896][dice.below(3) as usize]);
+        meta.layout = Layout { l3: B::L3, l4: L4::Tcp, l3_offset: 14, payload_offset: behind, ..Layout::default() };
+        meta.layout.l4_offset = behind - transport::TCP_LEN as u16;
+        meta.layout.end = u32::from(behind) + payload;
         meta.offload.needs_csum = dice.below(2) == 0;
-        if meta.layout.end > 2000 {
-            (meta.offload.gso, meta.offload.gso_size) = (Gso::Tcp4, 1448);
+        if payload > 2000 {
+            (meta.offload.gso, meta.offload.gso_size) = (B::GSO, 1448);
             meta.offload.gso_ecn = if says & codes::CWR != 0 { GsoEcn::Ace } else { GsoEcn::None };
         }
-        ([ip, tcp], meta)
+        (both, meta)
     }
 
-    fn seen_of<'a>(both: &'a mut Both, meta: &'a mut Meta) -> Seen<'a> {
+    fn seen_of<'a, B>(both: &'a mut B, meta: &'a mut Meta) -> Seen<'a, B> {
         Seen { both, rest: &mut [], meta }
     }
 
     const NOW: Instant = Instant(3_000_000_000);
+
+    fn sent<B: Made>(mut dice: Dice) -> Result<(), TestCaseError> {
+        let (mut one, mut place) = (connection(&mut dice), place(&mut dice));
+        place.policy.polices = place.policy.mode.is_ours() && dice.below(4) == 0;
+        place.is_usual = of(&place.policy);
+        one.bits &= !dice.either(bit::FIRST_OUT | bit::CWR_DUE, 0);
+        let seq = dice.either(one.nxt, one.nxt.wrapping_sub(1448));
+        let says = if one.wire == Wire::Accurate { dice.either(one.ace_told & 7, 0) } else { 0 };
+        let (mut both, mut meta) = headers::<B>(&mut dice, seq, 1, says);
+        let (mut other, mut other_both, mut other_meta) = (one, both, meta);
+        if send(&mut one, NOW, is_asked(&place), &mut seen_of(&mut both, &mut meta)) {
+            let mut seen = seen_of(&mut other_both, &mut other_meta);
+            prop_assert_eq!(send_slowly(&mut other, NOW, &place.policy, &mut seen), None);
+        }
+        // Else nothing has changed.
+        prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
+        prop_assert_eq!((both, meta.offload), (other_both, other_meta.offload));
+        Ok(())
+    }
+
+    fn received<B: Made>(mut dice: Dice) -> Result<(), TestCaseError> {
+        let (mut one, mut place) = (connection(&mut dice), place(&mut dice));
+        prop_assume!(place.is_usual[1]);
+        let (some, any) = (dice.below(6_000).min(one.flight()), dice.below(80_000));
+        let some = [0, some][dice.below(2) as usize];
+        let ack = one.una.wrapping_add(dice.either(some, any));
+        let says = if one.wire == Wire::Accurate { one.ace_seen } else { 0 };
+        let (mut both, mut meta) = headers::<B>(&mut dice, 1, ack, says);
+        let (mut other, mut other_both, mut other_meta, mut other_place) = (one, both, meta, place.clone());
+        if receive(&mut one, NOW, &mut place, &mut seen_of(&mut both, &mut meta)) {
+            let mut seen = seen_of(&mut other_both, &mut other_meta);
+            receive_slowly(&mut other, NOW, &mut other_place, &mut seen);
+        }
+        // Else nothing has changed.
+        prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
+        prop_assert_eq!((both, meta.offload), (other_both, other_meta.offload));
+        prop_assert_eq!(place.counters, other_place.counters);
+        Ok(())
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
         #[test]
         fn what_a_guest_sends_is_treated_as_without_a_short_way(numbers in prop::collection::vec(any::<u32>(), 64)) {
-            let mut dice = Dice(numbers);
-            let (mut one, place) = (connection(&mut dice), place(&mut dice));
-            one.bits &= !dice.either(bit::FIRST_OUT | bit::CWR_DUE, 0);
-            let seq = dice.either(one.nxt, one.nxt.wrapping_sub(1448));
-            let says = if one.wire == Wire::Accurate { dice.either(one.ace_told & 7, 0) } else { 0 };
-            let (mut both, mut meta) = headers(&mut dice, seq, 1, says);
-            let (mut other, mut other_both, mut other_meta) = (one, both, meta);
-            let option = send(&mut one, NOW, (&place, place.is_usual[0]), seen_of(&mut both, &mut meta));
-            let other_option = send_slowly(&mut other, NOW, &place, seen_of(&mut other_both, &mut other_meta));
-            prop_assert_eq!(option, other_option);
-            prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
-            prop_assert_eq!((both, meta.offload), (other_both, other_meta.offload));
+            sent::<Both4>(Dice(numbers.clone()))?;
+            sent::<Both6>(Dice(numbers))?;
         }
 
         #[test]
         fn what_is_for_a_guest_is_treated_as_without_a_short_way(numbers in prop::collection::vec(any::<u32>(), 64)) {
-            let mut dice = Dice(numbers);
-            let (mut one, mut place) = (connection(&mut dice), place(&mut dice));
-            prop_assume!(place.is_usual[1]);
-            let (some, any) = (dice.below(6_000).min(one.flight()), dice.below(80_000));
-            let some = [0, some][dice.below(2) as usize];
-            let ack = one.una.wrapping_add(dice.either(some, any));
-            let says = if one.wire == Wire::Accurate { one.ace_seen } else { 0 };
-            let (mut both, mut meta) = headers(&mut dice, 1, ack, says);
-            let (mut other, mut other_both, mut other_meta, mut other_place) = (one, both, meta, place.clone());
-            receive(&mut one, NOW, &mut place, seen_of(&mut both, &mut meta));
-            receive_slowly(&mut other, NOW, &mut other_place, seen_of(&mut other_both, &mut other_meta));
-            prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
-            prop_assert_eq!((both, meta.offload), (other_both, other_meta.offload));
-            prop_assert_eq!(place.counters, other_place.counters);
+            received::<Both4>(Dice(numbers.clone()))?;
+            received::<Both6>(Dice(numbers))?;
         }
     }
 }

@@ -19,19 +19,21 @@ const ECHO_V6: [u8; 2] = [128, 129];
 const ECHO_IDENTIFIER: usize = 4;
 
 /// Protocol, addresses and ports of a flow, in the direction of the frame that it was taken from:
-/// 40 bytes, in words, which are compared and hashed several at a time.
+/// 40 bytes, which are compared and hashed several at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowKey {
-    /// Source's and destination's address but for the last word; IPv4 ones are mapped into IPv6
-    /// (RFC 4291, section 2.5.5.2).
-    first: [[u32; 3]; 2],
-    /// The last word of both, the destination's first, so that as one number both lie as read.
-    last: [u32; 2],
+    /// Both addresses as they lie in the frame: the source's, then the destination's. Behind those
+    /// of IPv4 are zeros.
+    addresses: [Eight; 4],
     /// The kind: protocol, and behind it whether it is IPv6; then both ports, the source's high.
     ends: [u32; 2],
 }
 
-/// What the words before an IPv4 address are where it is mapped.
+/// Bytes of addresses: both of IPv4, or half of one of IPv6.
+type Eight = [u8; 8];
+
+/// What the words before an IPv4 address are where it is mapped into IPv6 (RFC 4291, section
+/// 2.5.5.2).
 const MAPPED: [u32; 3] = [0, 0, 0xffff];
 
 impl FlowKey {
@@ -48,14 +50,12 @@ impl FlowKey {
         match layout.l3 {
             L3::Ipv4 => {
                 let ip: &[u8; ipv4::LEN] = header(bytes, at)?;
-                let last = [be32(ip, 16), be32(ip, 12)];
-                Some(FlowKey { first: [MAPPED; 2], last, ends: [kind(protocol, false), ports] })
+                let addresses = addresses_of::<IPV4>(ip)?;
+                Some(FlowKey { addresses: widened(addresses), ends: [kind(protocol, false), ports] })
             }
             L3::Ipv6 => {
                 let ip: &[u8; ipv6::LEN] = header(bytes, at)?;
-                let first = [8, 24].map(|at| [be32(ip, at), be32(ip, at + 4), be32(ip, at + 8)]);
-                let last = [be32(ip, 36), be32(ip, 20)];
-                Some(FlowKey { first, last, ends: [kind(protocol, true), ports] })
+                Some(FlowKey { addresses: addresses_of::<IPV6>(ip)?, ends: [kind(protocol, true), ports] })
             }
             L3::Arp | L3::Other => None,
         }
@@ -84,21 +84,37 @@ impl FlowKey {
         [(address(source), (self.ports() >> 16) as u16), (address(destination), self.ports() as u16)]
     }
 
-    /// The source's address, and the destination's.
+    /// The source's address, and the destination's, in words. IPv4 ones are mapped into IPv6.
     #[inline]
     fn addresses(&self) -> [[u32; 4]; 2] {
-        std::array::from_fn(|n| {
-            let [a, b, c] = self.first[n];
-            [a, b, c, self.last[1 - n]]
-        })
+        let [a, b, c, d] = self.addresses.map(|eight| [be32(&eight, 0), be32(&eight, 4)]);
+        if self.is_ipv6() {
+            return [[a[0], a[1], b[0], b[1]], [c[0], c[1], d[0], d[1]]];
+        }
+        a.map(|word| [MAPPED[0], MAPPED[1], MAPPED[2], word])
+    }
+
+    /// That of addresses in words.
+    fn of_words(words: [[u32; 4]; 2], ends: [u32; 2], is_ipv6: bool) -> FlowKey {
+        let [[a, b, c, d], [e, f, g, h]] = words;
+        let eight = |high: u32, low: u32| (u64::from(high) << 32 | u64::from(low)).to_be_bytes();
+        let addresses =
+            if is_ipv6 { [eight(a, b), eight(c, d), eight(e, f), eight(g, h)] } else { widened([eight(d, h)]) };
+        FlowKey { addresses, ends }
     }
 
     /// The key of the frames that answer.
     #[must_use]
     #[inline]
     pub fn reversed(self) -> FlowKey {
-        let FlowKey { first: [a, b], last: [c, d], ends: [kind, ports] } = self;
-        FlowKey { first: [b, a], last: [d, c], ends: [kind, ports.rotate_left(16)] }
+        let FlowKey { addresses, ends: [kind, ports] } = self;
+        let addresses = if self.is_ipv6() {
+            let [a, b, c, d] = addresses;
+            [c, d, a, b]
+        } else {
+            widened([numbered(addresses[0]).rotate_left(32).to_le_bytes()])
+        };
+        FlowKey { addresses, ends: [kind, ports.rotate_left(16)] }
     }
 
     /// The key of a second entry of the same flow: of no frame.
@@ -132,13 +148,12 @@ impl FlowKey {
     /// What was written down; `None` where an IPv4 flow has addresses that are none.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<FlowKey> {
-        let first = [0, 16].map(|at| [be32(bytes, at), be32(bytes, at + 4), be32(bytes, at + 8)]);
-        let last = [be32(bytes, 28), be32(bytes, 12)];
+        let words = [0, 16].map(|at| [0, 4, 8, 12].map(|word| be32(bytes, at + word)));
         let is_ipv6 = bytes[37] == 1;
-        if bytes[37] > 1 || !(is_ipv6 || first == [MAPPED; 2]) {
+        if bytes[37] > 1 || !(is_ipv6 || words.iter().all(|address| address.starts_with(&MAPPED))) {
             return None;
         }
-        Some(FlowKey { first, last, ends: [kind(bytes[36], is_ipv6), be32(bytes, 32)] })
+        Some(FlowKey::of_words(words, [kind(bytes[36], is_ipv6), be32(bytes, 32)], is_ipv6))
     }
 
     /// That of a TCP connection, in the direction from the first end to the second; `None` where
@@ -150,9 +165,8 @@ impl FlowKey {
             IpAddr::V4(ip) => [MAPPED[0], MAPPED[1], MAPPED[2], ip.to_bits()],
             IpAddr::V6(ip) => [96, 64, 32, 0].map(|shift| (ip.to_bits() >> shift) as u32),
         });
-        let first = words.map(|[a, b, c, _]| [a, b, c]);
         let ports = u32::from(ends[0].port()) << 16 | u32::from(ends[1].port());
-        let key = FlowKey { first, last: [words[1][3], words[0][3]], ends: [kind(protocol::TCP, is_ipv6), ports] };
+        let key = FlowKey::of_words(words, [kind(protocol::TCP, is_ipv6), ports], is_ipv6);
         (is_ipv6 == ends[1].is_ipv6()).then_some(key)
     }
 
@@ -164,13 +178,13 @@ impl FlowKey {
     }
 }
 
-/// Of IPv4 addresses only the last word can differ.
+/// Of IPv4 addresses only the first eight bytes can differ.
 impl PartialEq for FlowKey {
     #[inline]
     fn eq(&self, other: &FlowKey) -> bool {
-        number(self.last) == number(other.last)
+        self.addresses[0] == other.addresses[0]
             && number(self.ends) == number(other.ends)
-            && (!self.is_ipv6() || self.first == other.first)
+            && (!self.is_ipv6() || self.addresses == other.addresses)
     }
 }
 
@@ -181,75 +195,123 @@ impl FlowKey {
     /// protocol.
     #[inline]
     pub(crate) fn hash_with<H: Hasher>(&self, owner: u32, state: &mut H) {
-        let [[a, b, c], [d, e, f]] = self.first;
+        let [[a, b, c, from], [d, e, f, to]] = self.addresses();
         if self.is_ipv6() {
             [[b, a], [e, d], [f, c]].into_iter().for_each(|two| state.write_u64(number(two)));
         }
-        state.write_u64(number(self.last));
+        state.write_u64(number([to, from]));
         state.write_u64(number([owner, self.ports()]));
     }
 
     /// A hash of where it goes, whatever the ports are.
     #[must_use]
     pub(crate) fn destination(&self, key: [u64; 2]) -> u64 {
-        let [a, b, c] = self.first[1];
-        folded(number([a, b]).wrapping_add(key[0]), number([c, self.last[0]]).wrapping_add(key[1]))
+        let [_, [a, b, c, d]] = self.addresses();
+        folded(number([a, b]).wrapping_add(key[0]), number([c, d]).wrapping_add(key[1]))
     }
 
     /// The same for a guess where it was last: cheap, and of IPv6 addresses the last words only.
     #[must_use]
     #[inline]
     pub(crate) fn guess(&self, key: [u64; 2], owner: u32) -> u64 {
-        Tcp4 { last: number(self.last), ends: number(self.ends) }.guess(key, owner)
+        let (addresses, ends) = (self.addresses.map(numbered), number(self.ends));
+        if self.is_ipv6() {
+            Short { addresses, ends }.guess(key, owner)
+        } else {
+            Short { addresses: [addresses[0]], ends }.guess(key, owner)
+        }
     }
 }
 
-/// The flow of a TCP segment over IPv4, as most are: a [`FlowKey`] in two numbers.
+/// What tells the flow of a TCP segment, by which IP it ever goes.
+pub(crate) trait TcpFlow: Copy {
+    /// That of the frames that answer.
+    fn reversed(self) -> Self;
+
+    /// Whether it is this one.
+    fn is(&self, flow: &FlowKey) -> bool;
+
+    /// See [`FlowKey::guess`].
+    fn guess(&self, key: [u64; 2], owner: u32) -> u64;
+}
+
+/// The flow of a TCP segment: a [`FlowKey`] in few numbers. Those of addresses are one over IPv4,
+/// and four over IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Tcp4 {
-    last: u64,
+pub(crate) struct Short<const N: usize> {
+    addresses: [u64; N],
     ends: u64,
 }
 
-impl Tcp4 {
+/// Numbers that IPv4 addresses take.
+const IPV4: usize = 1;
+/// The same of IPv6.
+const IPV6: usize = 4;
+
+/// The flow of a TCP segment over IPv4.
+pub(crate) type Tcp4 = Short<IPV4>;
+/// The same over IPv6.
+pub(crate) type Tcp6 = Short<IPV6>;
+
+impl<const N: usize> Short<N> {
     /// That of a segment that has these headers.
     #[must_use]
     #[inline(always)]
-    pub fn of(ip: &[u8; ipv4::LEN], tcp: &[u8; transport::TCP_LEN]) -> Tcp4 {
-        let ends = number([kind(protocol::TCP, false), be32(tcp, 0)]);
-        Tcp4 { last: number([be32(ip, 16), be32(ip, 12)]), ends }
+    pub fn of(ip: &[u8], tcp: &[u8; transport::TCP_LEN]) -> Option<Short<N>> {
+        let ends = number([kind(protocol::TCP, N == IPV6), be32(tcp, 0)]);
+        Some(Short { addresses: addresses_of::<N>(ip)?.map(numbered), ends })
+    }
+}
+
+impl<const N: usize> TcpFlow for Short<N> {
+    #[inline(always)]
+    fn reversed(self) -> Short<N> {
+        let Short { mut addresses, ends } = self;
+        if let [both] = addresses.as_mut_slice() {
+            *both = both.rotate_left(32);
+        } else {
+            addresses.rotate_left(N / 2);
+        }
+        let [kind, ports] = words(ends);
+        Short { addresses, ends: number([kind, ports.rotate_left(16)]) }
     }
 
-    /// That of the frames that answer.
-    #[must_use]
     #[inline(always)]
-    pub fn reversed(self) -> Tcp4 {
-        let [kind, ports] = words(self.ends);
-        Tcp4 { last: self.last.rotate_left(32), ends: number([kind, ports.rotate_left(16)]) }
+    fn is(&self, flow: &FlowKey) -> bool {
+        self.addresses.iter().zip(flow.addresses).all(|(&one, other)| one == numbered(other))
+            && number(flow.ends) == self.ends
     }
 
-    /// Whether it is this one.
-    #[must_use]
     #[inline(always)]
-    pub fn is(&self, flow: &FlowKey) -> bool {
-        number(flow.last) == self.last && number(flow.ends) == self.ends
-    }
-
-    /// See [`FlowKey::guess`].
-    #[must_use]
-    #[inline(always)]
-    pub fn guess(&self, [a, b]: [u64; 2], owner: u32) -> u64 {
+    fn guess(&self, [a, b]: [u64; 2], owner: u32) -> u64 {
+        let last = match *self.addresses.as_slice() {
+            [_, from, _, to] => from >> 32 | to >> 32 << 32,
+            [both, ..] => both,
+            [] => 0,
+        };
         let ends = self.ends.wrapping_add(u64::from(owner) << KIND_BITS);
-        let product = folded(self.last.wrapping_add(a), ends.wrapping_add(b));
+        let product = folded(last.wrapping_add(a), ends.wrapping_add(b));
         // Ports that follow each other are multiples of one step, of which some lie in clusters.
         (product ^ product >> 32).wrapping_mul(GOLDEN) >> 32
     }
 }
 
-impl From<Tcp4> for FlowKey {
-    fn from(flow: Tcp4) -> FlowKey {
-        FlowKey { first: [MAPPED; 2], last: words(flow.last), ends: words(flow.ends) }
-    }
+/// Both addresses in an IP header, which end it.
+#[inline(always)]
+fn addresses_of<const N: usize>(ip: &[u8]) -> Option<[Eight; N]> {
+    ip.as_rchunks().1.last_chunk().copied()
+}
+
+/// Both of IPv4, as a key has them.
+#[inline(always)]
+fn widened([both]: [Eight; IPV4]) -> [Eight; IPV6] {
+    [both, [0; 8], [0; 8], [0; 8]]
+}
+
+/// Eight bytes as one number.
+#[inline(always)]
+fn numbered(eight: Eight) -> u64 {
+    u64::from_le_bytes(eight)
 }
 
 /// The five words that tell two keys apart.
@@ -419,21 +481,44 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_segment_over_ipv4_has_the_same_flow_in_two_numbers() {
-        let short = |from: (u8, u16), to: (u8, u16)| {
-            let bytes = eth(MACS[0], MACS[1]).ipv4(host(from.0), host(to.0)).tcp(from.1, to.1, 1).bytes();
-            let of = |at: usize| bytes[at..].first_chunk().expect("it is long enough");
-            (Tcp4::of(of(14), of(34)), key(&bytes).expect("TCP"))
-        };
-        let ((flow, whole), (other, other_whole)) = (short((1, 1000), (2, 80)), short((2, 1000), (1, 80)));
-        assert_eq!((FlowKey::from(flow), flow.is(&whole)), (whole, true));
-        assert_eq!((FlowKey::from(flow.reversed()), flow.reversed().is(&whole.reversed())), (whole.reversed(), true));
+    /// The flow of a TCP segment, in few numbers and whole.
+    fn both<const N: usize>(bytes: &[u8]) -> (Short<N>, FlowKey) {
+        let layout = parse(bytes).expect("sound");
+        let (ip, tcp) = bytes[..].split_at(layout.l4_offset.into());
+        let short = Short::of(&ip[layout.l3_offset.into()..], tcp.first_chunk().expect("it is long enough"));
+        (short.expect("there are addresses"), key(bytes).expect("TCP"))
+    }
+
+    /// Of a segment, the same the other way, and what is none of its flow.
+    fn has_the_same_flow_in_few_numbers<const N: usize>(segment: &[u8], answer: &[u8], others: &[Vec<u8>]) {
+        let ((flow, whole), (back, back_whole)) = (both::<N>(segment), both::<N>(answer));
+        assert!(flow.is(&whole) && back.is(&back_whole) && !flow.is(&back_whole) && !flow.is(&whole.second()));
+        assert_eq!((flow.reversed(), whole.reversed()), (back, back_whole));
         assert_eq!(flow.guess([3, 5], 7), whole.guess([3, 5], 7));
-        assert!(!flow.is(&other_whole) && !other.is(&whole) && !flow.is(&whole.reversed()));
-        assert!(!flow.is(&key(&udp((1, 1000), (2, 80)).bytes()).unwrap()), "another protocol");
-        let [a, b] = [host(1), host(2)].map(|address| address.to_ipv6_mapped());
-        assert!(!flow.is(&key(&eth(MACS[0], MACS[1]).ipv6(a, b).tcp(1000, 80, 1).bytes()).unwrap()), "IPv6");
+        for other in others {
+            assert!(!flow.is(&key(other).expect("TCP or UDP")));
+        }
+        // Each byte of addresses and ports.
+        for at in if N == IPV4 { 26..38 } else { 22..58 } {
+            let mut changed = segment.to_vec();
+            changed[at] ^= 0x10;
+            let (other, other_whole) = both::<N>(&changed);
+            assert!(!flow.is(&other_whole) && !other.is(&whole) && whole != other_whole, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_segment_has_the_same_flow_in_few_numbers() {
+        let mapped = |number| host(number).to_ipv6_mapped();
+        let over_ipv4 = |from, to| eth(MACS[0], MACS[1]).ipv4(host(from), host(to));
+        let over_ipv6 = |from, to| eth(MACS[0], MACS[1]).ipv6(mapped(from), mapped(to));
+        let ipv4 = [over_ipv4(1, 2).tcp(1000, 80, 1).bytes(), over_ipv4(2, 1).tcp(80, 1000, 1).bytes()];
+        let ipv6 = [over_ipv6(1, 2).tcp(1000, 80, 1).bytes(), over_ipv6(2, 1).tcp(80, 1000, 1).bytes()];
+        let udp = [over_ipv4(1, 2).udp(1000, 80).bytes(), over_ipv6(1, 2).udp(1000, 80).bytes()];
+        let turned = [over_ipv4(2, 1).tcp(1000, 80, 1).bytes(), over_ipv6(2, 1).tcp(1000, 80, 1).bytes()];
+        let of_none = [udp, turned].concat();
+        has_the_same_flow_in_few_numbers::<IPV4>(&ipv4[0], &ipv4[1], &[&of_none[..], &ipv6].concat());
+        has_the_same_flow_in_few_numbers::<IPV6>(&ipv6[0], &ipv6[1], &[&of_none[..], &ipv4].concat());
     }
 
     #[test]
