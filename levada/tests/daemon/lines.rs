@@ -61,8 +61,9 @@ fn another_mtu_is_told_to_the_switch_and_nothing_else_is_lost() {
     });
     assert!(passes(&bed, 1372), "1400 bytes with their headers");
     let tap = || bed.ip("host", "-o link show type tun").unwrap();
-    assert!(tap().contains("mtu 1400"), "the host's device has it too: {}", tap());
-    assert!(daemon.log().contains("packet://up0 of s1/uplink has changed: frames of 1414 bytes instead of 1514"));
+    soon("the host's device has it too", || tap().contains("mtu 1400"));
+    let told = "packet://up0 of s1/uplink has changed: frames of 1414 bytes instead of 1514";
+    soon("it is told", || daemon.log().contains(told));
     // The host goes on the same way, by the same programs.
     assert_eq!(hooks_of(&bed), TAKEN_BY_SWITCH);
     assert_eq!(bed.ask("host", REMOTE, 3), 3);
@@ -96,7 +97,10 @@ fn another_address_is_followed_where_none_is_declared() {
     bed.ip("remote", "neighbour flush dev eth0").unwrap();
     ping(&bed);
     assert_eq!(bed.ask("host", REMOTE, 3), 3, "what it sends is not taken for a spoof");
-    assert_eq!(daemon.endpoint("host")["drops"], serde_json::json!({}));
+    // What was for the host while its port was bent anew may have found none.
+    let mut drops = daemon.endpoint("host")["drops"].clone();
+    drops.as_object_mut().unwrap().remove("port-down");
+    assert_eq!(drops, serde_json::json!({}));
     assert!(!daemon.log().contains("packet://up0 of s1/uplink is gone"), "{}", daemon.log());
     assert!(stream.end() > 100);
 }
