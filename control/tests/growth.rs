@@ -18,8 +18,9 @@ fn processor() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// What `work` takes with so many things, three times, and with ten times as many: once, or up to
-/// three times where that was too long, since caches may have been others'. The least counts.
+/// Compares the time of `work` for `few` things, the least of three runs, with its time for ten
+/// times as many. Other programs may have used the caches, so the second has up to three runs, of
+/// which one must be short enough.
 fn grows_with_the_number(what: &str, few: usize, work: impl Fn(usize)) {
     let time = |count: usize| {
         let start = processor();

@@ -254,7 +254,7 @@ pub(super) fn send<B: Both>(connection: &mut Connection, now: Instant, is_asked:
     true
 }
 
-/// The same of any such frame. The option that is to be put in, if any.
+/// Does the same for any such frame, and returns the option that is to be put in, if any.
 #[inline(never)]
 pub(super) fn send_slowly<B: Both>(
     connection: &mut Connection,
@@ -369,7 +369,7 @@ fn show<B: Both>(
     word.write(tcp, word.with(codes::NONE, told.unwrap_or(shown)), &meta.offload);
 }
 
-/// The same of any such frame: what it leads to.
+/// Does the same for any such frame, and returns its effects.
 #[inline(never)]
 pub(super) fn receive_slowly<B: Both>(
     connection: &mut Connection,
@@ -385,7 +385,7 @@ pub(super) fn receive_slowly<B: Both>(
     effects
 }
 
-/// The same where nothing comes of it, of a frame that was [`seen`].
+/// As [`receive_slowly`], for a frame that has no further effects. It is read anew from the pool.
 #[inline(never)]
 pub(super) fn receive_now<B: Both>(
     connection: &mut Connection,

@@ -20,7 +20,7 @@ const BPF_PROG_LOAD: c_int = 5;
 const BPF_OBJ_GET_INFO_BY_FD: c_int = 15;
 const BPF_PROG_QUERY: c_int = 16;
 const BPF_LINK_CREATE: c_int = 28;
-/// How often a program is handed to the kernel whose look through it a signal ends.
+/// Most attempts to load a program where signals interrupt the kernel's verifier.
 const LOAD_ATTEMPTS: usize = 100;
 /// `BPF_LINK_TYPE_TCX`.
 const TCX_LINK: u32 = 11;
@@ -242,9 +242,10 @@ pub(super) unsafe fn bpf_fd<T>(command: c_int, attributes: &mut T) -> io::Result
     unsafe { bpf(command, attributes).map(|fd| OwnedFd::from_raw_fd(fd as RawFd)) }
 }
 
-/// Hands a program to the kernel, which looks through it. A signal ends that look with EAGAIN, also
-/// one that stops the process for a moment and that no handler receives, so it is tried again:
-/// Linux's commit c3494801cd17, "bpf: check pending signals while verifying programs".
+/// Loads a program, which the kernel verifies. A pending signal interrupts the verifier, and the
+/// call returns EAGAIN. So does a signal that only stops and continues the process. The call is
+/// then repeated: Linux's commit c3494801cd17, "bpf: check pending signals while verifying
+/// programs".
 pub(super) fn load(program: &[Instruction], kind: Kind) -> io::Result<OwnedFd> {
     // No helper that is used is kept to programs under the GPL, so this project's own licence can
     // be told.
