@@ -467,6 +467,16 @@ def _from_outside(kind: str, per_s: float) -> Callable[[Attacked], Tool]:
     return make
 
 
+def _flood_from_outside(switch: Attacked) -> Tool:
+    """Frames of 64 bytes for the attacker's endpoint, as many as the link and the sender carry."""
+    red = next(t for t in switch.topology.tenants if t.name == "red")
+    ends = ["--mac", ASKER_MAC, "--ip", "10.2.0.98"]
+    ends += ["--to-mac", switch.mac(ATTACKER), "--to-ip", switch.guests[ATTACKER].address]
+    options = ["small", "--device", UPLINK, *ends, "--vlan", str(switch.topology.vlan(red))]
+    options += ["--line-bps", str(switch.topology.hosts[0].link_bps)]
+    return _tool(switch, ROUTER, options, FLOODED_FROM_OUTSIDE_PER_S, None)
+
+
 def _theft(kind: str) -> Callable[[Attacked], Tool]:
     def make(switch: Attacked) -> Tool:
         who = ["--mac", switch.mac(ATTACKER), "--router-mac", switch.mac(ROUTER)]
@@ -523,6 +533,8 @@ FILL_S = 2.5
 #: Datagrams of 1400 bytes, two thirds of the link; that is turned around, and the victim has more
 #: than a third of it.
 TURNED_PER_S = 60_000
+#: More than a worker passes on, where the sender and the link carry it.
+FLOODED_FROM_OUTSIDE_PER_S = 1_000_000
 #: Broadcasts from outside, above what the switch floods from an uplink (20 000 a second), and
 #: questions between them.
 STORM_PER_S, ASKED_PER_S = 50_000, 50
@@ -616,7 +628,10 @@ SCENES = (
     ),
     Scene(
         "outside",
-        (Attack("storm in one VLAN", _storm, 5000, is_asked=True),),
+        (
+            Attack("storm in one VLAN", _storm, 5000, is_asked=True),
+            Attack("flood from outside", _flood_from_outside, 10_000),
+        ),
     ),
     Scene(
         "services",

@@ -15,6 +15,7 @@ pub mod frame;
 pub mod frame_trace;
 pub mod guard;
 mod ids;
+pub mod intake;
 pub mod link;
 pub mod network;
 pub mod offload;

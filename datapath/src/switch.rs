@@ -2,10 +2,10 @@
 //!
 //! From an endpoint: look (headers, offloads) -> guard -> learn -> virtual congestion control ->
 //! services -> forward (VLAN tag on) -> pair limit, where there is one -> egress queue; or straight
-//! to the neighbour. From the uplink: look -> network -> services -> forward -> arrivals, where
-//! they are watched -> ingress queue, or the policer. What is for an endpoint passes virtual
-//! congestion control behind its queue. What leaves a queue is fitted to its port: segmentation,
-//! checksums.
+//! to the neighbour. From the uplink: look -> network -> intake, while its ring fills -> services
+//! -> forward -> arrivals, where they are watched -> ingress queue, or the policer. What is for an
+//! endpoint passes virtual congestion control behind its queue. What leaves a queue is fitted to
+//! its port: segmentation, checksums.
 
 use crate::arrivals::Arrivals;
 use crate::bond::Bond;
@@ -16,6 +16,7 @@ use crate::flood::{CopyBudget, FloodBudget};
 use crate::forward::{Forward, Target};
 use crate::frame::{Frame, Out, Pool, PoolLimits};
 use crate::guard;
+use crate::intake::Intake;
 use crate::network::Network;
 use crate::offload::Gso;
 use crate::overlay::Tunnels;
@@ -56,6 +57,7 @@ mod explain;
 mod feedback;
 mod floods;
 mod handover;
+mod intake;
 mod members;
 mod memory;
 mod outbox;
@@ -149,6 +151,8 @@ pub struct Switch {
     uplink_floods: Vec<FloodBudget>,
     /// Where ingress is policed instead of queued.
     policer: Option<Policer>,
+    /// Who gets what of the time for frames from the uplink while its ring fills.
+    intake: Intake,
     /// What frames for neighbours, or for a network from outside, are yet to be made into.
     backlogs: Backlogs,
     /// Where the uplink has several ports: which of them carries what.
@@ -222,6 +226,7 @@ impl Switch {
             tenant_floods: Vec::new(),
             uplink_floods: vec![FloodBudget::new(program.uplink_flood)],
             policer: policed.then(|| Policer::new(published)),
+            intake: Intake::default(),
             backlogs: Backlogs::default(),
             bond: None,
             past_numbers: None,
@@ -662,6 +667,12 @@ impl Switch {
 
     /// From outside, into a network.
     fn enter(&mut self, pool: &mut Pool, now: Instant, network: Network, mut frame: Frame) -> Result<(), Reason> {
+        if self.intake.is_shared() {
+            match self.take_in(pool, now, network, frame)? {
+                Some(taken) => frame = taken,
+                None => return Ok(()),
+            }
+        }
         if let Err(reason) = self.see_outside(pool, now, network, &frame) {
             return drop_for(pool, frame, reason);
         }

@@ -131,6 +131,9 @@ reasons! {
     NoFirstFragment = "no-first-fragment",
     /// It waited when the endpoint that had sent it, or that it was for, was removed.
     Removed = "removed",
+    /// From the uplink while its ring fills, for a tenant that has had more than its share of the
+    /// time in which what arrives there is passed on.
+    UplinkShare = "uplink-share",
     /// The port refused the frame, or is gone.
     PortDown = "port-down",
     /// A frame from, or to, what the program does not know.

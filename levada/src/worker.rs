@@ -44,6 +44,7 @@ pub use answer::{Reply, answer};
 use bonds::Bonded;
 pub use bonds::{BondNews, BondPost};
 use datapath::frame::{Frame, Pool};
+use datapath::intake::Prices;
 use datapath::link::{Link, Side};
 use datapath::program::PortId;
 use datapath::protocol::{Protocol, Protocols};
@@ -82,6 +83,9 @@ const BURST: u64 = 128;
 /// each, and with the niceness it had then cost a sixth of a TCP connection's throughput. A turn
 /// that was too long is taken off the next ones.
 const BURST_LEAST: u64 = 4;
+/// The uplink's ring fills from so many 256ths on, and does so until it has no more than so many.
+const FILLS: u8 = 128;
+const FILLS_STILL: u8 = 64;
 /// Frames moved before the ports are looked at again, so that their rings (500 frames) do not
 /// overflow meanwhile.
 const PUMP: usize = 64;
@@ -509,16 +513,22 @@ impl Worker {
         // has.
         self.starved = read < burst && self.pool.available().large == 0;
         let switch_slot = &mut self.switch_slots[device.switch];
-        switch_slot.switch.read_ahead(&self.pool, device.id, &self.burst);
-        let mut bytes = 0;
-        match &mut self.trace {
-            None => {
-                bytes = self.burst.iter().map(|frame| self.pool.len(frame)).sum();
-                switch_slot.switch.rx_burst(&mut self.pool, start, device.id, &mut self.burst);
+        let bytes: usize = self.burst.iter().map(|frame| self.pool.len(frame)).sum();
+        let is_enough = read >= burst || bytes >= BURST_BYTES;
+        if switch_slot.switch.is_uplink(device.id) {
+            let filled = device.port.as_ref().filter(|_| is_enough).and_then(|port| port.filled()).unwrap_or(0);
+            device.fills = filled >= if device.fills { FILLS_STILL } else { FILLS };
+            let prices = Prices { read: device.read, pass: self.outside.costs.write };
+            switch_slot.switch.share_intake(device.fills.then_some(prices));
+            if device.fills {
+                self.look.note_loss(device.switch, Payer::Uplink);
             }
+        }
+        switch_slot.switch.read_ahead(&self.pool, device.id, &self.burst);
+        match &mut self.trace {
+            None => switch_slot.switch.rx_burst(&mut self.pool, start, device.id, &mut self.burst),
             Some(trace) => {
                 for frame in self.burst.drain(..) {
-                    bytes += self.pool.len(&frame);
                     trace.rx((device.switch, &mut switch_slot.switch), &mut self.pool, start, device.id, frame);
                 }
             }
@@ -526,7 +536,7 @@ impl Worker {
         switch_slot.touched = true;
         // What it has yet to make of frames is done at its turns too.
         let has_work = switch_slot.switch.has_work(device.id);
-        if read < burst && bytes < BURST_BYTES && !self.starved && !has_work {
+        if !is_enough && !self.starved && !has_work {
             self.seats.sleep(way);
         }
         if switch_slot.switch.is_paused(device.id, start) {

@@ -160,6 +160,12 @@ pub trait Port {
     /// [`PortError::Gone`]: an idle port shows its end here.
     fn drops_before_us(&mut self) -> Result<u64, PortError>;
 
+    /// How much of the room for frames that wait to be read is taken, in 256ths. `None` where that
+    /// cannot be told at once.
+    fn filled(&self) -> Option<u8> {
+        None
+    }
+
     /// What has become worse than it could be since the last call, for the log. To be asked after
     /// [`Port::drops_before_us`], on the same handle.
     fn complaint(&mut self) -> Option<String> {

@@ -614,6 +614,10 @@ impl Port for Packet {
         Ok(full + self.drops.cut.load(Ordering::Relaxed))
     }
 
+    fn filled(&self) -> Option<u8> {
+        socket::filled(self.socket.as_fd()).ok()
+    }
+
     fn complaint(&mut self) -> Option<String> {
         let why = self.tunnels.complaint()?;
         let place = &self.place;

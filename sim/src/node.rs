@@ -59,13 +59,14 @@ impl Node {
         let uplink = program.uplink.as_ref();
         let mut switch = Switch::new(program, seed).expect("a topology's programs are sound");
         switch.watch_arrivals(steering.is_some());
+        let worker = worker.map(|spec| Box::new(Worker::new(spec, program, &mut switch)));
         Node {
             peers: vec![None; program.ports.len()],
             meter: uplink.map(|uplink| (uplink.port(), Meter::new(uplink))),
             switch,
             steering,
             protocols: Protocols::default(),
-            worker: worker.map(|spec| Box::new(Worker::new(spec, program))),
+            worker,
             lags_until: Instant::ZERO,
             waiting: VecDeque::new(),
             restart: None,

@@ -124,6 +124,11 @@ pub const ATTACKS: &[Attack] = &[
         flows: || vec![attack(STRANGER, LEADER, Kind::Broadcast, 50_000)],
     },
     Attack {
+        name: "from-outside",
+        about: "60-byte frames from outside for one of the crowd, 900 000/s",
+        flows: || vec![attack(STRANGER, LEADER, Kind::Shortest, 900_000)],
+    },
+    Attack {
         name: "forged",
         about: "control protocols, spoofed and malformed frames, 2000/s each",
         flows: || vec![attack(CLAIMER, PEER, Kind::Control, 2_000), attack(CLAIMER, VICTIM, Kind::Any, 2_000)],

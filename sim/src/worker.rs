@@ -11,9 +11,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use datapath::frame::{Frame, HEADROOM, Pool, PoolLimits, SMALL};
+use datapath::intake::Prices;
 use datapath::program::{Endpoint, EndpointId, PortId, Program, TenantId};
 use datapath::switch::Switch;
-use datapath::turns::{Seat, Spent, Turn, Turns};
+use datapath::turns::{Cost, Seat, Spent, Turn, Turns};
 use datapath::units::Instant;
 use datapath::verdict::Reason;
 
@@ -25,6 +26,10 @@ pub const RING: usize = 500;
 const BURST: (u64, u64) = (4, 128);
 /// Bytes read at a turn, after which no further frame is begun (`ports::BURST_BYTES`).
 const BURST_BYTES: u64 = 256 << 10;
+/// Frames in the uplink's ring from which it fills, and while which it still does
+/// (`levada/src/worker.rs`).
+const FILLS: usize = RING / 2;
+const FILLS_STILL: usize = RING / 4;
 /// Most frames moved before the ports are looked at again, where none is as cheap as a machine's.
 const PUMP: usize = 64;
 /// Bytes of the longest segment here, tag included.
@@ -78,6 +83,8 @@ struct Port {
     seat: Seat,
     ring: VecDeque<Frame>,
     is_paused: bool,
+    /// Its ring was half full, and is not nearly empty yet.
+    fills: bool,
     /// What one of its frames has cost lately, in nanoseconds.
     frame_ns: u64,
 }
@@ -85,12 +92,19 @@ struct Port {
 impl Worker {
     /// A worker that runs `program`.
     #[must_use]
-    pub fn new(spec: &WorkerSpec, program: &Program) -> Worker {
+    pub fn new(spec: &WorkerSpec, program: &Program, switch: &mut Switch) -> Worker {
         let (mut turns, shares) = (Turns::default(), control::time::shares(program));
+        for (id, endpoint) in program.endpoints.iter() {
+            switch.set_intake_weights(
+                endpoint.port,
+                shares.tenants[&endpoint.tenant],
+                shares.endpoints[&EndpointId(id)],
+            );
+        }
         // As `levada/src/worker/seats.rs` has them; this worker does nothing for itself.
-        let switch = turns.add_group(Turns::ROOT, 1);
-        let uplink = turns.add_leaf(switch, 1);
-        let tenants = turns.add_group(switch, 1);
+        let whole = turns.add_group(Turns::ROOT, 1);
+        let uplink = turns.add_leaf(whole, 1);
+        let tenants = turns.add_group(whole, 1);
         let groups: BTreeMap<TenantId, Seat> =
             shares.tenants.iter().map(|(&tenant, &weight)| (tenant, turns.add_group(tenants, weight))).collect();
         let owner = |port: usize| program.endpoints.iter().find(|(_, endpoint)| endpoint.port.0 as usize == port);
@@ -99,7 +113,7 @@ impl Worker {
                 turns.add_leaf(groups[&endpoint.tenant], shares.endpoints[&EndpointId(id)])
             };
             let seat = owner(port).map_or(uplink, leaf);
-            Port { seat, ring: VecDeque::new(), is_paused: false, frame_ns: 10_000 }
+            Port { seat, ring: VecDeque::new(), is_paused: false, fills: false, frame_ns: 10_000 }
         };
         let ports: Vec<Port> = (0..program.ports.len()).map(port).collect();
         Worker {
@@ -204,6 +218,11 @@ impl Worker {
     fn read(&mut self, world: &mut Pool, switch: &mut Switch, port: usize, turn: Turn) {
         let (start, id) = (self.free_at, PortId(port as u32));
         let burst = (turn.credit_ns / self.ports[port].frame_ns.max(1)).clamp(BURST.0, BURST.1);
+        if switch.is_uplink(id) {
+            let place = &mut self.ports[port];
+            place.fills = place.ring.len() >= if place.fills { FILLS_STILL } else { FILLS };
+            switch.share_intake(place.fills.then(|| prices(&self.costs)));
+        }
         let (mut frames, mut bytes) = (0, 0);
         while frames < burst && bytes < BURST_BYTES {
             let Some(waiting) = self.ports[port].ring.front() else { break };
@@ -313,6 +332,15 @@ impl Worker {
             ports[port].is_paused
         });
     }
+}
+
+/// What a frame from the uplink costs, as the live worker would have measured it.
+fn prices(costs: &Costs) -> Prices {
+    let cost = |[a, b]: [crate::costs::Cost; 2]| {
+        let (each_ps, byte_ps) = (a.each_ps + b.each_ps, a.byte_ps + b.byte_ps);
+        Cost::new(each_ps / 1000, (byte_ps << 10) / 1000)
+    };
+    Prices { read: cost([costs.read, costs.forward]), pass: cost([costs.write, crate::costs::Cost::default()]) }
 }
 
 /// A copy of a frame in another pool, as between the kernel and a process.

@@ -11,6 +11,7 @@ use std::net::Ipv4Addr;
 
 mod agreed;
 mod connections;
+mod intake;
 mod members;
 mod numbered;
 mod owners;

@@ -43,6 +43,8 @@ pub struct Device {
     pub is_paused: bool,
     /// Whether frames were handed to the port since it was flushed.
     pub is_written: bool,
+    /// The uplink's: its ring was half full, and is not nearly empty yet.
+    pub fills: bool,
     /// What reading it and writing to it cost (`prices.rs`).
     pub read: Cost,
     pub write: Cost,
@@ -83,6 +85,7 @@ impl Device {
             id,
             is_paused: false,
             is_written: false,
+            fills: false,
             read: READ,
             write: WRITE,
             frame_ns: 10_000,
@@ -98,7 +101,7 @@ impl Device {
 
     /// Puts a newly opened port in.
     pub fn restore(&mut self, port: AnyPort) {
-        (self.is_paused, self.is_written) = (false, false);
+        (self.is_paused, self.is_written, self.fills) = (false, false, false);
         self.use_.is_up = true;
         self.port = Some(port);
     }

@@ -170,7 +170,7 @@ impl Worker {
                 // There may be work at that port.
                 self.seats.wake(Backing::Device(index));
             }
-            Edit::Claims(claims) => claims.into_iter().for_each(|(way, claim)| self.seats.claim(way, claim)),
+            Edit::Claims(claims) => claims.into_iter().for_each(|(way, claim)| self.claim(way, claim)),
             Edit::Bond(index, post) => self.bond(index, post),
             Edit::Agent(index, post) => return Ok(self.appoint(index, post)),
             Edit::Change(index, change) => {
@@ -218,6 +218,24 @@ impl Worker {
             }
         }
         link_slot.map(|link_slot| Rest::Edit(Box::new(Edit::LinkSlot(index, Some(link_slot)))))
+    }
+
+    /// Gives a port its part of the worker's time, at its own turns and of what arrives by the
+    /// uplink. Whose port it is, its switch knows by now.
+    fn claim(&mut self, way: Backing, claim: Claim) {
+        self.seats.claim(way, claim);
+        let place = match way {
+            Backing::Device(index) => self.outside.devices.get(index).map(|device| (device.switch, device.id)),
+            Backing::Link(index, side) => {
+                let link_slot = self.outside.link_slots.get(index).and_then(Option::as_ref);
+                link_slot.map(|link_slot| link_slot.ends[side as usize])
+            }
+        };
+        if let Some((switch, port)) = place
+            && let Some(switch_slot) = self.switch_slots.get_mut(switch)
+        {
+            switch_slot.switch.set_intake_weights(port, claim.tenant_weight, claim.weight);
+        }
     }
 
     /// Whoever has this number's part of the time keeps it: parts are given before devices are

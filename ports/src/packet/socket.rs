@@ -131,6 +131,9 @@ pub(super) fn attach_filter(socket: BorrowedFd<'_>, leave: Option<[u8; 6]>) -> i
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
 }
 
+/// `SO_MEMINFO` (`asm-generic/socket.h`; not in the libc crate).
+const SO_MEMINFO: c_int = 55;
+
 /// `SO_ATTACH_BPF` (`asm-generic/socket.h`; not on all architectures in the libc crate).
 const SO_ATTACH_BPF: c_int = 50;
 
@@ -248,6 +251,24 @@ pub(super) fn drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
         )
     };
     if done == 0 { Ok(u64::from(stats[1])) } else { Err(io::Error::last_os_error()) }
+}
+
+/// How much of the room for frames that wait is taken, in 256ths.
+pub(super) fn filled(socket: BorrowedFd<'_>) -> io::Result<u8> {
+    // Memory of what waits, and its bound: the first of the numbers that SO_MEMINFO gives
+    // (`linux/sock_diag.h`, Linux 4.12).
+    let mut numbers = [0u32; 2];
+    let mut len = mem::size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `numbers`, which has that many.
+    let done = unsafe {
+        let at: *mut [u32; 2] = &mut numbers;
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, at.cast(), &mut len)
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let [waiting, room] = numbers.map(u64::from);
+    Ok(u8::try_from(waiting * 256 / room.max(1)).unwrap_or(u8::MAX))
 }
 
 /// What came beside a frame that was read.

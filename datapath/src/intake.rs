@@ -1,0 +1,177 @@
+//! Intake: the uplink's part of the worker's time, shared among those for whom frames arrive.
+//!
+//! All that arrives by the uplink waits in one ring. While more arrives than the worker passes on,
+//! the ring is full, and the kernel drops whatever comes next, whoever it is for. For whom a frame
+//! is, is known once it is read, and to read it and drop it is the smaller part of its cost. So
+//! while the ring [fills](Intake::set_prices), what is for a tenant beyond its share of that time
+//! is dropped as soon as it is read. The ring is emptied sooner, nothing is lost at its end, and
+//! once it has room again all is passed on.
+//!
+//! Shares are kept on virtual clocks, as in start-time fair queueing (Goyal, Vin and Cheng 1996). A
+//! clock advances by what is spent, divided by the weights of all that are active; the tag of each
+//! advances by what is spent for it, divided by its own. Whose tag is ahead of the clock has had
+//! more than its share. There is a clock of all tenants, and one in each tenant of its endpoints.
+//! Reading is charged as well, also of what is dropped then.
+//!
+//! There is one tag for each endpoint and tenant, and nothing else is kept.
+
+use crate::ids::{EndpointId, TenantId};
+use crate::turns::Cost;
+use crate::units::Instant;
+
+/// How far ahead of the clock a tenant may be, in nanoseconds of the time of all: a burst is none
+/// of what is to be dropped.
+const AHEAD_NS: u64 = 4_000_000;
+/// From here on, only of those endpoints something is passed on that have had no more than their
+/// part of what the tenant had, or only so much more.
+const NEARLY_NS: u64 = AHEAD_NS / 2;
+const PART_NS: u64 = AHEAD_NS / 4;
+/// Nobody is further ahead, however long the ring fills: what is paid later has an end.
+const MOST_NS: u64 = AHEAD_NS + PART_NS;
+/// Who has had nothing for a window, or two at most, is not active.
+const WINDOW_NS: u64 = 10_000_000;
+/// Fixed point of clocks: a nanosecond by a weight of 1.
+const SHIFT: u32 = 16;
+
+/// What a frame from the uplink costs, as the worker has measured it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prices {
+    /// To read it.
+    pub read: Cost,
+    /// To pass it on to its receiver's port.
+    pub pass: Cost,
+}
+
+/// A virtual clock of some that share time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clock {
+    at: u128,
+    window: u64,
+    /// The weights of all that were active in this window or the last, and in this one.
+    active: u64,
+    now_active: u64,
+}
+
+/// What one of these has had, on their clock.
+#[derive(Clone, Copy, Debug)]
+struct Tag {
+    at: u128,
+    window: u64,
+    weight: u32,
+}
+
+impl Default for Tag {
+    fn default() -> Self {
+        Tag { at: 0, window: 0, weight: 1 }
+    }
+}
+
+impl Clock {
+    /// One of those that share has something to spend. Who was not there lately has nothing to make
+    /// up for, and nothing saved.
+    fn enter(&mut self, tag: &mut Tag, window: u64) {
+        if self.window != window {
+            self.active = if self.window + 1 == window { self.now_active } else { 0 };
+            (self.window, self.now_active) = (window, 0);
+        }
+        if tag.window != window {
+            let weight = u64::from(tag.weight);
+            if tag.window + 1 != window {
+                self.active += weight;
+                tag.at = self.at;
+            }
+            self.now_active += weight;
+            tag.window = window;
+        }
+        tag.at = tag.at.max(self.at);
+    }
+
+    /// By how much one that has entered is ahead, in nanoseconds of the time of all.
+    fn ahead_ns(&self, tag: &Tag) -> u64 {
+        let ahead = (tag.at.saturating_sub(self.at) * u128::from(self.active)) >> SHIFT;
+        u64::try_from(ahead).unwrap_or(u64::MAX)
+    }
+
+    /// So much was spent for one that has entered. However long that goes on, none is further ahead
+    /// than [`MOST_NS`].
+    fn charge(&mut self, tag: &mut Tag, ns: u64) {
+        let by = |ns: u64, weight: u64| (u128::from(ns) << SHIFT) / u128::from(weight.max(1));
+        self.at += by(ns, self.active);
+        tag.at = (tag.at + by(ns, u64::from(tag.weight))).min(self.at + by(MOST_NS, self.active));
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Intake {
+    prices: Option<Prices>,
+    tenants: Clock,
+    /// By tenant: its tag, and the clock of its endpoints.
+    of_tenant: Vec<(Tag, Clock)>,
+    /// By endpoint.
+    of_endpoint: Vec<Tag>,
+}
+
+impl Intake {
+    /// Gives an endpoint its weight in its tenant, and that its weight among all (1 to 65535; a
+    /// missing one counts as 1).
+    pub fn set_weights(&mut self, (tenant, tenant_weight): (TenantId, u32), (endpoint, weight): (EndpointId, u32)) {
+        self.tenant(tenant).0.weight = tenant_weight.max(1);
+        self.endpoint(endpoint).weight = weight.max(1);
+    }
+
+    /// The uplink's ring fills, and a frame costs so much; or, with `None`, it does not.
+    pub fn set_prices(&mut self, prices: Option<Prices>) {
+        self.prices = prices;
+    }
+
+    /// Whether what arrives is shared out now.
+    #[inline(always)]
+    pub fn is_shared(&self) -> bool {
+        self.prices.is_some()
+    }
+
+    /// Whether a frame of so many bytes that was read is to be passed on: to an endpoint of a
+    /// tenant, or to what that has in common. It is charged what it costs.
+    pub fn passes(&mut self, now: Instant, tenant: TenantId, to: Option<EndpointId>, bytes: u64) -> bool {
+        let Some(Prices { read, pass }) = self.prices else { return true };
+        // The first one is none that follows what is not set.
+        let window = now.0 / WINDOW_NS + 2;
+        let (mut of_all, mut endpoints) = *self.tenant(tenant);
+        self.tenants.enter(&mut of_all, window);
+        let mut of_tenant = to.map(|to| *self.endpoint(to));
+        let part_ns = of_tenant.as_mut().map_or(0, |tag| {
+            endpoints.enter(tag, window);
+            endpoints.ahead_ns(tag)
+        });
+        let ahead_ns = self.tenants.ahead_ns(&of_all);
+        let passes = ahead_ns <= NEARLY_NS || ahead_ns < AHEAD_NS && part_ns <= PART_NS;
+        let cost_ns = read.of(1, bytes) + if passes { pass.of(1, bytes) } else { 0 };
+        self.tenants.charge(&mut of_all, cost_ns);
+        if let (Some(to), Some(tag)) = (to, &mut of_tenant) {
+            endpoints.charge(tag, cost_ns);
+            *self.endpoint(to) = *tag;
+        }
+        *self.tenant(tenant) = (of_all, endpoints);
+        passes
+    }
+
+    fn tenant(&mut self, tenant: TenantId) -> &mut (Tag, Clock) {
+        place(&mut self.of_tenant, tenant.0)
+    }
+
+    fn endpoint(&mut self, endpoint: EndpointId) -> &mut Tag {
+        place(&mut self.of_endpoint, endpoint.0)
+    }
+}
+
+fn place<T: Clone + Default>(all: &mut Vec<T>, number: u32) -> &mut T {
+    let at = number as usize;
+    if all.len() <= at {
+        all.resize(at + 1, T::default());
+    }
+    &mut all[at]
+}
+
+#[cfg(test)]
+mod tests;
