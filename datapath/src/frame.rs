@@ -510,6 +510,20 @@ impl Pool {
         (bytes, &mut slot.meta)
     }
 
+    /// Headers of a frame, `at` bytes from its begin, and its metadata: `None` where the buffer ends
+    /// before they do. The frame is known to have them.
+    #[inline(always)]
+    pub(crate) fn headers_mut<const N: usize>(
+        &mut self,
+        frame: &Frame,
+        at: usize,
+    ) -> Option<(&mut [u8; N], &mut Meta)> {
+        let slot = &mut self.slots[frame.0 as usize];
+        let at = usize::from(slot.start) + at;
+        let bytes = self.data[frame.0 as usize].get_mut(at..at + N)?;
+        Some((bytes.first_chunk_mut()?, &mut slot.meta))
+    }
+
     /// The bytes of two different frames, of the first to read, of the second to change.
     pub fn both(&mut self, from: &Frame, to: &Frame) -> (&[u8], &mut [u8]) {
         let (a, b) = (self.slots[from.0 as usize].range(), self.slots[to.0 as usize].range());

@@ -877,6 +877,9 @@ impl Switch {
         if !self.vcc.concerns(to) {
             return Some(frame);
         }
+        if self.vcc.receive_usual(pool, now, to, &frame) {
+            return Some(frame);
+        }
         if self.vcc.may_hold() {
             pool.meta_mut(&frame).set_out(Out::From(from));
             return self.vcc.receive_or_hold(pool, now, to, frame);
@@ -926,7 +929,7 @@ impl Switch {
             }
             return;
         }
-        if !self.vcc.concerns(to) {
+        if !self.vcc.concerns(to) || self.vcc.receive_usual(pool, now, to, &frame) {
             return self.hand_to(pool, to, port, frame);
         }
         if let Some(frame) = self.vcc.receive_or_hold(pool, now, to, frame) {

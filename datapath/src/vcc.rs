@@ -306,10 +306,9 @@ struct Place {
     /// The policy asks for nothing that [`usual`] does not do: for what the guest sends, and for
     /// what it is to have.
     is_usual: [bool; 2],
-    /// The same, and the last such frame was of the connection of the frame before: so the next one
-    /// may be, too. Over IPv4, and over IPv6.
-    is_again: [bool; 2],
-    is_again6: [bool; 2],
+    /// What is tried first with the next frame that the guest sends, and with the next for it: what
+    /// the last one was.
+    ways: [Way; 2],
     /// The connection of its last frame that was as most are.
     last: Id,
     /// Whose part of the frame memory has what waits.
@@ -332,22 +331,27 @@ impl Place {
         self.is_in = settings.mode != Mode::Off;
         self.siblings = self.policy.polices.then(|| self.siblings.take().unwrap_or_default());
         self.is_usual = usual::of(&self.policy);
-        (self.is_again, self.is_again6) = ([false; 2], [false; 2]);
+        self.ways = [none; 2];
     }
 
-    /// A frame in this direction is of this connection.
+    /// A frame in this direction is of this connection. The next one may be, too, where the frame
+    /// before was; of many by turns none is.
     #[inline(always)]
-    fn saw(&mut self, id: Id, direction: Direction, l3: L3) {
-        let is_again = self.is_usual[direction as usize] && id == self.last;
-        self.is_again[direction as usize] = is_again && l3 == L3::Ipv4;
-        self.is_again6[direction as usize] = is_again && l3 == L3::Ipv6;
+    fn saw<B: Both>(&mut self, id: Id, direction: Direction) {
+        let is_again = id == self.last;
         self.last = id;
+        self.ways[direction as usize] = match direction {
+            _ if !self.is_usual[direction as usize] => none,
+            Direction::Egress if is_again => send_as_last::<B>,
+            Direction::Egress => send_as_guessed::<B>,
+            Direction::Ingress if is_again => receive_as_last::<B>,
+            Direction::Ingress => none,
+        };
     }
 
     /// It was not as most are, and so may the next one be.
     fn saw_other(&mut self, direction: Direction) {
-        self.is_again[direction as usize] = false;
-        self.is_again6[direction as usize] = false;
+        self.ways[direction as usize] = none;
     }
 }
 
@@ -409,8 +413,7 @@ impl Vcc {
                 policy: Settings::default().policy(false),
                 is_in: false,
                 is_usual: [false; 2],
-                is_again: [false; 2],
-                is_again6: [false; 2],
+                ways: [none; 2],
                 last: Id(0),
                 memory: frame::Owner::NOBODY,
                 siblings: None,
@@ -552,20 +555,27 @@ impl Vcc {
     /// policed. [`Stop::Unknown`] of what goes on all the same.
     #[inline(always)]
     pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
-        // Whether it is likely of the same connection as the last. Of many by turns none is.
-        if let Some(place) = self.endpoints.get_mut(from.0 as usize) {
-            let connections = &mut self.connections;
-            let is_again = |of: &[bool; 2]| of[Direction::Egress as usize];
-            if is_again(&place.is_again) && send_as_last::<Both4>(connections, place.last, pool, now, from, frame)
-                || is_again(&place.is_again6) && send_as_last::<Both6>(connections, place.last, pool, now, from, frame)
-            {
-                return Ok(());
-            }
+        if self.is_usual(pool, now, (from, Direction::Egress), frame) {
+            return Ok(());
         }
         self.send_other(pool, now, from, frame)
     }
 
-    /// The same of one that may be of another connection than the last.
+    /// Whether a frame is as most are, as its endpoint's last one was. Then it is done with.
+    #[inline(always)]
+    fn is_usual(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (endpoint, direction): (EndpointId, Direction),
+        frame: &Frame,
+    ) -> bool {
+        let Some(place) = self.endpoints.get_mut(endpoint.0 as usize) else { return false };
+        let way = place.ways[direction as usize];
+        way(&mut self.connections, place, pool, now, endpoint, frame)
+    }
+
+    /// The same of one that is not as was expected.
     #[inline(never)]
     fn send_other(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Stop> {
         let is_sent = match pool.meta(frame).layout.l3 {
@@ -583,7 +593,8 @@ impl Vcc {
             && (!found.place.policy.polices || found.is_within(now))
         {
             let Found { place, connection, mut seen, .. } = found;
-            if !usual::send(connection, now, usual::is_asked(place), &mut seen) {
+            let is_usual = place.is_usual[Direction::Egress as usize];
+            if !(is_usual && usual::send(connection, now, &place.policy, &mut seen)) {
                 let option = usual::send_slowly(connection, now, &place.policy, &mut seen);
                 option::insert(pool, frame, option);
                 place.saw_other(Direction::Egress);
@@ -607,7 +618,7 @@ impl Vcc {
         let place = self.endpoints.get_mut(endpoint.0 as usize)?;
         let (seen, flow) = usual::seen(pool, frame, direction)?;
         let (id, connection) = self.connections.guess(now, endpoint, flow)?;
-        place.saw(id, direction, B::L3);
+        place.saw::<B>(id, direction);
         Some(Found { place, id, connection, seen })
     }
 
@@ -693,10 +704,18 @@ impl Vcc {
         self.holds.is_some()
     }
 
+    /// A frame is about to be delivered to a guest, and is as most are. Whether it was one; else
+    /// nothing is changed, and [`Vcc::receive`] or [`Vcc::receive_or_hold`] does it.
+    #[must_use]
+    #[inline(always)]
+    pub fn receive_usual(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> bool {
+        self.is_usual(pool, now, (to, Direction::Ingress), frame)
+    }
+
     /// A frame is about to be delivered to a guest, where none may wait.
+    #[inline(never)]
     pub fn receive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
-        if !self.receive_as_last(pool, now, to, frame)
-            && let Some((id, effects)) = self.show(pool, now, to, frame)
+        if let Some((id, effects)) = self.show(pool, now, to, frame)
             && effects.heeding(pool, frame).supersedes
         {
             self.supersede(pool, id);
@@ -704,26 +723,8 @@ impl Vcc {
     }
 
     /// The same where it may: it goes on, or waits for [`Vcc::dequeue`].
-    pub fn receive_or_hold(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) -> Option<Frame> {
-        if self.receive_as_last(pool, now, to, &frame) {
-            return Some(frame);
-        }
-        self.receive_other(pool, now, to, frame)
-    }
-
-    /// Shows a frame of the same connection as the last, where nothing of it waits.
-    #[inline(always)]
-    fn receive_as_last(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> bool {
-        let Some(place) = self.endpoints.get_mut(to.0 as usize) else { return false };
-        let connections = &mut self.connections;
-        let is_again = |of: &[bool; 2]| of[Direction::Ingress as usize];
-        is_again(&place.is_again) && receive_as_last::<Both4>((connections, place), pool, now, to, frame)
-            || is_again(&place.is_again6) && receive_as_last::<Both6>((connections, place), pool, now, to, frame)
-    }
-
-    /// The same of one that may be of another connection than the last, or wait.
     #[inline(never)]
-    fn receive_other(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) -> Option<Frame> {
+    pub fn receive_or_hold(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) -> Option<Frame> {
         match self.show(pool, now, to, &frame) {
             Some((id, effects)) if effects != Effects::default() => self.wait(pool, now, (to, id, effects), frame),
             _ => Some(frame),
@@ -753,14 +754,12 @@ impl Vcc {
         let found = self.find::<B>(pool, now, to, frame, Direction::Ingress)?;
         let is_for_now = found.is_for_now();
         let Found { place, id, connection, mut seen } = found;
-        if is_for_now {
-            if !usual::receive(connection, now, place, &mut seen) {
-                usual::receive_slowly(connection, now, place, &mut seen);
-            }
+        if is_for_now && usual::receive(connection, now, place, &mut seen) {
             return Some(None);
         }
         let round_end = connection.round_end;
         let mut effects = usual::receive_slowly(connection, now, place, &mut seen);
+        place.saw_other(Direction::Ingress);
         if place.siblings.is_some() && (siblings::is_slowed(connection, round_end) || effects.heed.is_some()) {
             self.note(now, id, &mut effects);
         }
@@ -842,7 +841,6 @@ impl Vcc {
     /// A connection begins that may have siblings. Where its guest is held to a window, it is from
     /// the start.
     fn heed_siblings(&self, call: &Call, key: &Key, connection: &mut Connection) {
-        open::arm_at_once(connection, call.now);
         let place = self.endpoints.get(key.endpoint.0 as usize);
         let siblings = place.and_then(|place| place.siblings.as_ref());
         let Some(siblings) = siblings else { return };
@@ -1133,57 +1131,73 @@ impl<B: Both> Found<'_, '_, B> {
     }
 }
 
-/// The connection of a frame that is as most are, of an endpoint that sends it or is to have it,
-/// where it is `last`.
+/// A frame of an endpoint that sends it or is to have it is tried to be as most are. Whether it was
+/// one, and is done with; else nothing is changed.
+type Way = fn(&mut Connections, &mut Place, &mut Pool, Instant, EndpointId, &Frame) -> bool;
+
+/// Nothing is tried.
+fn none(_: &mut Connections, _: &mut Place, _: &mut Pool, _: Instant, _: EndpointId, _: &Frame) -> bool {
+    false
+}
+
+/// The connection of a frame that is as most are, where it is that of its endpoint's last frame.
 #[inline(always)]
 fn of_last<'a, 'p, B: Both>(
-    (connections, last): (&'a mut Connections, Id),
+    connections: &'a mut Connections,
+    place: &Place,
     pool: &'p mut Pool,
     now: Instant,
     (endpoint, direction): (EndpointId, Direction),
     frame: &Frame,
 ) -> Option<(&'a mut Connection, usual::Seen<'p, B>)> {
-    let (seen, flow) = usual::seen(pool, frame, direction)?;
-    Some((connections.used(now, last, endpoint, flow)?, seen))
+    let (seen, flow) = usual::seen_head(pool, frame, direction)?;
+    Some((connections.used(now, place.last, endpoint, flow)?, seen))
 }
 
-/// A guest sends a frame of the same connection as the last, which is as most are. Whether it was
-/// one.
-#[inline(never)]
+/// A guest sends a frame of the same connection as the last.
 fn send_as_last<B: Both>(
     connections: &mut Connections,
-    last: Id,
+    place: &mut Place,
     pool: &mut Pool,
     now: Instant,
     from: EndpointId,
     frame: &Frame,
 ) -> bool {
-    let found = of_last::<B>((connections, last), pool, now, (from, Direction::Egress), frame);
+    let found = of_last::<B>(connections, place, pool, now, (from, Direction::Egress), frame);
     let Some((connection, mut seen)) = found else { return false };
-    // Else it would not be looked for: see `Place::saw`.
-    usual::send(connection, now, true, &mut seen)
+    usual::send(connection, now, &place.policy, &mut seen)
 }
 
-/// A frame for a guest is of the same connection as the last, of which nothing waits. Whether it
-/// was one.
-#[inline(always)]
+/// The same of a frame whose connection is guessed.
+fn send_as_guessed<B: Both>(
+    connections: &mut Connections,
+    place: &mut Place,
+    pool: &mut Pool,
+    now: Instant,
+    from: EndpointId,
+    frame: &Frame,
+) -> bool {
+    let Some((mut seen, flow)) = usual::seen_head::<B>(pool, frame, Direction::Egress) else { return false };
+    let Some((id, connection)) = connections.guess(now, from, flow) else { return false };
+    if id == place.last {
+        place.ways[Direction::Egress as usize] = send_as_last::<B>;
+    }
+    place.last = id;
+    usual::send(connection, now, &place.policy, &mut seen)
+}
+
+/// A frame for a guest is of the same connection as the last, of which nothing waits.
 fn receive_as_last<B: Both>(
-    (connections, place): (&mut Connections, &mut Place),
+    connections: &mut Connections,
+    place: &mut Place,
     pool: &mut Pool,
     now: Instant,
     to: EndpointId,
     frame: &Frame,
 ) -> bool {
-    let found = of_last::<B>((connections, place.last), pool, now, (to, Direction::Ingress), frame);
+    let found = of_last::<B>(connections, place, pool, now, (to, Direction::Ingress), frame);
     let Some((connection, mut seen)) = found else { return false };
-    if connection.held != hold::NONE {
-        return false;
-    }
-    if !usual::receive(connection, now, place, &mut seen) {
-        // The frame is looked at anew, so that nothing has to be kept for this.
-        usual::receive_now::<B>(connection, now, place, pool, frame);
-    }
-    true
+    connection.held == hold::NONE && usual::receive(connection, now, place, &mut seen)
 }
 
 /// What a segment for a guest leads to, beside what it is made to say.

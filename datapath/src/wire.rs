@@ -90,6 +90,17 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Whether it is a whole packet of these layers.
+    #[must_use]
+    #[inline(always)]
+    pub(crate) fn is_whole(&self, l3: L3, l4: L4) -> bool {
+        // Of bytes that lie side by side the compiler compares all at once.
+        let bytes = |fragment, l3: L3, l4: L4| u32::from_le_bytes([fragment, 0, l3 as u8, l4 as u8]);
+        let &Layout { fragment, later_fragment, .. } = self;
+        let later = u32::from(later_fragment) << 8;
+        bytes(fragment.into(), self.l3, self.l4) | later == bytes(0, l3, l4)
+    }
+
     /// Length of all headers, for TCP and UDP: what every segment repeats.
     #[must_use]
     pub fn headers(&self) -> usize {

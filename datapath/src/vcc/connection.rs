@@ -340,7 +340,8 @@ pub struct Connection {
     pub grown: u32,
     /// What is timed: until when it is acknowledged, and when it was sent, in us.
     pub timed: (u32, u32),
-    /// From when on what lies beyond the edge is no longer what was allowed before, in us.
+    /// From when on what lies beyond the edge is no longer what was allowed before, in us; 0 where
+    /// it is not any more.
     pub armed_at: u32,
     /// First sequence numbers: the guest's, the peer's.
     pub first: [u32; 2],

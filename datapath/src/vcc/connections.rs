@@ -104,13 +104,17 @@ impl Class {
 
 const CLASSES: u32 = Class::ALL.len() as u32;
 
-/// Places for guesses at most: 512 KiB. Of 10 000 connections by turns few share one with two
-/// others; those who do take it from each other at each turn.
-const PLACES_MOST: u32 = 65_536;
+/// Guesses that share a place. Where more connections do, these take it from each other at each
+/// turn: of 10 000 by turns that are 4 or so, and of 65 536 one in seven.
+const SHARING: usize = 4;
+/// Guesses where there is a place for each of so many connections.
+type Guesses = [Id; SHARING];
+/// Places for guesses at most: 512 KiB.
+const PLACES_MOST: u32 = 32_768;
 
 /// How many places there are for guesses, a power of two.
 fn guesses_of(entries: u32) -> usize {
-    entries.next_power_of_two().min(PLACES_MOST) as usize
+    entries.div_ceil(2).next_power_of_two().min(PLACES_MOST) as usize
 }
 
 #[inline]
@@ -126,10 +130,10 @@ pub struct NoRoom;
 #[derive(Debug)]
 pub struct Connections {
     table: Table<Key, Connection>,
-    /// Guesses where a connection is, two of those that share a place, the one that was found last
+    /// Guesses where a connection is, of those that share a place, the one that was found last
     /// first: most are right, and cost a tenth of what the table's hash does. One that is wrong
     /// costs a look.
-    guesses: Vec<[Id; 2]>,
+    guesses: Vec<Guesses>,
     guess_key: [u64; 2],
     /// By tenant, how many entries.
     tenants: Vec<u32>,
@@ -157,7 +161,7 @@ impl Connections {
     /// Memory of a table of so many connections, in bytes.
     #[must_use]
     pub fn bytes_of(entries: u32) -> u64 {
-        Table::<Key, Connection>::bytes_of(entries) + (size_of::<[Id; 2]>() * guesses_of(entries)) as u64
+        Table::<Key, Connection>::bytes_of(entries) + (size_of::<Guesses>() * guesses_of(entries)) as u64
     }
 
     /// Changes how many there may be, for which memory is taken: at once, or a part at a time
@@ -166,7 +170,7 @@ impl Connections {
         self.table.grow_to(most);
         self.table.reserve_lists(endpoints * CLASSES as usize);
         if self.guesses.len() < guesses_of(most) {
-            self.guesses.resize(guesses_of(most), [Id(0); 2]);
+            self.guesses.resize(guesses_of(most), [Id(0); SHARING]);
         }
         self.tenants.reserve(tenants.saturating_sub(self.tenants.len()));
         if self.tenants.len() < tenants {
@@ -245,12 +249,13 @@ impl Connections {
     #[must_use]
     pub fn find_again(&mut self, key: &Key) -> Option<Id> {
         let place = self.place(key.flow.guess(self.guess_key, key.endpoint.0));
-        let &[first, second] = self.guesses.get(place)?;
-        if self.table.is_of(first, key) {
-            return Some(first);
-        }
-        let found = if self.table.is_of(second, key) { second } else { self.find(key)? };
-        self.guesses[place] = [found, first];
+        let guesses = *self.guesses.get(place)?;
+        let at = guesses.iter().position(|&id| self.table.is_of(id, key));
+        let found = at.map_or_else(|| self.find(key), |at| Some(guesses[at]))?;
+        // Those before it make room.
+        let guesses = &mut self.guesses[place][..=at.unwrap_or(SHARING - 1)];
+        guesses.rotate_right(1);
+        guesses[0] = found;
         Some(found)
     }
 
@@ -278,15 +283,13 @@ impl Connections {
         endpoint: EndpointId,
         flow: impl TcpFlow,
     ) -> Option<(Id, &mut Connection)> {
-        let &[first, second] = self.guesses.get(self.place(flow.guess(self.guess_key, endpoint.0)))?;
+        let guesses = self.guesses.get(self.place(flow.guess(self.guess_key, endpoint.0)))?;
         let open = (list(endpoint, Class::Open), TOUCH_OPEN_NS);
-        let is_it = |id| self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow));
-        // One after the other, so that what was looked at is not looked at again.
-        if is_it(first) {
-            return self.table.fresh_mut(first).map(|connection| (first, connection));
-        }
-        if is_it(second) {
-            return self.table.fresh_mut(second).map(|connection| (second, connection));
+        for &id in guesses {
+            // Each by itself, so that what was looked at is not looked at again.
+            if self.table.is_fresh_and(now, id, open, |key| flow.is(&key.flow)) {
+                return self.table.fresh_mut(id).map(|connection| (id, connection));
+            }
         }
         None
     }

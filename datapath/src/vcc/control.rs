@@ -259,18 +259,23 @@ const WINDOW_MOST: u32 = 1 << 30;
 /// A round is over. Whether the window was reduced.
 #[inline(always)]
 fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) -> bool {
-    if connection.acked > 0 {
-        let share = (u64::from(connection.marked) << 16) / u64::from(connection.acked);
-        connection.alpha = averaged(connection.alpha, share.min(u64::from(ALL_MARKED)) as u32);
+    let mut is_idle = !signal && !connection.is(bit::USED);
+    if connection.marked > 0 {
+        connection.alpha = averaged(connection.alpha, connection.marked, connection.acked);
+        is_idle = false;
+    } else if connection.acked > 0 {
+        connection.alpha = faded(connection.alpha);
     }
     let is_reduced = is_shared(connection, policy) && connection.is(bit::ENGAGED) && connection.alpha > 0;
     if is_reduced {
         reduce_to(connection, policy, less(connection.window, connection.alpha));
     }
     if connection.is(bit::ENGAGED) && policy.mode != Mode::EchoPublished {
-        let idle = !signal && connection.marked == 0 && !connection.is(bit::USED);
-        connection.idle_rounds = if idle { connection.idle_rounds + 1 } else { 0 };
-        if connection.idle_rounds >= PASSIVE_AFTER {
+        if !is_idle {
+            connection.idle_rounds = 0;
+        } else if connection.idle_rounds + 1 < PASSIVE_AFTER {
+            connection.idle_rounds += 1;
+        } else {
             connection.idle_rounds = 0;
             // A guest that is held to its window could have it lifted by sending a byte at a time.
             if !policy.polices {
@@ -285,8 +290,18 @@ fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) -> bool
     is_reduced
 }
 
-/// Moves `alpha` a sixteenth of the way to `share`, and reaches it.
-fn averaged(alpha: u32, share: u32) -> u32 {
+/// Moves `alpha` a sixteenth of the way to nothing, and reaches it.
+#[inline(always)]
+fn faded(alpha: u32) -> u32 {
+    alpha - ((alpha + ((1 << GAIN_SHIFT) - 1)) >> GAIN_SHIFT)
+}
+
+/// Moves `alpha` a sixteenth of the way to the part of all bytes that is marked, and reaches it.
+#[inline(never)]
+fn averaged(alpha: u32, marked: u32, all: u32) -> u32 {
+    let share = (u64::from(marked) << 16)
+        .checked_div(u64::from(all))
+        .map_or(alpha, |share| share.min(u64::from(ALL_MARKED)) as u32);
     let distance = alpha.abs_diff(share);
     let step = distance.div_ceil(1 << GAIN_SHIFT);
     if share > alpha { alpha + step } else { alpha - step }
@@ -578,7 +593,8 @@ mod tests {
         fn an_average_reaches_what_it_follows(alpha in 0u32..=ALL_MARKED, share in 0u32..=ALL_MARKED) {
             let mut value = alpha;
             for _ in 0..300 {
-                value = averaged(value, share);
+                prop_assert_eq!(averaged(value, 0, 1), faded(value));
+                value = averaged(value, share, ALL_MARKED);
             }
             prop_assert_eq!(value, share);
         }

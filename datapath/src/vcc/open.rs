@@ -19,6 +19,8 @@ const GRACE_US: u32 = 5_000;
 /// The longest round trip for which that is waited (RFC 6298's first time-out). A time further
 /// ahead is one that was: microseconds in 32 bits come again after 71 minutes.
 const WAIT_MOST_US: u32 = 1_000_000;
+/// Instead of a time from when on a window holds: it does.
+pub(super) const ARMED: u32 = 0;
 /// Microseconds.
 const US: u64 = 1_000;
 
@@ -334,26 +336,26 @@ fn acknowledge(
 /// of this, was allowed.
 fn arm(connection: &mut Connection, now: Instant) {
     let wait_us = connection.srtt.min(WAIT_MOST_US) + GRACE_US;
-    connection.armed_at = ((now.0 / US) as u32).wrapping_add(wait_us);
+    connection.armed_at = armed_at((now.0 / US) as u32, wait_us);
 }
 
-/// Where the window is the controller's already, that is noted as of now: a time that was long ago
-/// would be ahead again after 71 minutes.
+/// When what lies beyond a window is no longer what was allowed before.
+pub(super) fn armed_at(now_us: u32, wait_us: u32) -> u32 {
+    if wait_us == 0 { ARMED } else { now_us.wrapping_add(wait_us).max(ARMED + 1) }
+}
+
+/// Where the window is the controller's already, the time is forgotten: it would be ahead again
+/// after 71 minutes.
 fn keep_armed(connection: &mut Connection, now: Instant) {
-    if until_armed_us(connection, (now.0 / US) as u32) == 0 {
-        arm_at_once(connection, now);
+    if connection.armed_at != ARMED && until_armed_us(connection, (now.0 / US) as u32) == 0 {
+        connection.armed_at = ARMED;
     }
-}
-
-/// Where the window is the controller's, it is from now on.
-pub(super) fn arm_at_once(connection: &mut Connection, now: Instant) {
-    connection.armed_at = (now.0 / US) as u32;
 }
 
 /// How long it is until then, in microseconds.
 pub(super) fn until_armed_us(connection: &Connection, now_us: u32) -> u32 {
     let left_us = connection.armed_at.wrapping_sub(now_us);
-    if left_us <= WAIT_MOST_US + GRACE_US { left_us } else { 0 }
+    if connection.armed_at != ARMED && left_us <= WAIT_MOST_US + GRACE_US { left_us } else { 0 }
 }
 
 /// Bytes that the peer reports as marked.

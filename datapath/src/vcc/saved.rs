@@ -139,7 +139,7 @@ pub(super) fn read(record: &Record, at_us: u32) -> Option<(Key, Connection)> {
     (c.round_end, c.reduced_to, c.acked, c.marked, c.grown) = (word(5), word(6), word(7), word(8), word(9));
     (c.first, c.ce_untold, c.ace_told) = ([word(10), word(11)], word(12) as u16, word(13) as u8);
     (c.srtt, c.alpha) = (word(14), word(15));
-    c.armed_at = at_us.wrapping_add(word(16));
+    c.armed_at = open::armed_at(at_us, word(16));
     c.pace = be16(record, rest + 2).min(256);
     let (told, by) = (scale & 15, scale >> 4);
     c.scale = Scale::lowered(told, by);

@@ -482,17 +482,25 @@ pub(super) fn ecn_of(ip: &[u8; ipv4::LEN], l3: L3) -> u8 {
 #[inline(always)]
 fn set_ecn4(ip: &mut [u8; ipv4::LEN], was: u8, ecn: u8) {
     // The rest of the word does not change. What is added is never zero, so it may be summed first.
-    let added = checksum::add(!u16::from(was), ecn.into());
-    let sum = !checksum::add(!be16(ip, ipv4::CHECKSUM), added);
+    // Sums are the same in any order of bytes (RFC 1071).
+    let added = checksum::add(!u16::from(was), ecn.into()).to_be();
+    let [high, low] = [ip[ipv4::CHECKSUM], ip[ipv4::CHECKSUM + 1]];
+    let sum = !checksum::add(!u16::from_ne_bytes([high, low]), added);
     ip[1] = ip[1] & !3 | ecn;
-    put16(ip, ipv4::CHECKSUM, sum);
+    ip[ipv4::CHECKSUM..ipv4::CHECKSUM + 2].copy_from_slice(&sum.to_ne_bytes());
 }
 
 /// Writes IP's ECN field: IPv4's checksum follows, IPv6 has none.
 #[inline(always)]
 pub(super) fn set_ecn(ip: &mut [u8; ipv4::LEN], l3: L3, ecn: u8) {
+    change_ecn(ip, l3, ecn_of(ip, l3), ecn);
+}
+
+/// The same where it `was` something that may be known.
+#[inline(always)]
+pub(super) fn change_ecn(ip: &mut [u8; ipv4::LEN], l3: L3, was: u8, ecn: u8) {
     match l3 {
-        L3::Ipv4 => set_ecn4(ip, ip[1] & 3, ecn),
+        L3::Ipv4 => set_ecn4(ip, was, ecn),
         L3::Ipv6 => ip[1] = ip[1] & !0x30 | ecn << 4,
         _ => {}
     }

@@ -14,6 +14,7 @@ mod authenticated;
 mod between;
 mod codepoints;
 mod early;
+mod extensions;
 mod fast_open;
 mod floods;
 mod kinds;
@@ -125,7 +126,10 @@ impl Rig {
         }
         let (bytes, meta) = (self.pool.bytes(&frame), self.pool.meta(&frame));
         let told = self.sides[1 - from].explain_receive(self.now, ENDPOINT, (bytes, &meta.layout, &meta.offload));
-        self.sides[1 - from].receive(&mut self.pool, self.now, ENDPOINT, &frame);
+        let side = &mut self.sides[1 - from];
+        if !side.receive_usual(&mut self.pool, self.now, ENDPOINT, &frame) {
+            side.receive(&mut self.pool, self.now, ENDPOINT, &frame);
+        }
         let done = self.read(frame);
         assert_told(told, &done);
         done

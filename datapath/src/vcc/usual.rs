@@ -6,14 +6,16 @@
 //! [`open`] is done, with the same result. Numbers are read where they are needed, so that few have
 //! to be kept at a time.
 
-use super::connection::{Connection, Wire, bit};
+use super::connection::{Connection, Wire, before, bit};
 use super::control::{self, Feedback};
-use super::segment::{ACKNOWLEDGEMENT, Edit, Headers, SEQUENCE, Segment, Word, codes, ecn, ecn_of, set_ecn};
+use super::segment::{
+    ACKNOWLEDGEMENT, Edit, Headers, SEQUENCE, Segment, Word, change_ecn, codes, ecn, ecn_of, set_ecn,
+};
 use super::{Effects, Mode, Place, Policy, open, option, window};
 use crate::frame::{Frame, Meta, Pool};
 use crate::offload::{Gso, GsoEcn};
 use crate::units::{Direction, Instant};
-use crate::wire::{L3, L4, Tcp4, Tcp6, TcpFlow, be32, ipv4, ipv6, tcp_flags, transport};
+use crate::wire::{L3, L4, Layout, Tcp4, Tcp6, TcpFlow, be32, ipv4, ipv6, tcp_flags, transport};
 
 /// As many bytes of a header as TCP's has: that of IPv4 has as many, that of IPv6 twice as many.
 pub(super) type Part = [u8; ipv4::LEN];
@@ -30,6 +32,9 @@ pub(super) trait Both: Sized {
 
     /// Those that end where `head` does.
     fn behind(head: &mut [u8]) -> Option<&mut Self>;
+
+    /// Those of a frame that begin at `at`, and its metadata.
+    fn of<'a>(pool: &'a mut Pool, frame: &Frame, at: usize) -> Option<(&'a mut Self, &'a mut Meta)>;
 
     /// IP's first part, which has its ECN field, and TCP's header.
     fn parts(&self) -> [&Part; 2];
@@ -52,6 +57,12 @@ impl Both for Both4 {
     #[inline(always)]
     fn behind(head: &mut [u8]) -> Option<&mut Self> {
         head.last_chunk_mut::<{ Self::LEN }>()?.as_chunks_mut().0.first_chunk_mut()
+    }
+
+    #[inline(always)]
+    fn of<'a>(pool: &'a mut Pool, frame: &Frame, at: usize) -> Option<(&'a mut Self, &'a mut Meta)> {
+        let (bytes, meta) = pool.headers_mut::<{ Self::LEN }>(frame, at)?;
+        Some((bytes.as_chunks_mut().0.first_chunk_mut()?, meta))
     }
 
     #[inline(always)]
@@ -82,6 +93,12 @@ impl Both for Both6 {
     #[inline(always)]
     fn behind(head: &mut [u8]) -> Option<&mut Self> {
         head.last_chunk_mut::<{ Self::LEN }>()?.as_chunks_mut().0.first_chunk_mut()
+    }
+
+    #[inline(always)]
+    fn of<'a>(pool: &'a mut Pool, frame: &Frame, at: usize) -> Option<(&'a mut Self, &'a mut Meta)> {
+        let (bytes, meta) = pool.headers_mut::<{ Self::LEN }>(frame, at)?;
+        Some((bytes.as_chunks_mut().0.first_chunk_mut()?, meta))
     }
 
     #[inline(always)]
@@ -118,25 +135,44 @@ pub(super) fn seen<'a, B: Both>(
     frame: &Frame,
     direction: Direction,
 ) -> Option<(Seen<'a, B>, B::Flow)> {
-    const NOT_PLAIN: u8 = tcp_flags::SYN | tcp_flags::FIN | tcp_flags::RST;
-    let layout = &pool.meta(frame).layout;
-    if layout.l4 != L4::Tcp || layout.l3 != B::L3 || layout.fragment {
-        return None;
-    }
-    let at = usize::from(layout.l3_offset);
-    if usize::from(layout.l4_offset) != at + B::LEN - transport::TCP_LEN {
-        return None;
-    }
+    let at = place_of::<B>(&pool.meta(frame).layout)?;
     let (bytes, meta) = pool.parts_mut(frame);
     let (head, rest) = bytes.split_at_mut_checked(at + B::LEN)?;
     let both = B::behind(head)?;
+    let flow = flow_of(both, direction)?;
+    Some((Seen { both, rest, meta }, flow))
+}
+
+/// The same without what is behind its headers.
+#[inline(always)]
+pub(super) fn seen_head<'a, B: Both>(
+    pool: &'a mut Pool,
+    frame: &Frame,
+    direction: Direction,
+) -> Option<(Seen<'a, B>, B::Flow)> {
+    let at = place_of::<B>(&pool.meta(frame).layout)?;
+    let (both, meta) = B::of(pool, frame, at)?;
+    let flow = flow_of(both, direction)?;
+    Some((Seen { both, rest: &mut [], meta }, flow))
+}
+
+/// Where its headers begin.
+#[inline(always)]
+fn place_of<B: Both>(layout: &Layout) -> Option<usize> {
+    let at = usize::from(layout.l3_offset);
+    let is_plain = usize::from(layout.l4_offset) == at + B::LEN - transport::TCP_LEN;
+    (layout.is_whole(B::L3, L4::Tcp) && is_plain).then_some(at)
+}
+
+#[inline(always)]
+fn flow_of<B: Both>(both: &B, direction: Direction) -> Option<B::Flow> {
+    const NOT_PLAIN: u8 = tcp_flags::SYN | tcp_flags::FIN | tcp_flags::RST;
     let [_, tcp] = both.parts();
     if tcp[transport::TCP_FLAGS] & NOT_PLAIN != 0 {
         return None;
     }
     let flow = both.flow()?;
-    let flow = if direction == Direction::Egress { flow } else { flow.reversed() };
-    Some((Seen { both, rest, meta }, flow))
+    Some(if direction == Direction::Egress { flow } else { flow.reversed() })
 }
 
 impl<B: Both> Seen<'_, B> {
@@ -194,29 +230,23 @@ impl<B: Both> Seen<'_, B> {
 /// are to have.
 pub(super) fn of(policy: &Policy) -> [bool; 2] {
     let is_ours = matches!(policy.mode, Mode::Echo | Mode::Dctcp);
-    let is_free = is_ours && !policy.polices;
-    [is_free, is_free && !policy.holds]
+    [is_ours, is_ours && !policy.holds]
 }
 
-/// Whether the policy asks for nothing but what is done here of what its guest sends within the
-/// window that it was told.
-#[inline(always)]
-pub(super) fn is_asked(place: &Place) -> bool {
-    // Being held to a window asks for nothing within it.
-    place.is_usual[Direction::Egress as usize] || place.policy.polices
-}
-
-/// A guest sends it, and it is within the window that the guest was told; `is_asked`: its policy
-/// asks for nothing but what is done here. Whether it is done; else nothing is changed, and
-/// [`send_slowly`] does it.
+/// A guest sends it, whose policy asks for nothing but what is done here. Whether it is done; else nothing is changed, and [`send_slowly`] does what is within the window
+/// that the guest was told.
 #[must_use]
 #[inline(always)]
-pub(super) fn send<B: Both>(connection: &mut Connection, now: Instant, is_asked: bool, seen: &mut Seen<'_, B>) -> bool {
+pub(super) fn send<B: Both>(
+    connection: &mut Connection,
+    now: Instant,
+    policy: &Policy,
+    seen: &mut Seen<'_, B>,
+) -> bool {
     const NEWS: u16 = bit::BLEACHED | bit::CWR_DUE | bit::FIRST_OUT | bit::LATCHED;
     let is_counter = connection.wire == Wire::Accurate;
     let word = Word::of(seen.tcp());
     let is_usual = connection.is_translated()
-        && is_asked
         && be32(seen.tcp(), SEQUENCE) == connection.nxt
         && !connection.is(NEWS)
         && !(is_counter
@@ -231,11 +261,18 @@ pub(super) fn send<B: Both>(connection: &mut Connection, now: Instant, is_asked:
     let payload = Segment::payload_of(&meta.layout);
     if payload > 0 {
         let end = connection.nxt.wrapping_add(payload);
+        // What `open::beyond` lets pass of it, it lets pass the longer way.
+        if policy.polices && before(connection.edge, end) {
+            return false;
+        }
         open::time(connection, now, end);
         connection.nxt = end;
     }
-    if ecn_of(ip, B::L3) != ecn::ECT0 {
-        set_ecn(ip, B::L3, ecn::ECT0);
+    match ecn_of(ip, B::L3) {
+        ecn::ECT0 => {}
+        // Most guests know nothing of it.
+        ecn::NOT => change_ecn(ip, B::L3, ecn::NOT, ecn::ECT0),
+        was => change_ecn(ip, B::L3, was, ecn::ECT0),
     }
     // As `Edit::write`.
     let offload = &mut meta.offload;
@@ -281,26 +318,43 @@ pub(super) fn receive<B: Both>(
     if !is_usual(connection, seen) {
         return false;
     }
-    let (ack, flight) = (be32(seen.tcp(), ACKNOWLEDGEMENT), connection.flight());
-    let acked = ack.wrapping_sub(connection.una);
-    // Neither old nor of unsent data.
-    if acked > flight || (flight as i32) < 0 {
-        return false;
-    }
-    if connection.wire == Wire::Accurate && Segment::payload_of(&seen.meta.layout) > 0 {
-        count(connection, seen.ecn(), seen.meta);
-    }
     let (both, meta) = (&mut *seen.both, &mut *seen.meta);
-    if acked == 0 {
-        receive_again(connection, place, both, meta);
-        return true;
+    if connection.wire == Wire::Accurate && Segment::payload_of(&meta.layout) > 0 {
+        return receive_data(connection, now, place, both, meta);
     }
+    match acknowledges(connection, place, both) {
+        Some((ack, 0, _)) => receive_again(connection, place, both, meta, ack),
+        Some(acknowledged) => advance(connection, now, place, (both, meta), acknowledged),
+        None => return false,
+    }
+    true
+}
+
+/// What a segment acknowledges: the number, how many bytes, and how many were in flight. Not where
+/// that is old or was not sent, nor where more is to be done.
+#[inline(always)]
+fn acknowledges<B: Both>(connection: &Connection, place: &Place, both: &B) -> Option<(u32, u32, u32)> {
+    let [_, tcp] = both.parts();
+    let (ack, flight) = (be32(tcp, ACKNOWLEDGEMENT), connection.flight());
+    let acked = ack.wrapping_sub(connection.una);
+    let is_none = acked > flight || (flight as i32) < 0 || place.siblings.is_some() && is_noted(connection, ack);
+    (!is_none).then_some((ack, acked, flight))
+}
+
+/// What was not acknowledged before is.
+#[inline(always)]
+fn advance<B: Both>(
+    connection: &mut Connection,
+    now: Instant,
+    place: &mut Place,
+    (both, meta): (&mut B, &mut Meta),
+    (ack, acked, flight): (u32, u32, u32),
+) {
     connection.una = ack;
     open::sample(connection, now, ack);
     let policy = plain(place);
     control::acknowledged(connection, &policy, &Feedback { acked, marked: 0, signal: false, flight });
     show(connection, place, (both, meta), &policy, (ack, acked));
-    true
 }
 
 /// Whether what it says is nothing new.
@@ -324,23 +378,48 @@ fn is_usual<B: Both>(connection: &Connection, seen: &Seen<'_, B>) -> bool {
         && !connection.is(bit::FIRST_IN)
 }
 
-/// Data alone, or the last acknowledgement again.
+/// Of a guest that is policed: what it sends is not held to its window yet, or a round may end with
+/// this acknowledgement of which [`super::siblings`] are told.
+#[inline(always)]
+fn is_noted(connection: &Connection, ack: u32) -> bool {
+    let is_over = !before(ack, connection.round_end);
+    connection.armed_at != open::ARMED || is_over && before(connection.round_end, connection.reduced_to)
+}
+
+/// The same of data that are counted. So that nothing has to be kept for this, it is by itself.
 #[inline(never)]
-fn receive_again<B: Both>(connection: &mut Connection, place: &mut Place, both: &mut B, meta: &mut Meta) {
+fn receive_data<B: Both>(
+    connection: &mut Connection,
+    now: Instant,
+    place: &mut Place,
+    both: &mut B,
+    meta: &mut Meta,
+) -> bool {
+    let Some((ack, acked, flight)) = acknowledges(connection, place, both) else { return false };
+    let [ip, _] = both.parts();
+    let (segments, payload) = (Segment::count_of(&meta.layout, &meta.offload), Segment::payload_of(&meta.layout));
+    option::count(connection, segments, payload, ecn_of(ip, B::L3));
+    if acked > 0 {
+        advance(connection, now, place, (both, meta), (ack, acked, flight));
+    } else {
+        let policy = plain(place);
+        show(connection, place, (both, meta), &policy, (ack, 0));
+    }
+    true
+}
+
+/// Data that are not counted, or the last acknowledgement again.
+#[inline(never)]
+fn receive_again<B: Both>(connection: &mut Connection, place: &mut Place, both: &mut B, meta: &mut Meta, ack: u32) {
     let policy = plain(place);
-    show(connection, place, (both, meta), &policy, (connection.una, 0));
+    show(connection, place, (both, meta), &policy, (ack, 0));
 }
 
 /// What a policy asks for here.
 #[inline(always)]
 fn plain(place: &Place) -> Policy {
     let mode = if place.policy.mode == Mode::Dctcp { Mode::Dctcp } else { Mode::Echo };
-    Policy { mode, holds: false, polices: false, ..place.policy }
-}
-
-#[inline(never)]
-fn count(connection: &mut Connection, ecn: u8, Meta { layout, offload, .. }: &Meta) {
-    option::count(connection, Segment::count_of(layout, offload), Segment::payload_of(layout), ecn);
+    Policy { mode, holds: false, ..place.policy }
 }
 
 /// A guest is told of its window, and shown no ECN.
@@ -355,10 +434,10 @@ fn show<B: Both>(
     let [ip, tcp] = both.parts_mut();
     let word = Word::of(tcp);
     let shown = connection.shown(word.window());
-    let told = window::tell(connection, policy, ack, shown, acked);
+    let told = window::told(connection, policy, ack, shown, acked);
     if let Some(counters) = &mut place.counters {
         counters.acked_bytes += u64::from(acked);
-        counters.lowered += u64::from(told.is_some());
+        counters.lowered += u64::from(told != shown);
     }
     if ecn_of(ip, B::L3) != ecn::NOT {
         set_ecn(ip, B::L3, ecn::NOT);
@@ -366,7 +445,7 @@ fn show<B: Both>(
     if word.codes() != codes::NONE {
         meta.offload.gso_ecn = GsoEcn::None;
     }
-    word.write(tcp, word.with(codes::NONE, told.unwrap_or(shown)), &meta.offload);
+    word.write(tcp, word.with(codes::NONE, told), &meta.offload);
 }
 
 /// Does the same for any such frame, and returns its effects.
@@ -385,30 +464,15 @@ pub(super) fn receive_slowly<B: Both>(
     effects
 }
 
-/// As [`receive_slowly`], for a frame that has no further effects. It is read anew from the pool.
-#[inline(never)]
-pub(super) fn receive_now<B: Both>(
-    connection: &mut Connection,
-    now: Instant,
-    place: &mut Place,
-    pool: &mut Pool,
-    frame: &Frame,
-) {
-    if let Some((mut seen, _)) = seen::<B>(pool, frame, Direction::Ingress) {
-        receive_slowly(connection, now, place, &mut seen);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::Owner;
     use super::super::connection::{Asked, Count, Scale, Treatment, Why};
     use super::super::segment::Options;
+    use super::super::{Owner, siblings};
     use super::*;
     use crate::frame;
     use crate::ids::{EndpointId, TenantId};
     use crate::table::Id;
-    use crate::wire::Layout;
     use proptest::prelude::*;
     use std::fmt::Debug;
 
@@ -466,8 +530,7 @@ mod tests {
             policy,
             is_in: true,
             is_usual: of(&policy),
-            is_again: [false; 2],
-            is_again6: [false; 2],
+            ways: [super::super::none; 2],
             last: Id(0),
             memory: frame::Owner::NOBODY,
             siblings: None,
@@ -524,14 +587,16 @@ mod tests {
     fn sent<B: Made>(mut dice: Dice) -> Result<(), TestCaseError> {
         let (mut one, mut place) = (connection(&mut dice), place(&mut dice));
         place.policy.polices = place.policy.mode.is_ours() && dice.below(4) == 0;
-        place.is_usual = of(&place.policy);
+        prop_assume!(of(&place.policy)[0]);
         one.bits &= !dice.either(bit::FIRST_OUT | bit::CWR_DUE, 0);
         let seq = dice.either(one.nxt, one.nxt.wrapping_sub(1448));
         let says = if one.wire == Wire::Accurate { dice.either(one.ace_told & 7, 0) } else { 0 };
         let (mut both, mut meta) = headers::<B>(&mut dice, seq, 1, says);
         let (mut other, mut other_both, mut other_meta) = (one, both, meta);
-        if send(&mut one, NOW, is_asked(&place), &mut seen_of(&mut both, &mut meta)) {
+        if send(&mut one, NOW, &place.policy, &mut seen_of(&mut both, &mut meta)) {
             let mut seen = seen_of(&mut other_both, &mut other_meta);
+            let (segment, size) = (seen.segment(), seen.meta.offload.gso_size);
+            prop_assert_eq!(open::beyond(&other, NOW, &place.policy, &segment, size), 0);
             prop_assert_eq!(send_slowly(&mut other, NOW, &place.policy, &mut seen), None);
         }
         // Else nothing has changed.
@@ -543,6 +608,9 @@ mod tests {
     fn received<B: Made>(mut dice: Dice) -> Result<(), TestCaseError> {
         let (mut one, mut place) = (connection(&mut dice), place(&mut dice));
         prop_assume!(place.is_usual[1]);
+        place.policy.polices = dice.below(2) == 0;
+        place.siblings = place.policy.polices.then(Box::default);
+        one.armed_at = [open::ARMED, 2_990_000, 3_010_000][dice.below(3) as usize];
         let (some, any) = (dice.below(6_000).min(one.flight()), dice.below(80_000));
         let some = [0, some][dice.below(2) as usize];
         let ack = one.una.wrapping_add(dice.either(some, any));
@@ -551,7 +619,11 @@ mod tests {
         let (mut other, mut other_both, mut other_meta, mut other_place) = (one, both, meta, place.clone());
         if receive(&mut one, NOW, &mut place, &mut seen_of(&mut both, &mut meta)) {
             let mut seen = seen_of(&mut other_both, &mut other_meta);
-            receive_slowly(&mut other, NOW, &mut other_place, &mut seen);
+            let round_end = other.round_end;
+            let effects = receive_slowly(&mut other, NOW, &mut other_place, &mut seen);
+            prop_assert_eq!(effects, Effects::default());
+            // Nothing is left to be noted of it.
+            prop_assert!(!place.policy.polices || !siblings::is_slowed(&other, round_end));
         }
         // Else nothing has changed.
         prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
@@ -564,13 +636,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
         #[test]
-        fn what_a_guest_sends_is_treated_as_without_a_short_way(numbers in prop::collection::vec(any::<u32>(), 64)) {
+        fn what_a_guest_sends_is_treated_as_without_a_short_way(numbers in prop::collection::vec(any::<u32>(), 80)) {
             sent::<Both4>(Dice(numbers.clone()))?;
             sent::<Both6>(Dice(numbers))?;
         }
 
         #[test]
-        fn what_is_for_a_guest_is_treated_as_without_a_short_way(numbers in prop::collection::vec(any::<u32>(), 64)) {
+        fn what_is_for_a_guest_is_treated_as_without_a_short_way(numbers in prop::collection::vec(any::<u32>(), 80)) {
             received::<Both4>(Dice(numbers.clone()))?;
             received::<Both6>(Dice(numbers))?;
         }

@@ -27,39 +27,45 @@ pub(super) const LEAST_SEGMENTS: u32 = 2;
 
 /// The window field for an acknowledgement of `ack` that said `field`; `acked` bytes are new, none
 /// where it does not advance. `None` where the field stays.
-#[inline(always)]
 pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, acked: u32) -> Option<u16> {
+    let told = told(connection, policy, ack, field, acked);
+    (told != field).then_some(told)
+}
+
+/// The same, whether it stays or not.
+#[inline(always)]
+pub(super) fn told(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, acked: u32) -> u16 {
     if !connection.is(bit::ENGAGED) {
         connection.edge = later(connection.edge, connection.receiver_edge(ack, field));
-        return None;
+        return field;
     }
     if policy.mode == Mode::EchoPublished {
         return published(connection, ack, field);
     }
-    let mss = u32::from(connection.mss).max(1);
+    let mss = u32::from(connection.mss);
     if acked > 0 {
         let flight = connection.nxt.wrapping_sub(ack);
         let window = connection.window.max(LEAST_SEGMENTS * mss);
         let moved = if flight > window {
             connection.edge.wrapping_add(((u64::from(acked) * u64::from(connection.pace)) >> 8) as u32)
         } else {
-            later(connection.edge, ack.wrapping_add(window / mss * mss))
+            later(connection.edge, ack.wrapping_add(window - window.checked_rem(mss).unwrap_or(0)))
         };
         connection.edge = later(moved, connection.nxt);
     }
     let (bytes, scale) = (u64::from(connection.edge.wrapping_sub(ack)), connection.scale.told());
     let rounded = ((bytes + (1 << scale) - 1) >> scale).min(u64::from(field)) as u16;
     connection.edge = later(connection.edge, connection.receiver_edge(ack, rounded));
-    (rounded != field).then_some(rounded)
+    rounded
 }
 
 /// As the published code has it: the window alone counts, the edge may move left, and what is
 /// rounded down gets one more. (There it is also cut to 16 bits, and may be above the receiver's
 /// own window; neither is reproduced, since both break connections.)
-fn published(connection: &mut Connection, ack: u32, field: u16) -> Option<u16> {
+fn published(connection: &mut Connection, ack: u32, field: u16) -> u16 {
     let told = (connection.window >> connection.scale.told()).saturating_add(1).min(u32::from(field)) as u16;
     connection.edge = later(connection.edge, connection.receiver_edge(ack, told));
-    (told != field).then_some(told)
+    told
 }
 
 #[cfg(test)]

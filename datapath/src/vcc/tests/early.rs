@@ -183,7 +183,7 @@ fn a_policed_window_begins_when_it_would_have() {
     take_early(&mut new, Instant(8 * MS), 5 * MS, &parts);
     assert_eq!(new.import(Instant(30 * MS), &records, &unchanged), (2, 0));
     let armed = [0, 1].map(|port| new.connections.get(id_of(&new, port).unwrap()).unwrap().armed_at);
-    assert_eq!(armed, [15_000, 3000]);
+    assert_eq!(armed, [15_000, open::ARMED]);
 }
 
 proptest! {
