@@ -510,8 +510,8 @@ impl Pool {
         (bytes, &mut slot.meta)
     }
 
-    /// Headers of a frame, `at` bytes from its begin, and its metadata: `None` where the buffer ends
-    /// before they do. The frame is known to have them.
+    /// Headers of a frame that is known to have them, `at` bytes from its begin, and its metadata.
+    /// `None` where the buffer ends before they do.
     #[inline(always)]
     pub(crate) fn headers_mut<const N: usize>(
         &mut self,

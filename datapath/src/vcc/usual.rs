@@ -233,8 +233,8 @@ pub(super) fn of(policy: &Policy) -> [bool; 2] {
     [is_ours, is_ours && !policy.holds]
 }
 
-/// A guest sends it, whose policy asks for nothing but what is done here. Whether it is done; else nothing is changed, and [`send_slowly`] does what is within the window
-/// that the guest was told.
+/// A guest sends it, whose policy asks for nothing but what is done here. Whether it is done; else
+/// nothing is changed, and [`send_slowly`] does what is within the window that the guest was told.
 #[must_use]
 #[inline(always)]
 pub(super) fn send<B: Both>(

@@ -88,7 +88,7 @@ impl Twins {
 enum Step {
     /// The guest sends so much.
     Send(usize),
-    /// The peer acknowledges all but so much, and tells of so many marks; its data have this codepoint.
+    /// The peer acknowledges all but so much, tells of so many marks, and has this codepoint.
     Answer { left: u32, marks: u8, ecn: u8, payload: usize },
     /// Time passes.
     Wait(u64),
