@@ -134,6 +134,13 @@ impl Node {
         self.restart.as_ref().is_none_or(Restart::sends)
     }
 
+    /// A frame that has come which others may wait for.
+    fn awaited(&mut self) -> Option<(PortId, Frame)> {
+        let place = |port: PortId| self.waiting.iter().position(|&(from, _)| from == port);
+        let at = self.switch.awaited_ports().into_iter().find_map(place)?;
+        self.waiting.remove(at)
+    }
+
     /// The next process begins.
     fn begin(&mut self, pool: &mut Pool, now: Instant, state: Option<(&State, u64)>) {
         let next = Switch::new(self.switch.program(), self.random.word()).expect("it is the program of before");
@@ -190,6 +197,11 @@ impl Node {
         }
         if !self.restart(pool, now) {
             return Ok(false);
+        }
+        if self.restart.as_ref().is_some_and(Restart::reads_awaited) {
+            while let Some((port, frame)) = self.awaited() {
+                self.switch.rx(pool, now, port, frame);
+            }
         }
         if self.restart.is_none() {
             while let Some((port, frame)) = self.waiting.pop_front() {

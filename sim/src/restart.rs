@@ -21,9 +21,10 @@ const FINISH_NS: u64 = 200_000_000;
 pub enum Restart {
     /// The process was killed, and the next one begins then.
     Away(Instant),
-    /// It reads nothing and sends what it holds, until then; the next one is away for so long.
+    /// It reads only what frames wait for, and sends what it holds, until then; the next one is
+    /// away for so long.
     Drains(Instant, u64),
-    /// It does so as one that leaves.
+    /// It reads nothing, and sends as one that leaves.
     Leaves(Instant, u64),
     /// It stands still until the next one begins, which has this state of then.
     HandedOver(Instant, Box<State>, Instant),
@@ -49,6 +50,12 @@ impl Restart {
     #[must_use]
     pub fn sends(&self) -> bool {
         matches!(self, Restart::Drains(..) | Restart::Leaves(..))
+    }
+
+    /// Whether it still reads what frames wait for that have come.
+    #[must_use]
+    pub fn reads_awaited(&self) -> bool {
+        matches!(self, Restart::Drains(..))
     }
 
     /// Whether what comes is lost: nobody has the ports open.

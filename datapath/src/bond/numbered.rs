@@ -579,6 +579,14 @@ impl Bond {
         self.peer.as_ref().map_or(Ok(Turn::Next), |peer| peer.order.turn_of(member, number))
     }
 
+    /// Members that may bring the number that frames wait for, the furthest behind first. A process
+    /// that leaves reads these, a frame at a time: where none waits any more, the next process goes
+    /// on in order.
+    #[must_use]
+    pub fn awaited(&self) -> Vec<MemberId> {
+        self.peer.as_ref().map(|peer| peer.order.awaited()).unwrap_or_default()
+    }
+
     /// Frames stop waiting for earlier ones. False if none waited.
     #[inline]
     pub fn end_order(&mut self, pool: &mut Pool, now: Instant) -> bool {

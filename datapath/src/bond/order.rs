@@ -17,6 +17,7 @@ use crate::frame::{Fifo, Frame, Owner, Pool};
 use crate::units::{Instant, earlier};
 use crate::verdict::Reason;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Places for numbers: a power of two, and at least half of [`MODULUS`], as many as differ from
 /// numbers that have passed. A peer has fewer on the way at a time.
@@ -196,14 +197,26 @@ impl Order {
         self.next
     }
 
-    /// Continues from this number. With copies, all before it count as seen; otherwise frames with
-    /// such numbers are late.
-    pub fn go_on(&mut self, expected: Option<u64>, has_copies: bool) {
+    /// Numbers that have passed and may still come: those that were given up, and each member's
+    /// last one, of which pieces may follow.
+    #[must_use]
+    pub fn missing(&self) -> Vec<u64> {
+        let Some(next) = self.next else { return Vec::new() };
+        let given_up = self.places.iter().filter(|place| place.seen.is_none()).map(|place| place.number);
+        let last = self.members.iter().map(|member| member.last);
+        given_up.chain(last).filter(|number| before(next).contains(number)).collect()
+    }
+
+    /// Continues from this number. All before it count as seen, except those that are `missing`;
+    /// where these are not known (`None`), frames with such numbers are late.
+    pub fn go_on(&mut self, expected: Option<u64>, missing: Option<&[u64]>) {
         self.next = expected;
-        let Some(expected) = expected.filter(|_| has_copies) else { return };
-        for full in expected.saturating_sub(u64::from(WINDOW))..expected {
+        let (Some(expected), Some(missing)) = (expected, missing) else { return };
+        let seen = before(expected).map(|full| (full, Some((NO_MEMBER, false))));
+        let missing = missing.iter().filter(|full| before(expected).contains(full)).map(|&full| (full, None));
+        for (full, seen) in seen.chain(missing) {
             let place = &mut self.places[(full % u64::from(WINDOW)) as usize];
-            (place.number, place.seen) = (full, Some((NO_MEMBER, false)));
+            (place.number, place.seen) = (full, seen);
         }
     }
 
@@ -212,6 +225,16 @@ impl Order {
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.frames > 0
+    }
+
+    /// Members that may bring the number that frames wait for, the furthest behind first.
+    #[must_use]
+    pub fn awaited(&self) -> Vec<MemberId> {
+        let Some(next) = self.next.filter(|_| self.is_waiting()) else { return Vec::new() };
+        let members = (0..).map(MemberId).zip(&self.members);
+        let mut behind: Vec<_> = members.filter(|(_, member)| member.is_live && member.passed <= next).collect();
+        behind.sort_by_key(|(_, member)| member.passed);
+        behind.into_iter().map(|(id, _)| id).collect()
     }
 
     /// Releases all frames that wait, in order.
@@ -553,6 +576,11 @@ impl Order {
         self.pass(pool, now);
         true
     }
+}
+
+/// The numbers before this one that have places.
+fn before(next: u64) -> Range<u64> {
+    next.saturating_sub(u64::from(WINDOW))..next
 }
 
 /// The number nearest to `next` that is shown as `value`.

@@ -28,6 +28,8 @@ pub struct PeerState {
     pub next: u64,
     /// The next number to receive; `None` before the first.
     pub expected: Option<u64>,
+    /// Numbers before that which may still come; `None` of an older process.
+    pub missing: Option<Vec<u64>>,
     /// Whether the peer receives offloaded frames in pieces.
     pub are_cut: bool,
     /// The members at whose other end the peer is.
@@ -115,6 +117,7 @@ impl Peer {
             heard: self.heard_count,
             next: self.next,
             expected: self.order.expected(),
+            missing: Some(self.order.missing()),
             are_cut: self.are_cut,
             members: members.map(|(id, of)| (id, line(of))).collect(),
         })
@@ -138,7 +141,9 @@ impl Peer {
         (self.count, self.heard_count, self.are_cut) = (state.said, state.heard, state.are_cut);
         (self.next, self.left, self.acked) = (state.next, state.next, state.next);
         self.agreed_at = Some(now);
-        self.order.go_on(state.expected, has_copies);
+        // Of what comes more than once nothing is missing.
+        let missing = if has_copies { Some(&[][..]) } else { state.missing.as_deref() };
+        self.order.go_on(state.expected, missing);
         let mut lines = [None; MOST_MEMBERS];
         let mut known = [None; MOST_MEMBERS];
         for &(id, line) in &state.members {

@@ -16,7 +16,7 @@ use crate::frame::Pool;
 use crate::network::{Network, slot};
 use crate::pair::{PairStats, Toward};
 use crate::police::Tokens;
-use crate::program::{EndpointId, TenantId};
+use crate::program::{EndpointId, PortId, TenantId};
 use crate::sched::limits::Plane;
 use crate::service::{ServiceId, ServiceState};
 use crate::stats::{EndpointStats, LaneStats};
@@ -269,6 +269,14 @@ impl Switch {
         let freed = bond.set_leaving(pool, now, is_leaving);
         self.uplink_drops.add(Reason::PortDown, freed.into());
         self.follow_members(now);
+    }
+
+    /// Ports of the uplink that may bring a frame that others wait for, the likeliest first. To be
+    /// read one frame at a time before [`Switch::set_leaving`], which lets go what still waits.
+    #[must_use]
+    pub fn awaited_ports(&self) -> Vec<PortId> {
+        let (Some(bond), Some(uplink)) = (&self.bond, &self.program.uplink) else { return Vec::new() };
+        bond.awaited().into_iter().map(|member| uplink.port_of(member)).collect()
     }
 
     /// IP addresses that an endpoint came first with.

@@ -136,6 +136,8 @@ struct Bond {
     heard: u32,
     next: u64,
     expected: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<Vec<u64>>,
     are_cut: bool,
     /// By name.
     members: BTreeMap<String, BondMember>,
@@ -570,7 +572,7 @@ fn bond_out(switch: &SwitchPlan, state: &PeerState) -> Bond {
         Some((name, BondMember { own, theirs, max_frame, is_received, sent }))
     };
     let members = state.members.iter().filter_map(member).collect();
-    Bond { epoch, other, said, heard, next, expected, are_cut, members }
+    Bond { epoch, other, said, heard, next, expected, missing: state.missing.clone(), are_cut, members }
 }
 
 fn bond_in(switch: &SwitchPlan, written: &Bond) -> PeerState {
@@ -579,7 +581,8 @@ fn bond_in(switch: &SwitchPlan, written: &Bond) -> PeerState {
         let &BondMember { own, theirs, max_frame, is_received, sent } = written.members.get(name)?;
         Some((id, LineState { own, theirs, max_frame, is_received, sent }))
     });
-    PeerState { epoch, other, said, heard, next, expected, are_cut, members: members.collect() }
+    let (missing, members) = (written.missing.clone(), members.collect());
+    PeerState { epoch, other, said, heard, next, expected, missing, are_cut, members }
 }
 
 fn lacp_out(switch: &SwitchPlan, (id, record): &(MemberId, Record)) -> Option<(String, Lacp)> {

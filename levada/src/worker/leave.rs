@@ -85,12 +85,13 @@ impl Worker {
         self.switch_slots[switch].switch.recover_services(now);
     }
 
-    /// Stops reading, sends what is due within [`DRAIN_NS`], and waits for what becomes of it.
-    /// Connections that are as in `early` (by switch) are not written again. True: end.
+    /// Stops reading, except what frames of bonds wait for. Sends what is due within [`DRAIN_NS`],
+    /// and waits for what becomes of it. Connections that are as in `early` (by switch) are not
+    /// written again. True: end.
     pub(super) fn give_way(&mut self, early: Vec<Vec<Part>>, reply: &SyncSender<Vec<State>>) -> bool {
-        self.drain(DRAIN_NS);
+        self.drain(DRAIN_NS, true);
         self.set_leaving(true);
-        self.drain(ORDERED_NS);
+        self.drain(ORDERED_NS, false);
         let now = self.outside.look();
         let early_of = early.iter().map(Vec::as_slice).chain(iter::repeat(&[][..]));
         let all = self.switch_slots.iter().zip(early_of).enumerate();
@@ -111,7 +112,7 @@ impl Worker {
                     return false;
                 }
                 Ok(Request::Finish) => {
-                    self.drain(FINISH_NS);
+                    self.drain(FINISH_NS, false);
                     return true;
                 }
                 Ok(order) => {
@@ -143,8 +144,39 @@ impl Worker {
         }
     }
 
-    /// Sends what is held, and reads nothing, for at most `most_ns`.
-    fn drain(&mut self, most_ns: u64) {
+    /// Reads a frame that others of a bond may wait for. Where none waits any more, the next
+    /// process goes on in order.
+    fn read_awaited(&mut self) {
+        for switch in 0..self.switch_slots.len() {
+            let switch_slot = &self.switch_slots[switch];
+            let way = |port: PortId| switch_slot.ways.get(port.0 as usize).copied().flatten();
+            let ways: Vec<Backing> = switch_slot.switch.awaited_ports().into_iter().filter_map(way).collect();
+            for way in ways {
+                if let Backing::Device(device) = way
+                    && self.read_one(device)
+                {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Reads a frame of a device. False if there is none.
+    fn read_one(&mut self, index: usize) -> bool {
+        let device = &mut self.outside.devices[index];
+        let (id, Some(port)) = (device.id, &mut device.port) else { return false };
+        // If it fails, the next process notices.
+        if port.rx(&mut self.pool, 1, &mut self.burst).is_err() || self.burst.is_empty() {
+            return false;
+        }
+        let switch_slot = &mut self.switch_slots[device.switch];
+        switch_slot.switch.rx_burst(&mut self.pool, self.outside.now, id, &mut self.burst);
+        switch_slot.touched = true;
+        true
+    }
+
+    /// Sends what is held for at most `most_ns`. Reads nothing, or only what frames wait for.
+    fn drain(&mut self, most_ns: u64, reads_awaited: bool) {
         let end = self.outside.look().plus_ns(most_ns);
         while self.pool.in_use() > 0 {
             let now = self.outside.look();
@@ -153,6 +185,9 @@ impl Worker {
             }
             self.pump();
             self.make_all();
+            if reads_awaited {
+                self.read_awaited();
+            }
             if self.switch_slots.iter().any(|switch_slot| switch_slot.touched) {
                 continue;
             }

@@ -55,6 +55,41 @@ impl World {
     }
 }
 
+/// What frames wait for is with a member that has not shown a later number: the one that is
+/// furthest behind comes first, and where no frame waits there is none.
+#[test]
+fn who_may_bring_what_is_waited_for_is_told() {
+    let mut world = world(3);
+    let awaited = |world: &World| world.order.awaited().iter().map(|member| member.0).collect::<Vec<_>>();
+    assert_eq!(world.rx(0, 0, one(0), 0), [0]);
+    assert_eq!(world.rx(1, 1, one(1), 1), [1]);
+    assert_eq!(awaited(&world), [] as [u8; 0]);
+    assert_eq!(world.rx(2, 0, one(4), 4), [] as [u32; 0]);
+    assert_eq!(awaited(&world), [2, 1], "2 is with one of them");
+    assert_eq!(world.rx(3, 2, one(3), 3), [] as [u32; 0]);
+    assert_eq!(awaited(&world), [1]);
+    assert_eq!(world.rx(4, 1, one(2), 2), [2, 3, 4]);
+    assert_eq!(awaited(&world), [] as [u8; 0]);
+}
+
+/// Who goes on for another drops what has come already, and lets through what was given up and the
+/// pieces of each member's last frame.
+#[test]
+fn who_goes_on_knows_what_has_come() {
+    let mut former = world(2);
+    let mut next = world(2);
+    let came = [0, 1, 3, 4].map(|number| former.rx(0, (number % 2) as u8, one(number), number.into()));
+    assert_eq!(came.concat(), [0, 1, 3, 4], "2 is given up");
+    let missing = former.order.missing();
+    assert_eq!(missing.iter().map(|number| number % u64::from(MODULUS)).collect::<Vec<_>>(), [2, 4, 3]);
+    next.order.go_on(former.order.expected(), Some(&missing));
+    for (number, member, passes) in [(0, 0, 0), (1, 1, 0), (2, 0, 1), (2, 1, 0), (3, 1, 1), (4, 0, 1), (5, 1, 1)] {
+        let out = next.rx(2, member, one(number), number.into());
+        assert_eq!(out.len(), passes, "{number} over {member}: {out:?}");
+    }
+    assert_eq!((next.order.stats().duplicates, next.order.stats().late), (3, 3));
+}
+
 /// `turn_of` predicts what `rx` does, for random numbers, members and times.
 #[test]
 fn the_turn_that_is_told_is_the_turn_that_it_gets() {

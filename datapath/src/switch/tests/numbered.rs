@@ -267,6 +267,26 @@ impl Pair {
         wire.arriving.push_back((wire.free_at.plus_ns(wire.delay_ns), frame));
     }
 
+    /// A side sends what is due, and reads nothing.
+    fn flush(&mut self, side: usize) {
+        while let Some((port, frame)) = self.switches[side].tx(&mut self.pool, self.now) {
+            if port == GUEST {
+                self.arrive(side, frame);
+            } else {
+                self.travel(side, port.0 as usize - 2, frame);
+            }
+        }
+    }
+
+    /// A port of the second switch at which a frame is that others may wait for.
+    fn awaited(&self) -> Option<PortId> {
+        let has_come = |port: &PortId| {
+            let first = self.wires[0][port.0 as usize - 2].arriving.front();
+            first.is_some_and(|&(at, _)| at <= self.now)
+        };
+        self.switches[1].awaited_ports().into_iter().find(has_come)
+    }
+
     /// The first endpoint sends `bytes` of payload each `gap_ns`, for so long.
     pub fn send(&mut self, bytes: usize, gap_ns: u64, for_ns: u64) {
         let end = self.now.plus_ns(for_ns);
@@ -699,6 +719,21 @@ fn either_side_begins_anew() {
     }
 }
 
+/// Another process goes on at an end, at once.
+fn take_over(pair: &mut Pair, mode: Mode, rates: &[u64], side: usize) {
+    let now = pair.now;
+    pair.switches[side].set_leaving(&mut pair.pool, now, true);
+    pair.flush(side);
+    let state = pair.switches[side].export(now);
+    pair.switches[side].clear(&mut pair.pool);
+    let program = program(mode, true, rates, 1518, side as u8 + 1);
+    let mut next = Switch::new(&program, 99).expect("sound");
+    assert_eq!(next.import(now, 0, &state).map(|imported| imported.ignored), Ok(0));
+    pair.switches[side] = next;
+    pair.stalls_until[side] = Instant::ZERO;
+    (0..rates.len()).for_each(|member| pair.set(side, member, MemberState::Distributing));
+}
+
 /// Another process goes on at either end, while frames pass and some are on the way.
 #[test]
 fn a_takeover_loses_nothing_and_numbers_go_on() {
@@ -707,16 +742,8 @@ fn a_takeover_loses_nothing_and_numbers_go_on() {
         let mut pair = Pair::new(mode, &[GBIT; 2], seed).agreed();
         pair.wires[0][1].delay_ns = 300_000;
         pair.send(1000, 20_000, 5 * MS);
-        let now = pair.now;
-        pair.switches[side].set_leaving(&mut pair.pool, now, true);
         pair.work();
-        let state = pair.switches[side].export(now);
-        pair.switches[side].clear(&mut pair.pool);
-        let program = program(mode, true, &[GBIT; 2], 1518, side as u8 + 1);
-        let mut next = Switch::new(&program, 99).expect("sound");
-        assert_eq!(next.import(now, 0, &state).map(|imported| imported.ignored), Ok(0));
-        pair.switches[side] = next;
-        (0..2).for_each(|member| pair.set(side, member, MemberState::Distributing));
+        take_over(&mut pair, mode, &[GBIT; 2], side);
         assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "{mode:?}, side {side}: at once");
         pair.send(1000, 20_000, 20 * MS);
         pair.finish();
@@ -729,6 +756,40 @@ fn a_takeover_loses_nothing_and_numbers_go_on() {
         assert!(disorder <= if side == 0 { 0 } else { 16 }, "{mode:?}, side {side}: {disorder}");
         pair.clear();
     }
+}
+
+/// The process that leaves reads what frames wait for that have come, and nothing else. Then none
+/// waits, and the next one goes on in order.
+#[test]
+fn a_takeover_keeps_order() {
+    let mut waited = 0;
+    for seed in 0..24 {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT, GBIT, GBIT / 2], seed).agreed();
+        for member in 0..3 {
+            pair.wires[0][member].delay_ns = 5_000 + pair.random(300_000);
+        }
+        pair.send(1000, 10_000, 5 * MS + seed * 33_333);
+        waited += u8::from(!pair.switches[1].awaited_ports().is_empty());
+        // So it drains for a millisecond.
+        let leaves_at = pair.now.plus_ns(MS);
+        pair.stalls_until[1] = leaves_at.plus_ns(MS);
+        while pair.now < leaves_at {
+            pair.send(1000, 10_000, 1);
+            pair.flush(1);
+            let now = pair.now;
+            while let Some(port) = pair.awaited() {
+                let (_, frame) = pair.wires[0][port.0 as usize - 2].arriving.pop_front().expect("it has come");
+                pair.switches[1].rx(&mut pair.pool, now, port, frame);
+            }
+        }
+        assert_eq!(pair.switches[1].awaited_ports(), [], "seed {seed}");
+        take_over(&mut pair, Mode::BalanceRr, &[GBIT, GBIT, GBIT / 2], 1);
+        pair.send(1000, 10_000, 20 * MS);
+        assert!(pair.finish().is_sorted(), "seed {seed}");
+        assert_eq!((pair.lost(), pair.order().late, pair.order().lost), (0, 0, 0), "seed {seed}");
+        pair.clear();
+    }
+    assert!(waited > 12, "frames waited {waited} times");
 }
 
 /// One that does not leave after all goes on.
@@ -1231,6 +1292,7 @@ mod random {
             (epoch, other, said, heard) in any::<(u64, u64, u32, u32)>(),
             next in prop_oneof![any::<u64>(), 4000..5000u64],
             expected in prop_oneof![Just(None), any::<u64>().prop_map(Some), (4000..5000u64).prop_map(Some)],
+            missing in proptest::option::of(proptest::collection::vec(prop_oneof![any::<u64>(), 2000..5000u64], 0..9)),
             are_cut: bool,
             lines in proptest::collection::vec((0..18u8, 0..18u8, any::<(u16, bool, u32)>()), 0..4),
         ) {
@@ -1238,7 +1300,7 @@ mod random {
                 (MemberId(member), LineState { own: None, theirs, max_frame, is_received, sent })
             };
             let members = lines.iter().map(line).collect();
-            let bond = Some(PeerState { epoch, other, said, heard, next, expected, are_cut, members });
+            let bond = Some(PeerState { epoch, other, said, heard, next, expected, missing, are_cut, members });
             let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 3).agreed();
             pair.switches[1].clear(&mut pair.pool);
             let program = program(Mode::BalanceRr, true, &[GBIT; 2], 1518, 2);
