@@ -479,6 +479,9 @@ impl Bond {
             }
         }
         self.left_out = left_out;
+        if let Some(at) = self.alone(now).filter(|&at| senders.all().contains(&(at as u8))) {
+            (senders.members[0], senders.count) = (at as u8, 1);
+        }
         let mut rates = senders.all().iter().map(|&index| self.members[usize::from(index)].rate());
         let first = rates.next();
         senders.are_alike = rates.all(|rate| Some(rate) == first);

@@ -205,14 +205,21 @@ impl Bond {
         freed
     }
 
+    /// The member that is to carry all frames now.
+    pub(super) fn alone(&self, now: Instant) -> Option<usize> {
+        let at = self.peer.as_ref().filter(|_| self.settings.mode == Mode::BalanceRr)?.alone(now)?;
+        self.members.get(at).is_some_and(|member| member.state() == MemberState::Distributing).then_some(at)
+    }
+
     pub(super) fn agree(&mut self, now: Instant) {
+        let alone = self.alone(now);
         let Some(peer) = &mut self.peer else { return };
         let sending = |member: &Member| member.state() == MemberState::Distributing;
         let all = || (0..).zip(&self.members).filter(|(_, member)| sending(member));
         let mask = all().fold(0, |mask, (n, _)| mask | 1 << n);
         let answered = all().filter(|&(n, _)| peer.knows(n).0);
         let room = answered.map(|(_, member)| member.features.max_frame).min().unwrap_or(u32::MAX);
-        peer.agree(now, mask, (self.longest + self.settings.shim_bytes(), room));
+        peer.agree(now, (mask, alone), (self.longest + self.settings.shim_bytes(), room));
     }
 
     /// Whether a member may send, as far as the other end is concerned.

@@ -7,6 +7,10 @@
 //! others: it would be lost, or out of order. Until a member's other end is known, frames with a
 //! number are dropped: in a tenant's network the number would be a tag.
 //!
+//! A bond whose first link comes up, or that meets another peer, uses one member only at first:
+//! frames without numbers would get out of order over several. The first numbers go over it too,
+//! behind those frames. After [`ALONE_NS`] it uses all members, with numbers or without.
+//!
 //! A member is silent if the other end's numbers have not arrived over it for [`SILENCE_NS`] while
 //! they arrived over others. The next hello reports that. The other end then stops sending over it,
 //! and sends again what it has kept of the frames sent there. If all members are silent, nothing is
@@ -80,6 +84,9 @@ const ON_THE_WAY_NS: u64 = 50_000_000;
 const NEVER: Instant = Instant(u64::MAX);
 /// No member's number.
 const NOBODYS: u8 = u8::MAX;
+/// How long one member carries all frames while the other end is not known, in nanoseconds: both
+/// ends know each other after two hellos each way. With any other partner it lasts as long.
+pub(super) const ALONE_NS: u64 = 5_000_000;
 /// Most hellos of a member that are read in a second: as many as may be sent.
 const HELLOS_MOST: u32 = 5100;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -112,6 +119,9 @@ pub(super) struct Line {
     pub(super) theirs: u8,
     /// Longest frame that the other end receives; 0 if it does not report that.
     pub(super) max_frame: u16,
+    /// A hello of the peer that came over it names this bond: numbers behind it are for this one,
+    /// and not for a process that was here before.
+    is_named: bool,
     /// The other end has reported that it receives from it.
     pub(super) is_received: bool,
     pub(super) is_silent: bool,
@@ -155,6 +165,7 @@ impl Line {
         heard_at: Instant::ZERO,
         theirs: NOBODYS,
         max_frame: 0,
+        is_named: false,
         is_received: false,
         is_silent: false,
         is_withheld: false,
@@ -281,6 +292,8 @@ pub(super) struct Peer {
     looked: (Instant, u64),
     /// A member is behind: the next hellos ask for hellos.
     asks: bool,
+    /// The member that carries all frames until then.
+    alone: Option<(usize, Instant)>,
     /// What another process knew of members that are not up yet.
     pub(super) restored: Option<Box<Restored>>,
     /// Another process has taken over from this one.
@@ -326,6 +339,7 @@ impl Peer {
             refused_at: None,
             looked: (Instant::ZERO, 0),
             asks: false,
+            alone: None,
             restored: None,
             is_leaving: false,
             is_parting: false,
@@ -410,12 +424,20 @@ impl Peer {
         let known = self.restored.as_mut().filter(|restored| is_up && now < restored.until);
         if let Some(known) = known.and_then(|restored| restored.lines[member].take()) {
             let LineState { theirs, max_frame, is_received, sent, .. } = known;
-            let (end, heard_at, shown) = (End::Peer, now, self.next);
-            *line = Line { end, heard_at, theirs, max_frame, is_received, sent, shown, ..*line };
+            let (end, heard_at, shown, is_named) = (End::Peer, now, self.next, true);
+            *line = Line { end, heard_at, theirs, max_frame, is_named, is_received, sent, shown, ..*line };
         }
         let is_live = line.is_live();
         self.order.set_live(now, MemberId(member as u8), is_live);
+        if is_up && self.restored.is_none() && self.lines.iter().filter(|line| line.is_up).count() == 1 {
+            self.alone = Some((member, now.plus_ns(ALONE_NS)));
+        }
         self.say(now);
+    }
+
+    /// The member that is to carry all frames now.
+    pub fn alone(&self, now: Instant) -> Option<usize> {
+        self.alone.filter(|&(_, until)| now < until).map(|(member, _)| member)
     }
 
     /// The other end is to send nothing over a member that is up, or may send again. A hello is due
@@ -439,7 +461,7 @@ impl Peer {
 
     /// Another process takes over from this one, or does so no more.
     pub fn set_leaving(&mut self, pool: &mut Pool, now: Instant, is_leaving: bool) {
-        self.is_leaving = is_leaving;
+        (self.is_leaving, self.alone) = (is_leaving, None);
         (self.mark_due, self.report_due, self.look_due) = (None, None, None);
         self.order.let_go(pool, now);
     }
@@ -463,6 +485,7 @@ impl Peer {
         self.lines = stayed.map(|line| line.unwrap_or(Line::NEW));
         self.number_lines(&stayed.map(|line| Some(line?.own)), |own| before.iter().any(|l| l.is_up && l.own == own));
         self.order.set_members(now, was);
+        self.alone = None;
         self.say(now);
     }
 
@@ -477,9 +500,10 @@ impl Peer {
         }
     }
 
-    /// Determines whether frames get numbers. `sending` has the members that may send, a bit each;
-    /// `longest` is the longest frame, and `room` the longest that the members take.
-    pub fn agree(&mut self, now: Instant, sending: u16, (longest, room): (u32, u32)) {
+    /// Determines whether frames get numbers. `sending` has the members that may send, a bit each,
+    /// and the one that is to carry all; `longest` is the longest frame, and `room` the longest
+    /// that the members take.
+    pub fn agree(&mut self, now: Instant, sending: (u16, Option<usize>), (longest, room): (u32, u32)) {
         self.looped = self.mask(|line| line.looped_at.is_some());
         let plain = self.reason(now, sending, longest, room);
         if plain.is_none() && self.plain.is_some() {
@@ -496,7 +520,7 @@ impl Peer {
         self.plain = plain;
     }
 
-    fn reason(&self, now: Instant, sending: u16, longest: u32, room: u32) -> Option<Plain> {
+    fn reason(&self, now: Instant, (sending, alone): (u16, Option<usize>), longest: u32, room: u32) -> Option<Plain> {
         if !self.may_speak() {
             return Some(Plain::NoSecret);
         }
@@ -519,7 +543,11 @@ impl Peer {
             return nobody(Plain::NoPeer);
         }
         let lines = || (0..).zip(&self.lines).filter(|(member, _)| sending & 1 << member != 0).map(|(_, line)| line);
-        if !lines().any(|line| line.end == End::Peer && line.is_received) {
+        let is_received = match alone {
+            Some(member) => self.may_send(member),
+            None => lines().any(|line| line.end == End::Peer && line.is_received),
+        };
+        if !is_received {
             return nobody(Plain::NotReceived);
         }
         let answers = lines().filter(|line| line.end == End::Peer && line.max_frame > 0);
@@ -568,13 +596,13 @@ impl Peer {
     /// its other end, and else a tag.
     ///
     /// # Errors
-    /// [`Reason::BondControl`]: it is not known yet.
+    /// [`Reason::BondControl`]: it is not known yet, or it is meant for the process before.
     #[inline]
     pub fn has_numbers(&self, member: MemberId) -> Result<bool, Reason> {
-        match self.lines.get(usize::from(member.0)).map(|line| line.end) {
-            Some(End::Peer) => Ok(true),
-            Some(End::Other) => Ok(false),
-            Some(End::Unknown(_)) | None => Err(Reason::BondControl),
+        match self.lines.get(usize::from(member.0)).map(|line| (line.end, line.is_named)) {
+            Some((End::Peer, true)) => Ok(true),
+            Some((End::Other, _)) => Ok(false),
+            Some((End::Peer | End::Unknown(_), _)) | None => Err(Reason::BondControl),
         }
     }
 
@@ -643,7 +671,7 @@ impl Peer {
             return Err(Reason::BondControl);
         }
         if self.other != Some(hello.epoch) {
-            self.meet(pool, now, hello.epoch);
+            self.meet(pool, now, at, hello.epoch);
         }
         self.greet(now, at, hello);
         self.look_due.get_or_insert(now.plus_ns(LOOK_NS));
@@ -670,12 +698,15 @@ impl Peer {
     }
 
     /// Another peer, or one that has restarted: nothing is known of what it sends.
-    fn meet(&mut self, pool: &mut Pool, now: Instant, epoch: u64) {
+    fn meet(&mut self, pool: &mut Pool, now: Instant, at: usize, epoch: u64) {
         if self.before == Some(epoch) {
             self.miswired_until = now.plus_ns(MISWIRED_NS);
         }
         self.before = self.other.replace(epoch);
         self.met_at = now;
+        if now >= self.miswired_until {
+            self.alone.get_or_insert((at, now.plus_ns(ALONE_NS)));
+        }
         self.order.restart(pool, now);
         (self.agreed_at, self.are_cut, self.heard_count, self.report_at) = (None, false, 0, 0);
         for line in &mut self.lines {
@@ -683,6 +714,7 @@ impl Peer {
                 line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
             }
             (line.is_received, line.is_silent, line.missed, line.target) = (false, false, 0, 0);
+            line.is_named = false;
         }
         for member in 0..MOST_MEMBERS as u8 {
             self.order.set_live(now, MemberId(member), false);
@@ -705,6 +737,7 @@ impl Peer {
         let is_new = line.end != End::Peer;
         (line.end, line.theirs, line.max_frame) = (End::Peer, hello.member, hello.max_frame);
         line.looped_at = None;
+        line.is_named |= hello.heard == self.epoch;
         if !is_same {
             line.loss.begin();
         }
@@ -766,6 +799,7 @@ impl Peer {
         if self.is_leaving {
             return false;
         }
+        let is_alone_no_more = self.alone.take_if(|&mut (_, until)| until <= now).is_some();
         let has_looked = self.look_due.is_some_and(|due| due <= now);
         if has_looked {
             self.look(pool, now);
@@ -781,7 +815,7 @@ impl Peer {
         if is_due {
             self.look_for_the_gone(pool, now);
         }
-        has_looked || is_due
+        has_looked || is_due || is_alone_no_more
     }
 
     /// Makes hellos due on members that are to show which numbers they will not send. If no number
@@ -955,10 +989,11 @@ impl Peer {
 
     /// When [`Peer::advance`] will have something to do, if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Instant> {
+        let alone = self.alone.map(|(_, until)| until);
         if self.is_leaving || !self.may_speak() {
-            return self.order.poll_timeout();
+            return earlier(self.order.poll_timeout(), alone);
         }
-        let dues = [self.mark_due, self.report_due, self.look_due, self.order.poll_timeout()];
+        let dues = [alone, self.mark_due, self.report_due, self.look_due, self.order.poll_timeout()];
         let hellos = (self.hellos_due < NEVER).then_some(self.hellos_due);
         dues.into_iter().fold(hellos, earlier)
     }

@@ -719,6 +719,83 @@ fn either_side_begins_anew() {
     }
 }
 
+/// Over links whose delays differ, and while frames pass. Until both know each other again, one
+/// link carries all, and then numbers begin on that one.
+#[test]
+fn who_begins_anew_sends_nothing_out_of_order() {
+    for (side, seed) in (0..2).flat_map(|side| (0..24).map(move |seed| (side, seed))) {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 3], seed).agreed();
+        for (from, member) in (0..2).flat_map(|from| (0..3).map(move |member| (from, member))) {
+            pair.wires[from][member].delay_ns = 5_000 + pair.random(300_000);
+        }
+        pair.send(1000, 15_000, 2 * MS + seed * 33_333);
+        // What is on its way to it is lost, and what it holds.
+        pair.stalls_until[side] = pair.now.plus_ns(4 * MS);
+        pair.switches[side].clear(&mut pair.pool);
+        if side == 1 {
+            pair.send(1000, 15_000, 3 * MS);
+        } else {
+            pair.run(3 * MS);
+        }
+        let Pair { pool, wires, now, .. } = &mut pair;
+        for wire in &mut wires[1 - side] {
+            while wire.arriving.front().is_some_and(|&(at, _)| at <= *now) {
+                pool.free(wire.arriving.pop_front().expect("it has come").1);
+            }
+        }
+        pair.stalls_until[side] = Instant::ZERO;
+        pair.switches[side] = Switch::new(pair.switches[side].program(), 99).expect("sound");
+        (0..3).for_each(|member| pair.set(side, member, MemberState::Distributing));
+        let before = pair.sent;
+        pair.send(1000, 15_000, 20 * MS);
+        assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "side {side}, seed {seed}");
+        assert!(pair.finish().is_sorted(), "side {side}, seed {seed}");
+        // Those that were sent with numbers before the other end knew of it.
+        let lost = (before..pair.sent).filter(|label| !pair.received.contains(label)).max();
+        let most = if side == 1 { MS / 15_000 } else { 0 };
+        assert!(lost.is_none_or(|lost| lost < before + most), "side {side}, seed {seed}: {lost:?} of {before}");
+        pair.clear();
+    }
+}
+
+/// With a partner that says no hello, one link carries all for five milliseconds, and then each.
+#[test]
+fn one_link_carries_all_at_first_and_then_each() {
+    let mut pair = Pair::of(Mode::BalanceRr, [true, false], &[GBIT; 3], 1518, 1);
+    let carried = |pair: &Pair| -> Vec<u64> {
+        pair.switches[0].members().map(|view| view.counts.traffic.egress.segments).collect()
+    };
+    let rate = |pair: &Pair| pair.switches[0].carried_rate().expect("an uplink").egress.0;
+    assert_eq!(rate(&pair), GBIT);
+    pair.send(1000, 10_000, 5 * MS);
+    assert_eq!((carried(&pair), rate(&pair)), (vec![500, 0, 0], 3 * GBIT));
+    pair.send(1000, 10_000, 3 * MS);
+    assert_eq!(carried(&pair), [600, 100, 100]);
+    pair.finish();
+    assert_eq!(pair.lost(), 0);
+    // Another link does not begin that again, nor does the first one where another is up.
+    pair.set(0, 0, MemberState::Down);
+    pair.set(0, 0, MemberState::Distributing);
+    pair.send(1000, 10_000, 3 * MS);
+    assert_eq!(carried(&pair), [700, 200, 200]);
+    pair.finish();
+    assert_eq!(pair.lost(), 0);
+    pair.clear();
+}
+
+/// The link that is to carry all is dead: after five milliseconds the others do.
+#[test]
+fn a_dead_link_carries_all_for_five_milliseconds_only() {
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 3], 1);
+    (pair.wires[0][0].is_dead, pair.wires[1][0].is_dead) = (true, true);
+    pair.run(5 * MS);
+    pair.send(1000, 10_000, 20 * MS);
+    assert_eq!((pair.plain(0), pair.plain(1)), (None, None));
+    assert!(pair.finish().is_sorted());
+    assert_eq!(pair.lost(), 0);
+    pair.clear();
+}
+
 /// Another process goes on at an end, at once.
 fn take_over(pair: &mut Pair, mode: Mode, rates: &[u64], side: usize) {
     let now = pair.now;
