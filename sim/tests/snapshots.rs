@@ -18,8 +18,6 @@ const NOT_HELD: [(&str, &[&str]); 6] = [
             "silent, two at a time: lost",
             "silent, two at a time: longest gap",
             "silent, two at a time: out of order",
-            "killed: out of order",
-            "taken over: out of order",
         ],
     ),
     (
