@@ -51,6 +51,8 @@ ATTACKED_SERVICE, SILENT, SILENT_IP, ATTACKERS = (
 DIRECTOR, NOWHERE_MAC = "lb", "02:00:00:00:01:fd"
 #: An interface that cannot cut segments; the kernel does it, in the time of who sends.
 BARE = "bare"
+#: The host's end of the link, where that is an interface.
+NIC = "nic"
 #: The attacker's machine, and how many wait for each call of its guest, which takes some 20 us for
 #: them; at 0.2 ms its session would end (docs/reference/ports/vhost-user.md).
 MACHINE, MACHINE_MAC, WAITERS = "machine", "02:00:00:02:00:00", 500
@@ -120,6 +122,8 @@ class Scene:
     limit_bps: int | None = None
     #: Whether the victim's ping goes over IPv6, and by the router.
     by_ipv6: bool = False
+    #: Whether the uplink is an interface, which has a longer ring than a tap.
+    by_interface: bool = False
     #: Whether both tenants have a service, and so many connections fit into the switch's table.
     connections: int | None = None
 
@@ -188,6 +192,12 @@ class Attacked(OneHost):
 
     def configuration(self) -> str:
         return "\n".join([super().configuration(), *self.scene.others(self)])
+
+    def _uplink_port(self) -> str:
+        if not self.scene.by_interface:
+            return super()._uplink_port()
+        veth(self._wire, UPLINK, self._wire, NIC)
+        return f"packet://{NIC}"
 
     def far(self) -> Guest:
         """Whom the victim pings."""
@@ -628,10 +638,12 @@ SCENES = (
     ),
     Scene(
         "outside",
-        (
-            Attack("storm in one VLAN", _storm, 5000, is_asked=True),
-            Attack("flood from outside", _flood_from_outside, 10_000),
-        ),
+        (Attack("storm in one VLAN", _storm, 5000, is_asked=True),),
+    ),
+    Scene(
+        "outside an interface",
+        (Attack("flood from outside", _flood_from_outside, 10_000),),
+        by_interface=True,
     ),
     Scene(
         "services",

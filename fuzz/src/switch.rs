@@ -5,6 +5,7 @@
 use datapath::aqm::{At, Discipline, Red, Step};
 use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::guard::Identity;
+use datapath::intake::Prices;
 use datapath::offload::{Gso, GsoEcn, Offload, OffloadSupport};
 use datapath::overlay::{Overlay, OverlayChange, Peer, Vtep};
 use datapath::pair::Toward;
@@ -13,6 +14,7 @@ use datapath::program::{
     Program, Share, Tenant, TenantId, Uplink,
 };
 use datapath::switch::Switch;
+use datapath::turns::Cost;
 use datapath::units::{Both, Instant, Rate};
 use datapath::verdict::Reason;
 use datapath::wire::Mac;
@@ -25,6 +27,8 @@ const MOST: usize = 200;
 /// The switch's end of tunnels, and the network of the tenant that has one.
 const VTEP: Vtep = Vtep { address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), mac: Mac([2, 0, 0, 0, 0, 0]) };
 const VNI: u32 = 7;
+/// What frames from the uplink cost: so much that few are a tenant's share.
+const PRICES: Prices = Prices { read: Cost::new(300_000, 80), pass: Cost::new(900_000, 80) };
 
 /// The bytes, one after the other.
 struct Bytes<'a>(&'a [u8]);
@@ -122,7 +126,11 @@ fn burst(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: Insta
     if let Some(byte) = frames.last().and_then(|last| pool.bytes_mut(last).get_mut(at)) {
         *byte ^= bytes.byte().unwrap_or(0);
     }
+    // As it does while the uplink's ring fills: then some of it may be dropped.
+    switch.set_intake_weights(port, at as u32, u32::from(count));
+    switch.share_intake((at & 1 == 1).then_some(PRICES));
     switch.rx_burst(pool, now, port, &mut frames);
+    switch.share_intake(None);
     assert!(frames.is_empty(), "the switch takes them over");
 }
 

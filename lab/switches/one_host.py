@@ -20,9 +20,13 @@ class OneHost(Levada):
 
     def configuration(self) -> str:
         self._wire = self.lab.namespace("wire")
-        uplink = {"port": f"tap://{UPLINK}", "netns": self._wire.name}
+        uplink = {"port": self._uplink_port(), "netns": self._wire.name}
         host = self._host(self.topology.hosts[0], uplink)
         return "\n".join([toml_table("daemon", name=self._name), host])
+
+    def _uplink_port(self) -> str:
+        """What the daemon has of the uplink."""
+        return f"tap://{UPLINK}"
 
     def mac(self, endpoint: str) -> str:
         """The MAC address that a frame to an endpoint needs."""

@@ -83,9 +83,6 @@ const BURST: u64 = 128;
 /// each, and with the niceness it had then cost a sixth of a TCP connection's throughput. A turn
 /// that was too long is taken off the next ones.
 const BURST_LEAST: u64 = 4;
-/// The uplink's ring fills from so many 256ths on, and does so until it has no more than so many.
-const FILLS: u8 = 128;
-const FILLS_STILL: u8 = 64;
 /// Frames moved before the ports are looked at again, so that their rings (500 frames) do not
 /// overflow meanwhile.
 const PUMP: usize = 64;
@@ -516,11 +513,10 @@ impl Worker {
         let bytes: usize = self.burst.iter().map(|frame| self.pool.len(frame)).sum();
         let is_enough = read >= burst || bytes >= BURST_BYTES;
         if switch_slot.switch.is_uplink(device.id) {
-            let filled = device.port.as_ref().filter(|_| is_enough).and_then(|port| port.filled()).unwrap_or(0);
-            device.fills = filled >= if device.fills { FILLS_STILL } else { FILLS };
+            let fills = device.note_left(start, is_enough);
             let prices = Prices { read: device.read, pass: self.outside.costs.write };
-            switch_slot.switch.share_intake(device.fills.then_some(prices));
-            if device.fills {
+            switch_slot.switch.share_intake(fills.then_some(prices));
+            if fills {
                 self.look.note_loss(device.switch, Payer::Uplink);
             }
         }

@@ -2,6 +2,7 @@
 
 use datapath::program::PortId;
 use datapath::turns::{Cost, Spent};
+use datapath::units::Instant;
 use ports::AnyPort;
 
 /// What is read at the first guess, in nanoseconds: a system call and the switch's own work
@@ -13,6 +14,13 @@ const WRITE: Cost = Cost::new(1_800, 100);
 /// What making a segment or a copy costs at the first guess: the switch's work, and a pass over the
 /// bytes.
 const MAKE: Cost = Cost::new(200, 80);
+
+/// A ring fills from so many 256ths on, and does so until it has no more than so many.
+const FILLS: u8 = 128;
+const FILLS_STILL: u8 = 64;
+/// So long a ring is not empty that fills, in nanoseconds: a TAP's 500 frames come in half of that
+/// where a link of 1 Gbit/s has nothing but the shortest.
+const FULL_NS: u64 = 1_000_000;
 
 /// What this worker has measured that frames cost.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +53,8 @@ pub struct Device {
     pub is_written: bool,
     /// The uplink's: its ring was half full, and is not nearly empty yet.
     pub fills: bool,
+    /// Since when each read has left something in it.
+    pub full_since: Option<Instant>,
     /// What reading it and writing to it cost (`prices.rs`).
     pub read: Cost,
     pub write: Cost,
@@ -86,6 +96,7 @@ impl Device {
             is_paused: false,
             is_written: false,
             fills: false,
+            full_since: None,
             read: READ,
             write: WRITE,
             frame_ns: 10_000,
@@ -101,9 +112,25 @@ impl Device {
 
     /// Puts a newly opened port in.
     pub fn restore(&mut self, port: AnyPort) {
-        (self.is_paused, self.is_written, self.fills) = (false, false, false);
+        (self.is_paused, self.is_written) = (false, false);
+        (self.fills, self.full_since) = (false, None);
         self.use_.is_up = true;
         self.port = Some(port);
+    }
+
+    /// The uplink was read at a time, and something was left in its ring, or nothing. Whether the
+    /// ring fills: from half on, until a quarter is left. Where its port cannot tell, one that has
+    /// not been empty for a while does.
+    pub fn note_left(&mut self, now: Instant, is_left: bool) -> bool {
+        self.full_since = is_left.then(|| self.full_since.unwrap_or(now));
+        self.fills = self.full_since.is_some_and(|since| {
+            let filled = self.port.as_ref().and_then(|port| port.filled());
+            match filled {
+                Some(filled) => filled >= if self.fills { FILLS_STILL } else { FILLS },
+                None => now.since(since) >= FULL_NS,
+            }
+        });
+        self.fills
     }
 
     /// Takes a port out that is about to be another.
