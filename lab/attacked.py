@@ -194,10 +194,12 @@ class Attacked(OneHost):
         return "\n".join([super().configuration(), *self.scene.others(self)])
 
     def _uplink_port(self) -> str:
-        if not self.scene.by_interface:
-            return super()._uplink_port()
-        veth(self._wire, UPLINK, self._wire, NIC)
-        return f"packet://{NIC}"
+        return f"packet://{NIC}" if self.scene.by_interface else super()._uplink_port()
+
+    def _begin(self, *options: str, label: str = "levada") -> Process:
+        if self.scene.by_interface and not self.processes:
+            veth(self._wire, UPLINK, self._wire, NIC)
+        return super()._begin(*options, label=label)
 
     def far(self) -> Guest:
         """Whom the victim pings."""
