@@ -513,7 +513,7 @@ impl Worker {
         let bytes: usize = self.burst.iter().map(|frame| self.pool.len(frame)).sum();
         let is_enough = read >= burst || bytes >= BURST_BYTES;
         if switch_slot.switch.is_uplink(device.id) {
-            let fills = device.note_left(start, is_enough);
+            let fills = device.note_left(start, is_enough, bytes as u64 / read.max(1) as u64);
             let prices = Prices { read: device.read, pass: self.outside.costs.write };
             switch_slot.switch.share_intake(fills.then_some(prices));
             if fills {

@@ -160,9 +160,9 @@ pub trait Port {
     /// [`PortError::Gone`]: an idle port shows its end here.
     fn drops_before_us(&mut self) -> Result<u64, PortError>;
 
-    /// How much of the room for frames that wait to be read is taken, in 256ths. `None` where that
+    /// Memory of the kernel that frames take which wait to be read, in bytes. `None` where that
     /// cannot be told at once.
-    fn filled(&self) -> Option<u8> {
+    fn waiting(&self) -> Option<u64> {
         None
     }
 

@@ -614,8 +614,8 @@ impl Port for Packet {
         Ok(full + self.drops.cut.load(Ordering::Relaxed))
     }
 
-    fn filled(&self) -> Option<u8> {
-        socket::filled(self.socket.as_fd()).ok()
+    fn waiting(&self) -> Option<u64> {
+        socket::waiting(self.socket.as_fd()).ok()
     }
 
     fn complaint(&mut self) -> Option<String> {

@@ -26,8 +26,8 @@ pub const RING: usize = 500;
 const BURST: (u64, u64) = (4, 128);
 /// Bytes read at a turn, after which no further frame is begun (`ports::BURST_BYTES`).
 const BURST_BYTES: u64 = 256 << 10;
-/// Frames in the uplink's ring from which it fills, and while which it still does
-/// (`levada/src/worker.rs`).
+/// Frames in the uplink's ring from which it fills, and while which it still does: some of what
+/// comes next would wait for 0.7 and 0.4 ms (`levada/src/worker/device.rs` has 1 and 0.25).
 const FILLS: usize = RING / 2;
 const FILLS_STILL: usize = RING / 4;
 /// Most frames moved before the ports are looked at again, where none is as cheap as a machine's.
@@ -83,7 +83,7 @@ struct Port {
     seat: Seat,
     ring: VecDeque<Frame>,
     is_paused: bool,
-    /// Its ring was half full, and is not nearly empty yet.
+    /// The uplink's: its ring fills.
     fills: bool,
     /// What one of its frames has cost lately, in nanoseconds.
     frame_ns: u64,

@@ -15,12 +15,14 @@ const WRITE: Cost = Cost::new(1_800, 100);
 /// bytes.
 const MAKE: Cost = Cost::new(200, 80);
 
-/// A ring fills from so many 256ths on, and does so until it has no more than so many.
-const FILLS: u8 = 128;
-const FILLS_STILL: u8 = 64;
-/// So long a ring is not empty that fills, in nanoseconds: a TAP's 500 frames come in half of that
-/// where a link of 1 Gbit/s has nothing but the shortest.
-const FULL_NS: u64 = 1_000_000;
+/// A ring fills from where on what comes next waits for so long, and does so until it waits for so
+/// long only, in nanoseconds. A TAP's 500 frames come in half of a millisecond where a link of 1
+/// Gbit/s has nothing but the shortest.
+const FILLS_NS: u64 = 1_000_000;
+const FILLS_STILL_NS: u64 = 250_000;
+/// What the kernel counts for a frame beside its bytes (`struct sk_buff`, and what is around the
+/// data), in bytes.
+const FRAME_OVERHEAD: u64 = 700;
 
 /// What this worker has measured that frames cost.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +53,7 @@ pub struct Device {
     pub is_paused: bool,
     /// Whether frames were handed to the port since it was flushed.
     pub is_written: bool,
-    /// The uplink's: its ring was half full, and is not nearly empty yet.
+    /// The uplink's: its ring fills.
     pub fills: bool,
     /// Since when each read has left something in it.
     pub full_since: Option<Instant>,
@@ -118,17 +120,18 @@ impl Device {
         self.port = Some(port);
     }
 
-    /// The uplink was read at a time, and something was left in its ring, or nothing. Whether the
-    /// ring fills: from half on, until a quarter is left. Where its port cannot tell, one that has
-    /// not been empty for a while does.
-    pub fn note_left(&mut self, now: Instant, is_left: bool) -> bool {
+    /// The uplink was read: frames of `mean` bytes, and something was left in its ring, or nothing.
+    /// Whether the ring fills: what comes next would wait for [`FILLS_NS`], until it would for
+    /// [`FILLS_STILL_NS`] only. Where its port cannot tell how much waits, a ring fills that has
+    /// not been empty for so long.
+    pub fn note_left(&mut self, now: Instant, is_left: bool, mean: u64) -> bool {
         self.full_since = is_left.then(|| self.full_since.unwrap_or(now));
-        self.fills = self.full_since.is_some_and(|since| {
-            let filled = self.port.as_ref().and_then(|port| port.filled());
-            match filled {
-                Some(filled) => filled >= if self.fills { FILLS_STILL } else { FILLS },
-                None => now.since(since) >= FULL_NS,
+        self.fills = self.full_since.is_some_and(|since| match self.port.as_ref().and_then(|port| port.waiting()) {
+            Some(bytes) => {
+                let wait_ns = bytes / (mean + FRAME_OVERHEAD) * self.frame_ns;
+                wait_ns >= if self.fills { FILLS_STILL_NS } else { FILLS_NS }
             }
+            None => now.since(since) >= FILLS_NS,
         });
         self.fills
     }

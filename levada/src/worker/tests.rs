@@ -329,13 +329,15 @@ struct Timed {
     written: u64,
     /// What it takes for a read that brings no frame.
     empty_ns: u64,
+    /// What waits in its ring, where it tells that.
+    waiting: Option<u64>,
     /// How long it was so in all, in nanoseconds.
     slow_ns: std::sync::Arc<std::sync::atomic::AtomicU64>,
 }
 
 impl Timed {
     fn new(port: PairPort) -> Timed {
-        Timed { port, slow_every: u64::MAX, written: 0, empty_ns: 0, slow_ns: std::sync::Arc::default() }
+        Timed { port, slow_every: u64::MAX, written: 0, empty_ns: 0, waiting: None, slow_ns: std::sync::Arc::default() }
     }
 }
 
@@ -364,9 +366,36 @@ impl Port for Timed {
         self.port.write(pool, frame)
     }
 
+    fn waiting(&self) -> Option<u64> {
+        self.waiting
+    }
+
     fn drops_before_us(&mut self) -> Result<u64, PortError> {
         Ok(0)
     }
+}
+
+#[test]
+fn an_uplinks_ring_fills_while_what_comes_next_would_wait() {
+    let device = |waiting| {
+        let port = Timed { waiting, ..Timed::new(pair(FRAMES, OffloadSupport::ALL).0) };
+        Device { frame_ns: 10_000, ..Device::new(Box::new(port), 0, PortId(0)) }
+    };
+    let now = Instant(5_000_000_000);
+    // So many frames of 60 bytes, which take 10 us each.
+    let frames = |count: u64| Some(count * 760);
+    assert!(device(frames(100)).note_left(now, true, 60));
+    assert!(!device(frames(100)).note_left(now, false, 60), "they came since the read");
+    assert!(device(frames(100)).note_left(now, true, 40), "shorter ones are more");
+    assert!(!device(frames(100)).note_left(now, true, 6_900), "longer ones are fewer");
+    assert!(!device(frames(99)).note_left(now, true, 60));
+    assert!(Device { fills: true, ..device(frames(25)) }.note_left(now, true, 60), "it did before");
+    assert!(!Device { fills: true, ..device(frames(24)) }.note_left(now, true, 60));
+    // One that cannot tell.
+    let mut tap = device(None);
+    let later = now.plus_ns(1_000_000);
+    assert!(!tap.note_left(now, true, 60) && tap.note_left(later, true, 60));
+    assert!(!tap.note_left(later, false, 60) && !tap.note_left(later, true, 60), "it was empty meanwhile");
 }
 
 /// A worker that is driven by hand and by a clock by hand, whose switch has endpoints of two

@@ -253,22 +253,17 @@ pub(super) fn drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
     if done == 0 { Ok(u64::from(stats[1])) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How much of the room for frames that wait is taken, in 256ths.
-pub(super) fn filled(socket: BorrowedFd<'_>) -> io::Result<u8> {
-    // Memory of what waits, and its bound: the first of the numbers that SO_MEMINFO gives
-    // (`linux/sock_diag.h`, Linux 4.12).
-    let mut numbers = [0u32; 2];
-    let mut len = mem::size_of_val(&numbers) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into `numbers`, which has that many.
+/// Memory that frames take which wait to be read, in bytes of the kernel's accounting.
+pub(super) fn waiting(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    // The first of the numbers that SO_MEMINFO gives (`linux/sock_diag.h`, Linux 4.12).
+    let mut number = 0u32;
+    let mut len = mem::size_of_val(&number) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `number`, which has that many.
     let done = unsafe {
-        let at: *mut [u32; 2] = &mut numbers;
+        let at: *mut u32 = &mut number;
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, at.cast(), &mut len)
     };
-    if done != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let [waiting, room] = numbers.map(u64::from);
-    Ok(u8::try_from(waiting * 256 / room.max(1)).unwrap_or(u8::MAX))
+    if done == 0 { Ok(u64::from(number)) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What came beside a frame that was read.
