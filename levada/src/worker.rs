@@ -370,8 +370,10 @@ impl Worker {
         match duty {
             Duty::Own => self.work_for_itself(),
             Duty::Port(way @ Backing::Device(device)) => {
-                let Device { switch, id, .. } = self.outside.devices[device];
-                let left_ns = self.make(way, (switch, id), credit_ns);
+                let Device { switch, id, fills, .. } = self.outside.devices[device];
+                // Copies of what came by the uplink do not keep it from being read while its ring
+                // fills.
+                let left_ns = self.make(way, (switch, id), if fills { credit_ns / 4 } else { credit_ns });
                 // An uplink is read whatever is yet to be copied of it: what is for one endpoint
                 // does not wait for that.
                 let switch = &self.switch_slots[switch].switch;

@@ -26,10 +26,10 @@ pub const RING: usize = 500;
 const BURST: (u64, u64) = (4, 128);
 /// Bytes read at a turn, after which no further frame is begun (`ports::BURST_BYTES`).
 const BURST_BYTES: u64 = 256 << 10;
-/// Frames in the uplink's ring from which it fills, and while which it still does: some of what
-/// comes next would wait for 0.7 and 0.4 ms (`levada/src/worker/device.rs` has 1 and 0.25).
-const FILLS: usize = RING / 2;
-const FILLS_STILL: usize = RING / 4;
+/// The uplink's ring fills from where on what comes next would wait for so long, and does so until
+/// it would for so long only, in nanoseconds (`levada/src/worker/device.rs`).
+const FILLS_NS: u64 = 500_000;
+const FILLS_STILL_NS: u64 = 125_000;
 /// Most frames moved before the ports are looked at again, where none is as cheap as a machine's.
 const PUMP: usize = 64;
 /// Bytes of the longest segment here, tag included.
@@ -174,7 +174,10 @@ impl Worker {
             && let Some(port) = self.ports.iter().position(|port| port.seat == turn.seat)
         {
             let id = PortId(port as u32);
-            let left_ns = self.make(switch, port, turn.credit_ns);
+            // Copies of what came by the uplink do not keep it from being read while its ring
+            // fills.
+            let most_ns = if self.ports[port].fills { turn.credit_ns / 4 } else { turn.credit_ns };
+            let left_ns = self.make(switch, port, most_ns);
             // An uplink is read whatever is yet to be copied of it: what is for one endpoint does
             // not wait for that.
             if left_ns > 0 && !switch.has_work(id) || switch.is_uplink(id) {
@@ -220,7 +223,8 @@ impl Worker {
         let burst = (turn.credit_ns / self.ports[port].frame_ns.max(1)).clamp(BURST.0, BURST.1);
         if switch.is_uplink(id) {
             let place = &mut self.ports[port];
-            place.fills = place.ring.len() >= if place.fills { FILLS_STILL } else { FILLS };
+            let wait_ns = place.ring.len() as u64 * place.frame_ns;
+            place.fills = wait_ns >= if place.fills { FILLS_STILL_NS } else { FILLS_NS };
             switch.share_intake(place.fills.then(|| prices(&self.costs)));
         }
         let (mut frames, mut bytes) = (0, 0);
