@@ -15,7 +15,7 @@
 //!
 //! There is one tag for each endpoint and tenant, and nothing else is kept.
 
-use crate::ids::{EndpointId, TenantId};
+use crate::ids::{PortId, TenantId};
 use crate::turns::Cost;
 use crate::units::Instant;
 
@@ -108,16 +108,16 @@ pub struct Intake {
     tenants: Clock,
     /// By tenant: its tag, and the clock of its endpoints.
     of_tenant: Vec<(Tag, Clock)>,
-    /// By endpoint.
-    of_endpoint: Vec<Tag>,
+    /// By the endpoint's port.
+    of_port: Vec<Tag>,
 }
 
 impl Intake {
-    /// Gives an endpoint its weight in its tenant, and that its weight among all (1 to 65535; a
-    /// missing one counts as 1).
-    pub fn set_weights(&mut self, (tenant, tenant_weight): (TenantId, u32), (endpoint, weight): (EndpointId, u32)) {
+    /// Gives who is at a port its weight in its tenant, and that its weight among all (1 to 65535;
+    /// a missing one counts as 1).
+    pub fn set_weights(&mut self, (tenant, tenant_weight): (TenantId, u32), (port, weight): (PortId, u32)) {
         self.tenant(tenant).0.weight = tenant_weight.max(1);
-        self.endpoint(endpoint).weight = weight.max(1);
+        self.port(port).weight = weight.max(1);
     }
 
     /// The uplink's ring fills, and a frame costs so much; or, with `None`, it does not.
@@ -131,15 +131,15 @@ impl Intake {
         self.prices.is_some()
     }
 
-    /// Whether a frame of so many bytes that was read is to be passed on: to an endpoint of a
-    /// tenant, or to what that has in common. It is charged what it costs.
-    pub fn passes(&mut self, now: Instant, tenant: TenantId, to: Option<EndpointId>, bytes: u64) -> bool {
+    /// Whether a frame of so many bytes that was read is to be passed on: to the port of a tenant's
+    /// endpoint, or to what the tenant has in common. It is charged what it costs.
+    pub fn passes(&mut self, now: Instant, tenant: TenantId, to: Option<PortId>, bytes: u64) -> bool {
         let Some(Prices { read, pass }) = self.prices else { return true };
         // The first one is none that follows what is not set.
         let window = now.0 / WINDOW_NS + 2;
         let (mut of_all, mut endpoints) = *self.tenant(tenant);
         self.tenants.enter(&mut of_all, window);
-        let mut of_tenant = to.map(|to| *self.endpoint(to));
+        let mut of_tenant = to.map(|to| *self.port(to));
         let part_ns = of_tenant.as_mut().map_or(0, |tag| {
             endpoints.enter(tag, window);
             endpoints.ahead_ns(tag)
@@ -150,7 +150,7 @@ impl Intake {
         self.tenants.charge(&mut of_all, cost_ns);
         if let (Some(to), Some(tag)) = (to, &mut of_tenant) {
             endpoints.charge(tag, cost_ns);
-            *self.endpoint(to) = *tag;
+            *self.port(to) = *tag;
         }
         *self.tenant(tenant) = (of_all, endpoints);
         passes
@@ -160,8 +160,8 @@ impl Intake {
         place(&mut self.of_tenant, tenant.0)
     }
 
-    fn endpoint(&mut self, endpoint: EndpointId) -> &mut Tag {
-        place(&mut self.of_endpoint, endpoint.0)
+    fn port(&mut self, port: PortId) -> &mut Tag {
+        place(&mut self.of_port, port.0)
     }
 }
 

@@ -127,7 +127,7 @@ fn burst(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: Insta
         *byte ^= bytes.byte().unwrap_or(0);
     }
     // As it does while the uplink's ring fills: then some of it may be dropped.
-    switch.set_intake_weights(port, at as u32, u32::from(count));
+    switch.set_intake_weights((TenantId(port.0 / 2 % 4), at as u32), (port, u32::from(count)));
     switch.share_intake((at & 1 == 1).then_some(PRICES));
     switch.rx_burst(pool, now, port, &mut frames);
     switch.share_intake(None);

@@ -95,11 +95,8 @@ impl Worker {
     pub fn new(spec: &WorkerSpec, program: &Program, switch: &mut Switch) -> Worker {
         let (mut turns, shares) = (Turns::default(), control::time::shares(program));
         for (id, endpoint) in program.endpoints.iter() {
-            switch.set_intake_weights(
-                endpoint.port,
-                shares.tenants[&endpoint.tenant],
-                shares.endpoints[&EndpointId(id)],
-            );
+            let of_tenant = (endpoint.tenant, shares.tenants[&endpoint.tenant]);
+            switch.set_intake_weights(of_tenant, (endpoint.port, shares.endpoints[&EndpointId(id)]));
         }
         // As `levada/src/worker/seats.rs` has them; this worker does nothing for itself.
         let whole = turns.add_group(Turns::ROOT, 1);

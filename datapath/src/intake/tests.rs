@@ -17,7 +17,7 @@ fn second(intake: &mut Intake, senders: &[(u32, Option<u32>, u64)]) -> Vec<u64> 
     for step in 0..1_000_000u64 {
         for (sender, &(of, to, rate)) in senders.iter().enumerate() {
             let is_due = (step + 1) * rate / 1_000_000 > step * rate / 1_000_000;
-            if is_due && intake.passes(Instant(step * 1_000), tenant(of), to.map(EndpointId), 60) {
+            if is_due && intake.passes(Instant(step * 1_000), tenant(of), to.map(PortId), 60) {
                 passed[sender] += 1;
             }
         }
@@ -35,8 +35,8 @@ fn shared() -> Intake {
 fn while_the_ring_has_room_all_passes_and_nothing_is_counted() {
     let mut intake = Intake::default();
     assert!(!intake.is_shared());
-    assert!((0..100_000).all(|n| intake.passes(Instant(n), tenant(0), Some(EndpointId(0)), 60)));
-    assert!(intake.of_tenant.is_empty() && intake.of_endpoint.is_empty());
+    assert!((0..100_000).all(|n| intake.passes(Instant(n), tenant(0), Some(PortId(0)), 60)));
+    assert!(intake.of_tenant.is_empty() && intake.of_port.is_empty());
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn who_takes_little_loses_nothing_to_a_flood() {
 fn two_floods_share_by_weight() {
     let mut intake = shared();
     for (of, weight) in [(0, 3), (1, 1)] {
-        intake.set_weights((tenant(of), weight), (EndpointId(of), 1));
+        intake.set_weights((tenant(of), weight), (PortId(of), 1));
     }
     let rate = 200_000;
     let passed = second(&mut intake, &[(0, Some(0), rate), (1, Some(1), rate)]);
@@ -79,7 +79,7 @@ fn a_pause_neither_saves_nor_owes() {
     let mut intake = shared();
     let senders = [(0, Some(0), 900_000), (1, Some(1), 1_000)];
     second(&mut intake, &senders);
-    let is_flood_passed = |intake: &mut Intake, at| intake.passes(Instant(at), tenant(0), Some(EndpointId(0)), 60);
+    let is_flood_passed = |intake: &mut Intake, at| intake.passes(Instant(at), tenant(0), Some(PortId(0)), 60);
     assert!(!is_flood_passed(&mut intake, 1_000_000_000), "it has had more than its share");
     assert!(is_flood_passed(&mut intake, 1_000_000_000 + 3 * WINDOW_NS), "but not lately");
 }
@@ -90,7 +90,7 @@ fn what_is_ahead_is_bounded_and_clocks_go_on_for_years() {
     let long = Prices { read: Cost::new(1 << 40, 1 << 20), pass: Cost::new(1 << 40, 1 << 20) };
     intake.set_prices(Some(long));
     for n in 0..100_000 {
-        intake.passes(Instant(n), tenant(n as u32 % 2), Some(EndpointId(n as u32 % 2)), 65_536);
+        intake.passes(Instant(n), tenant(n as u32 % 2), Some(PortId(n as u32 % 2)), 65_536);
     }
     let ahead = intake.of_tenant.iter().map(|(tag, _)| intake.tenants.ahead_ns(tag)).max();
     assert!(ahead.is_some_and(|ns| ns <= MOST_NS), "{ahead:?}");

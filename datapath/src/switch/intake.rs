@@ -1,26 +1,25 @@
 //! Frames from the uplink while its ring fills: whose share of the worker's time they take
 //! ([`crate::intake`]).
 
+use super::Switch;
 use super::parse::{destination, source};
 use super::route::Seen;
 use super::tunnel::tenant_of;
-use super::{Role, Switch};
 use crate::forward::Target;
 use crate::frame::{Frame, Pool};
 use crate::intake::Prices;
 use crate::network::Network;
-use crate::program::PortId;
+use crate::program::{PortId, Program, TenantId};
 use crate::units::Instant;
 use crate::verdict::Reason;
 
 impl Switch {
-    /// Gives the endpoint at a port its weight in its tenant's time, and its tenant the weight
-    /// among all tenants.
-    pub fn set_intake_weights(&mut self, port: PortId, tenant_weight: u32, weight: u32) {
-        if let Role::Endpoint(endpoint) = self.role(port)
-            && let Some(found) = self.program.endpoints.get(endpoint.0)
-        {
-            self.intake.set_weights((found.tenant, tenant_weight), (endpoint, weight));
+    /// Gives who is at a port its weight in its tenant's time, and the tenant its weight among all
+    /// tenants. Of those that the program does not have nothing is kept.
+    pub fn set_intake_weights(&mut self, tenant: (TenantId, u32), port: (PortId, u32)) {
+        let Program { tenants, ports, .. } = &self.program;
+        if tenants.get(tenant.0.0).is_some() && ports.get(port.0.0).is_some() {
+            self.intake.set_weights(tenant, port);
         }
     }
 
@@ -48,16 +47,16 @@ impl Switch {
             Target::Endpoint(to) => Some(to),
             _ => None,
         };
-        let tenant = match to.and_then(|to| self.program.endpoints.get(to.0)) {
-            Some(endpoint) => endpoint.tenant,
-            None if network != Network::UNTAGGED => tenant_of(network),
+        let (tenant, port) = match to.and_then(|to| self.program.endpoints.get(to.0)) {
+            Some(endpoint) => (endpoint.tenant, Some(endpoint.port)),
+            None if network != Network::UNTAGGED => (tenant_of(network), None),
             None => return Ok(Some(frame)),
         };
         let (from, bytes) = (source(seen.bytes), seen.bytes.len() as u64);
         if to.is_some_and(|to| self.is_talk(pool, now, to, &frame)) {
             return Ok(Some(frame));
         }
-        if self.intake.passes(now, tenant, to, bytes) {
+        if self.intake.passes(now, tenant, port, bytes) {
             return Ok(Some(frame));
         }
         let wire_bytes = pool.meta(&frame).wire_bytes;

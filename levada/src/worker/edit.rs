@@ -7,10 +7,10 @@
 use super::agents::Station;
 use super::bonds::BondPost;
 use super::snapshot::Count;
-use super::{AnyPort, Backing, Claim, Device, LinkSlot, Post, SwitchSlot, Worker, ends_of};
+use super::{AnyPort, Backing, Claim, Device, LinkSlot, Payer, Post, SwitchSlot, Worker, ends_of};
 use datapath::frame::PoolLimits;
 use datapath::link::{Link, LinkConfig, Side};
-use datapath::program::{Change, PortId};
+use datapath::program::{Change, PortId, TenantId};
 use datapath::switch::Switch;
 use std::sync::mpsc::SyncSender;
 
@@ -221,20 +221,21 @@ impl Worker {
     }
 
     /// Gives a port its part of the worker's time, at its own turns and of what arrives by the
-    /// uplink. Whose port it is, its switch knows by now.
+    /// uplink.
     fn claim(&mut self, way: Backing, claim: Claim) {
         self.seats.claim(way, claim);
-        let place = match way {
-            Backing::Device(index) => self.outside.devices.get(index).map(|device| (device.switch, device.id)),
+        let port = match way {
+            Backing::Device(index) => self.outside.devices.get(index).map(|device| device.id),
             Backing::Link(index, side) => {
                 let link_slot = self.outside.link_slots.get(index).and_then(Option::as_ref);
-                link_slot.map(|link_slot| link_slot.ends[side as usize])
+                link_slot.map(|link_slot| link_slot.ends[side as usize].1)
             }
         };
-        if let Some((switch, port)) = place
+        let Claim { switch, payer, tenant_weight, weight } = claim;
+        if let (Payer::Tenant(tenant), Some(port)) = (payer, port)
             && let Some(switch_slot) = self.switch_slots.get_mut(switch)
         {
-            switch_slot.switch.set_intake_weights(port, claim.tenant_weight, claim.weight);
+            switch_slot.switch.set_intake_weights((TenantId(tenant), tenant_weight), (port, weight));
         }
     }
 

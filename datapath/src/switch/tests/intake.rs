@@ -11,7 +11,7 @@ const PRICES: Prices = Prices { read: Cost::new(1_000, 0), pass: Cost::new(3_000
 fn rig() -> Rig {
     let tenants = [Attachment::Vlan(10), Attachment::Vlan(20), Attachment::Untagged];
     let mut rig = Rig::new(&tenants, &[(0, 1), (1, 2), (2, 3)], |_| {});
-    (1..=3).for_each(|port| rig.switch.set_intake_weights(PortId(port), 100, 100));
+    (1..=3).for_each(|port| rig.switch.set_intake_weights((TenantId(port - 1), 100), (PortId(port), 100)));
     rig.switch.share_intake(Some(PRICES));
     rig
 }
@@ -78,4 +78,17 @@ fn agents_learn_that_it_has_arrived_and_was_lost() {
     let each = arrived / 4_000;
     assert_eq!((arrived, dropped), (4_000 * each, (4_000 - passed) * each));
     assert!(dropped > arrived / 4);
+}
+
+#[test]
+fn weights_are_kept_of_what_the_program_has() {
+    let mut rig = rig();
+    rig.switch.set_intake_weights((TenantId(u32::MAX), 7), (PortId(1), 7));
+    rig.switch.set_intake_weights((TenantId(0), 7), (PortId(u32::MAX), 7));
+    rig.switch.set_intake_weights((TenantId(0), 3), (PortId(1), 100));
+    // Its part is 3 of 103.
+    let frames = [udp(9, 1).vlan(10), udp(9, 2).vlan(20)];
+    let mut passed = [0; 2];
+    (0..40_000).for_each(|n| passed[n % 2] += flood(&mut rig, 1, &frames[n % 2]));
+    assert!(passed[0] < passed[1] / 4, "{passed:?}");
 }
