@@ -10,10 +10,11 @@
 //! Shares are kept on virtual clocks, as in start-time fair queueing (Goyal, Vin and Cheng 1996). A
 //! clock advances by what is spent, divided by the weights of all that are active; the tag of each
 //! advances by what is spent for it, divided by its own. Whose tag is ahead of the clock has had
-//! more than its share. There is a clock of all tenants, and one in each tenant of its endpoints.
-//! Reading is charged as well, also of what is dropped then.
+//! more than its share. There is a clock of all tenants. Each tenant has one, of its endpoints and
+//! of what is for none of them. A tenant is charged for what is passed on. An endpoint is also
+//! charged for reading what is dropped then: so a flood for one leaves the tenant's others theirs.
 //!
-//! There is one tag for each endpoint and tenant, and nothing else is kept.
+//! There is one tag for each endpoint and two for each tenant, and nothing else is kept.
 
 use crate::ids::{PortId, TenantId};
 use crate::turns::Cost;
@@ -22,14 +23,17 @@ use crate::units::Instant;
 /// How far ahead of the clock a tenant may be, in nanoseconds of the time of all: a burst is none
 /// of what is to be dropped.
 const AHEAD_NS: u64 = 4_000_000;
-/// From here on, only of those endpoints something is passed on that have had no more than their
-/// part of what the tenant had, or only so much more.
+/// From here on, only of those of several endpoints something is passed on that have had no more
+/// than their part of what the tenant had, or only so much more.
 const NEARLY_NS: u64 = AHEAD_NS / 2;
 const PART_NS: u64 = AHEAD_NS / 4;
 /// Nobody is further ahead, however long the ring fills: what is paid later has an end.
 const MOST_NS: u64 = AHEAD_NS + PART_NS;
 /// Who has had nothing for a window, or two at most, is not active.
 const WINDOW_NS: u64 = 10_000_000;
+/// The weight of what is for none of a tenant's endpoints, as its broadcasts, among them: an eighth
+/// of the largest.
+const REST_WEIGHT: u32 = 8_192;
 /// Fixed point of clocks: a nanosecond by a weight of 1.
 const SHIFT: u32 = 16;
 
@@ -83,7 +87,13 @@ impl Clock {
             self.now_active += weight;
             tag.window = window;
         }
-        tag.at = tag.at.max(self.at);
+        // One that is alone takes nobody's.
+        tag.at = if self.is_alone(tag) { self.at } else { tag.at.max(self.at) };
+    }
+
+    /// Whether only one that has entered is active.
+    fn is_alone(&self, tag: &Tag) -> bool {
+        self.active == u64::from(tag.weight)
     }
 
     /// By how much one that has entered is ahead, in nanoseconds of the time of all.
@@ -101,13 +111,29 @@ impl Clock {
     }
 }
 
+/// What is kept of a tenant.
+#[derive(Clone, Copy, Debug)]
+struct OfTenant {
+    tag: Tag,
+    /// Of its endpoints, and of what is for none of them.
+    clock: Clock,
+    rest: Tag,
+}
+
+impl Default for OfTenant {
+    fn default() -> Self {
+        let rest = Tag { weight: REST_WEIGHT, ..Tag::default() };
+        OfTenant { tag: Tag::default(), clock: Clock::default(), rest }
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Intake {
     prices: Option<Prices>,
     tenants: Clock,
-    /// By tenant: its tag, and the clock of its endpoints.
-    of_tenant: Vec<(Tag, Clock)>,
+    /// By tenant.
+    of_tenant: Vec<OfTenant>,
     /// By the endpoint's port.
     of_port: Vec<Tag>,
 }
@@ -116,7 +142,7 @@ impl Intake {
     /// Gives who is at a port its weight in its tenant, and that its weight among all (1 to 65535;
     /// a missing one counts as 1).
     pub fn set_weights(&mut self, (tenant, tenant_weight): (TenantId, u32), (port, weight): (PortId, u32)) {
-        self.tenant(tenant).0.weight = tenant_weight.max(1);
+        self.tenant(tenant).tag.weight = tenant_weight.max(1);
         self.port(port).weight = weight.max(1);
     }
 
@@ -137,26 +163,29 @@ impl Intake {
         let Some(Prices { read, pass }) = self.prices else { return true };
         // The first one is none that follows what is not set.
         let window = now.0 / WINDOW_NS + 2;
-        let (mut of_all, mut endpoints) = *self.tenant(tenant);
-        self.tenants.enter(&mut of_all, window);
-        let mut of_tenant = to.map(|to| *self.port(to));
-        let part_ns = of_tenant.as_mut().map_or(0, |tag| {
-            endpoints.enter(tag, window);
-            endpoints.ahead_ns(tag)
-        });
-        let ahead_ns = self.tenants.ahead_ns(&of_all);
-        let passes = ahead_ns <= NEARLY_NS || ahead_ns < AHEAD_NS && part_ns <= PART_NS;
-        let cost_ns = read.of(1, bytes) + if passes { pass.of(1, bytes) } else { 0 };
-        self.tenants.charge(&mut of_all, cost_ns);
-        if let (Some(to), Some(tag)) = (to, &mut of_tenant) {
-            endpoints.charge(tag, cost_ns);
-            *self.port(to) = *tag;
+        let OfTenant { mut tag, mut clock, rest } = *self.tenant(tenant);
+        let mut part = to.map_or(rest, |to| *self.port(to));
+        self.tenants.enter(&mut tag, window);
+        clock.enter(&mut part, window);
+        let ahead_ns = self.tenants.ahead_ns(&tag);
+        let is_within_part = !clock.is_alone(&part) && clock.ahead_ns(&part) <= PART_NS;
+        let passes = ahead_ns <= NEARLY_NS || ahead_ns < AHEAD_NS && is_within_part;
+        let mut cost_ns = read.of(1, bytes);
+        if passes {
+            cost_ns += pass.of(1, bytes);
+            self.tenants.charge(&mut tag, cost_ns);
         }
-        *self.tenant(tenant) = (of_all, endpoints);
+        clock.charge(&mut part, cost_ns);
+        match to {
+            Some(to) => *self.port(to) = part,
+            None => self.tenant(tenant).rest = part,
+        }
+        let of_tenant = self.tenant(tenant);
+        (of_tenant.tag, of_tenant.clock) = (tag, clock);
         passes
     }
 
-    fn tenant(&mut self, tenant: TenantId) -> &mut (Tag, Clock) {
+    fn tenant(&mut self, tenant: TenantId) -> &mut OfTenant {
         place(&mut self.of_tenant, tenant.0)
     }
 
