@@ -518,9 +518,6 @@ impl Worker {
             let fills = device.note_left(start, is_enough, bytes as u64 / read.max(1) as u64);
             let prices = Prices { read: device.read, pass: self.outside.costs.write };
             switch_slot.switch.share_intake(fills.then_some(prices));
-            if fills {
-                self.look.note_loss(device.switch, Payer::Uplink);
-            }
         }
         switch_slot.switch.read_ahead(&self.pool, device.id, &self.burst);
         match &mut self.trace {
