@@ -5,7 +5,7 @@ use super::segment::{codes, ecn};
 use super::*;
 use crate::checksum;
 use crate::frame::PoolLimits;
-use crate::wire::build::eth;
+use crate::wire::build::{Build, eth};
 use crate::wire::{Mac, be16, parse, put16};
 use core::net::Ipv4Addr;
 use proptest::prelude::*;
@@ -50,6 +50,24 @@ struct Says {
     options: &'static [u8],
 }
 
+impl Says {
+    /// The frame that says so, behind the headers that were begun, and where its headers lie.
+    fn behind(&self, build: Build<'_>, ports: [u16; 2]) -> (Vec<u8>, Layout) {
+        let mut bytes = build
+            .tcp(ports[0], ports[1], self.seq)
+            .flags(self.flags | (self.codes & 3) << 6)
+            .ack(self.ack, self.window)
+            .tcp_options((self.options.len() / 4) as u8)
+            .payload(vec![0; self.payload])
+            .bytes();
+        let layout = parse(&bytes).unwrap();
+        let l4 = usize::from(layout.l4_offset);
+        bytes[l4 + 12] |= self.codes >> 2;
+        bytes[l4 + 20..][..self.options.len()].copy_from_slice(self.options);
+        (bytes, layout)
+    }
+}
+
 struct Rig {
     pool: Pool,
     sides: [Vcc; 2],
@@ -70,19 +88,9 @@ impl Rig {
         let (mac, ip) = (|n| Mac([2, 0, 0, 0, 0, n]), |n| Ipv4Addr::new(10, 0, 0, n));
         let [me, other] = if from == CLIENT { [1, 2] } else { [2, 1] };
         let ports = if from == CLIENT { [40_000, 80] } else { [80, 40_000] };
-        let mut bytes = eth(mac(me), mac(other))
-            .ipv4(ip(me), ip(other))
-            .tos(says.ecn)
-            .tcp(ports[0], ports[1], says.seq)
-            .flags(says.flags | (says.codes & 3) << 6)
-            .ack(says.ack, says.window)
-            .tcp_options((says.options.len() / 4) as u8)
-            .payload(vec![0; says.payload])
-            .bytes();
-        let layout = parse(&bytes).unwrap();
+        let build = eth(mac(me), mac(other)).ipv4(ip(me), ip(other)).tos(says.ecn);
+        let (mut bytes, layout) = says.behind(build, ports);
         let l4 = usize::from(layout.l4_offset);
-        bytes[l4 + 12] |= says.codes >> 2;
-        bytes[l4 + 20..][..says.options.len()].copy_from_slice(says.options);
         put16(&mut bytes, l4 + 16, 0);
         let sum = tcp_sum(&bytes);
         put16(&mut bytes, l4 + 16, !sum);

@@ -37,17 +37,7 @@ impl Twins {
         let ([from, to], ports) = if is_sent { ([1, 2], [40_000, 80]) } else { ([2, 1], [80, 40_000]) };
         let build = eth(Mac([2; 6]), Mac([4; 6])).ipv6(ip(from), ip(to)).tos(says.ecn);
         let build = if is_extended { build.extension(OPTIONS.0, &OPTIONS.1) } else { build };
-        let mut bytes = build
-            .tcp(ports[0], ports[1], says.seq)
-            .flags(says.flags | (says.codes & 3) << 6)
-            .ack(says.ack, says.window)
-            .tcp_options((says.options.len() / 4) as u8)
-            .payload(vec![0; says.payload])
-            .bytes();
-        let layout = parse(&bytes).unwrap();
-        let l4 = usize::from(layout.l4_offset);
-        bytes[l4 + 12] |= says.codes >> 2;
-        bytes[l4 + 20..][..says.options.len()].copy_from_slice(says.options);
+        let (bytes, layout) = says.behind(build, ports);
         let frame = self.pool.alloc_from(&bytes).unwrap();
         self.pool.meta_mut(&frame).layout = layout;
         frame
