@@ -20,19 +20,19 @@ use crate::ids::{PortId, TenantId};
 use crate::turns::Cost;
 use crate::units::Instant;
 
-/// How far ahead of the clock a tenant may be, in nanoseconds of the time of all: a burst is none
-/// of what is to be dropped.
+/// Nothing is passed on for a tenant that is further ahead of the clock than this, in nanoseconds
+/// of the time of all. A burst is shorter.
 const AHEAD_NS: u64 = 4_000_000;
-/// From here on, only of those of several endpoints something is passed on that have had no more
-/// than their part of what the tenant had, or only so much more.
+/// For a tenant that is further ahead than this, only some of its frames are passed on: those for
+/// an endpoint that is not the only active one there, and is ahead by [`PART_NS`] at most.
 const NEARLY_NS: u64 = AHEAD_NS / 2;
 const PART_NS: u64 = AHEAD_NS / 4;
-/// Nobody is further ahead, however long the ring fills: what is paid later has an end.
+/// Nobody gets further ahead, however long the ring fills. So the wait afterwards is bounded.
 const MOST_NS: u64 = AHEAD_NS + PART_NS;
-/// Who has had nothing for a window, or two at most, is not active.
+/// Active is who has had something in this window or the last.
 const WINDOW_NS: u64 = 10_000_000;
-/// The weight of what is for none of a tenant's endpoints, as its broadcasts, among them: an eighth
-/// of the largest.
+/// A tenant's broadcasts and all else that is for none of its endpoints have this weight among
+/// them: an eighth of the largest.
 const REST_WEIGHT: u32 = 8_192;
 /// Fixed point of clocks: a nanosecond by a weight of 1.
 const SHIFT: u32 = 16;
