@@ -1,5 +1,5 @@
 //! The control socket: HTTP/1.1 with JSON on a Unix socket in the run directory (RFC 9112, RFC
-//! 9110; `docs/reference/management.md`).
+//! 9110; `docs/reference/http.md`).
 //!
 //! One thread serves all clients; what takes long (asking the worker, waiting for a change) is done
 //! on others. Changes are made by a thread that has the rights for it (`changes`). The worker never

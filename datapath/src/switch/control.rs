@@ -3,7 +3,7 @@
 //! not wait behind what is on it. Both are bounded.
 //!
 //! Taken aside is what comes from the uplink for a reserved group address (IEEE 802.1Q, table 8-1),
-//! which no bridge forwards: link aggregation and its markers are among it.
+//! which no bridge forwards. A bond takes what is for it before: LACPDUs, markers and hellos.
 
 use super::{OUT, Role, Switch};
 use crate::frame::{Frame, Out, Pool};

@@ -1,8 +1,8 @@
 //! What the switch would do with a frame, stage by stage, without doing it.
 //!
 //! Every decision is asked of the same function that decides for real frames, or of its twin that
-//! changes nothing (`would_learn`, `would_take`). The fuzz target `switch` explains each
-//! frame before it is received, and compares.
+//! changes nothing (`would_learn`, `would_take`). The fuzz targets `switch`, `bond` and `service`
+//! explain each frame before it is received, and compare.
 
 use super::parse::longest_of;
 use super::route::{Away, Flood, Inside, Route, Seen};
