@@ -128,7 +128,7 @@ const SWITCH: &[Key] = &[
         "shortcut",
         Form::Flag,
         false,
-        "the kernel moves frames between packet:// endpoints past the switch where no rule needs the switch",
+        "the kernel moves frames between packet:// and veth:// endpoints where no rule needs the switch",
     ),
 ];
 const VCC: &[Key] = &[
@@ -254,7 +254,7 @@ const ENDPOINT: &[Key] = &[
         false,
         "what else it may announce",
     ),
-    ("trunk", Form::Flag, false, "a bridge port: VLAN tags pass, no guard"),
+    ("trunk", Form::Flag, false, "a bridge port: VLAN tags pass, sources are not compared with a list"),
     ("queue", Form::Text(SIZE), false, "bound of its queue in each direction"),
     ("aqm", Form::Table(AQM), false, "what its queues do before they are full"),
     ("vcc", Form::Vcc, false, "congestion control that the switch runs for its TCP; its tenant's where absent"),

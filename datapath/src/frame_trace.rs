@@ -389,7 +389,7 @@ impl fmt::Display for Words<'_> {
             Step::Turn(Err(Reason::Duplicate)) => write!(f, "refused (duplicate): it has come already"),
             Step::Enter(Ok(None)) => write!(f, "into the untagged network"),
             Step::Enter(Ok(Some(vlan))) => write!(f, "into the network of VLAN {vlan}"),
-            Step::Control(Ok(())) => write!(f, "for the protocols of the switch"),
+            Step::Control(Ok(())) => write!(f, "a control frame, for the switch itself"),
             Step::Enter(Err(reason))
             | Step::Number(Err(reason))
             | Step::Turn(Err(reason))

@@ -1,6 +1,6 @@
 //! What goes over the control socket as JSON. Version 1: keys may be added, none changes its
 //! meaning. Here lie the types; what fills them lies where it is known, and what prints them in
-//! [`crate::command::show`].
+//! [`crate::command::show`] and [`crate::report`].
 
 pub mod agents;
 pub mod bonds;

@@ -1,7 +1,7 @@
 //! Maintenance: what the worker has no time for. A thread that asks devices for what they dropped,
-//! closes those that are lost, opens them again, writes the log, and tells when an interface that
-//! is somebody else's is not what it was. All of these may wait for the kernel's lock on network
-//! devices, which is taken for as long as namespaces are deleted.
+//! closes those that are lost, opens them again, hands on the lines of the log, and tells when an
+//! interface that is somebody else's is not what it was. All of these may wait for the kernel's
+//! lock on network devices, which is taken for as long as namespaces are deleted.
 
 mod listen;
 mod services;
