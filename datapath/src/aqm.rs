@@ -304,23 +304,34 @@ impl Aqm {
         leaves
     }
 
-    /// A frame of one segment finds the queue empty and leaves at once: it is counted as by
+    /// A frame finds the queue empty and leaves at once: its segments are counted as by
     /// [`Aqm::arrive`] and [`Aqm::leave`]. False, and nothing has changed, where these must be
     /// asked.
     pub(crate) fn pass(&mut self, pool: &Pool, now: Instant, frame: &Frame) -> bool {
         let State::Auto(auto) = &mut self.state else { return false };
         let meta = pool.meta(frame);
         let capable = segment::is_capable(pool.bytes(frame), &meta.layout);
-        if !capable && auto.may_drop(self.empty_since.map_or(0, |since| now.since(since))) {
+        let segments = segment::segments(&meta.layout, &meta.offload);
+        let is_asked = if capable {
+            // The last segment waits for those before it.
+            let last_ns = |each| before_last_ns(self.rate, each, segments);
+            segments > 1 && (auto.begins_at(now) || last_ns(segment::segment_bytes(meta)) > auto.target_ns())
+        } else {
+            auto.may_drop(self.empty_since.map_or(0, |since| now.since(since)))
+        };
+        if is_asked {
             return false;
         }
         if let Some(since) = self.empty_since.take() {
             auto.arrives_dry(now, since);
         }
         auto.leaves(now, 0);
+        auto.leave_with(false, segments - 1);
         if !capable {
-            // As if it had been thrown for: later throws are the same.
-            dice(&mut self.random);
+            // As if they had been thrown for: later throws are the same.
+            for _ in 0..segments {
+                dice(&mut self.random);
+            }
         }
         self.empties(now, meta.wire_bytes);
         true
@@ -342,7 +353,7 @@ impl Aqm {
         // Of segments that leave one after the other, those before the first that waits longer.
         let within = |target_ns: u64| {
             let left_ns = target_ns - wait_ns;
-            if segments == 1 || time_ns(rate, each).saturating_mul(u64::from(segments - 1)) <= left_ns {
+            if segments == 1 || before_last_ns(rate, each, segments) <= left_ns {
                 return segments;
             }
             (left_ns / time_ns(rate, each) + 1) as u32
@@ -426,6 +437,11 @@ impl Aqm {
 /// How long so many wire bytes take at a queue's rate; none where it is not known.
 fn time_ns(rate: Rate, wire_bytes: u32) -> u64 {
     if rate.0 == 0 { 0 } else { rate.time_ns(u64::from(wire_bytes)) }
+}
+
+/// How long the segments of a frame before its last one take, of `each` wire bytes.
+fn before_last_ns(rate: Rate, each: u32, segments: u32) -> u64 {
+    time_ns(rate, each).saturating_mul(u64::from(segments - 1))
 }
 
 /// Marks those segments of a frame that `decide` says, and puts all into `queue`, cut where they

@@ -211,6 +211,22 @@ impl Scheduler {
         tree.pass(pool, now, plane, (&mut self.limits, &mut self.sojourns), endpoint, frame)
     }
 
+    /// The same of a frame of several segments.
+    pub fn pass_segments(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        plane: Plane,
+        endpoint: EndpointId,
+        frame: &Frame,
+    ) -> bool {
+        let tree = match plane {
+            Plane::Wire => &mut self.wire,
+            Plane::Local => &mut self.local,
+        };
+        tree.pass_special(pool, now, plane, (&mut self.limits, &mut self.sojourns), endpoint, frame)
+    }
+
     /// The same of a run between neighbours: of all its frames, or of none.
     pub fn pass_run(&mut self, pool: &Pool, now: Instant, endpoint: EndpointId, run: &Run) -> bool {
         self.local.pass_run(pool, now, (&mut self.limits, &mut self.sojourns), endpoint, run)

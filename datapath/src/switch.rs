@@ -744,7 +744,7 @@ impl Switch {
         frame: Frame,
     ) -> Result<(), Reason> {
         if self.egress.is_limited(from) && !self.egress.pass(pool, now, Plane::Local, from, &frame) {
-            return self.send_local(pool, now, from, Out::Endpoint(to), frame);
+            return self.send_queued(pool, now, from, to, frame);
         }
         count_traffic(pool, &frame, &mut self.tallies[from.0 as usize].local.egress);
         if self.backlogs.is_empty(from) {
@@ -754,6 +754,24 @@ impl Switch {
             self.put_off(pool, now, from, frame);
         }
         Ok(())
+    }
+
+    /// The same of one that may have to wait for the sender's limit.
+    #[inline(never)]
+    fn send_queued(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        to: EndpointId,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        if segments(pool, &frame) > 1 && self.egress.pass_segments(pool, now, Plane::Local, from, &frame) {
+            pool.meta_mut(&frame).set_out(Out::Endpoint(to));
+            self.reach_neighbours(pool, now, from, frame);
+            return Ok(());
+        }
+        self.send_local(pool, now, from, Out::Endpoint(to), frame)
     }
 
     /// To neighbours on this switch: straight, or through the sender's lane where it has a limit.
@@ -810,11 +828,7 @@ impl Switch {
     #[inline(never)]
     fn arrive_queued(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, to: EndpointId, frame: Frame) {
         if self.ingress.is_limited(to) {
-            pool.meta_mut(&frame).set_out(Out::From(from));
-            if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Local, to, frame) {
-                self.count_drop(to, reason);
-            }
-            return;
+            return self.arrive_limited(pool, now, from, to, frame);
         }
         let Some(frame) = self.show(pool, now, (from, to), frame) else { return };
         match self.program.endpoints.get(to.0) {
@@ -823,6 +837,23 @@ impl Switch {
                 self.cut_in_turn(pool, now, from, to, frame);
             }
             _ => self.deliver_local(pool, from, to, frame),
+        }
+    }
+
+    /// The same where the receiver has a limit: a frame of several segments may pass, too. What the
+    /// port cannot take whole is cut when the limit lets it go.
+    fn arrive_limited(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, to: EndpointId, frame: Frame) {
+        let port = self.program.endpoints.get(to.0).map(|endpoint| endpoint.port);
+        let is_whole = segments(pool, &frame) > 1 && port.is_some_and(|port| !self.is_in_pieces(pool, port, &frame));
+        if is_whole && self.ingress.pass_segments(pool, now, Plane::Local, to, &frame) {
+            if let Some(frame) = self.show(pool, now, (from, to), frame) {
+                self.deliver_local(pool, from, to, frame);
+            }
+            return;
+        }
+        pool.meta_mut(&frame).set_out(Out::From(from));
+        if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Local, to, frame) {
+            self.count_drop(to, reason);
         }
     }
 

@@ -81,6 +81,13 @@ impl Auto {
         self.target_ns
     }
 
+    /// Whether a segment that leaves now is the first of a period, which may begin with another
+    /// threshold.
+    #[must_use]
+    pub fn begins_at(&self, now: Instant) -> bool {
+        now >= self.period_end
+    }
+
     /// A segment arrives where nothing waits, since `since`. What of a pause is longer than a round
     /// trip is the senders' own, and so is all of one that is longer than any threshold.
     pub fn arrives_dry(&mut self, now: Instant, since: Instant) {
@@ -105,7 +112,7 @@ impl Auto {
 
     /// A segment leaves that waited for `wait_ns`. Whether that is too long.
     pub fn leaves(&mut self, now: Instant, wait_ns: u64) -> bool {
-        if now >= self.period_end {
+        if self.begins_at(now) {
             self.turn(now);
         }
         self.shortest_ns = self.shortest_ns.min(wait_ns);

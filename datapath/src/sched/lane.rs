@@ -18,7 +18,7 @@ use crate::aqm;
 use crate::aqm::codel::{Codel, TARGET_NS};
 use crate::count::count_on;
 use crate::frame::{Class, Fifo, Frame, Owner, Pool};
-use crate::offload::{Gso, Offload};
+use crate::offload::Offload;
 use crate::segment;
 use crate::sojourn::Waits;
 use crate::stats::{LaneStats, Traffic};
@@ -290,21 +290,22 @@ impl Lane {
         if u64::from(Class::Small.bytes()) <= memory { self.bound } else { 0 }
     }
 
-    /// Whether a frame of one segment would be the only one here, and go as it is.
+    /// Whether a frame would be the only one here, and go as it is.
     pub(crate) fn is_passed_by(&self, pool: &Pool, frame: &Frame, max_frame: u32) -> bool {
         let meta = pool.meta(frame);
-        self.fifo.is_empty() && meta.offload.gso == Gso::None && meta.wire_bytes <= max_frame && self.fits(pool, frame)
+        let segments = segment::segments(&meta.layout, &meta.offload);
+        self.fifo.is_empty() && segments <= MOST_SEGMENTS && meta.wire_bytes <= max_frame && self.fits(pool, frame)
     }
 
-    /// A frame that [`Lane::is_passed_by`] holds for comes and goes: counts it as served, if it is
-    /// to be counted here. Gives what is for [`crate::sojourn::Sojourn::carry`].
+    /// A frame that [`Lane::is_passed_by`] holds for comes and goes: counts its segments as served,
+    /// if they are to be counted here. Gives what is for [`crate::sojourn::Sojourn::carry`].
     #[inline(always)]
-    pub(crate) fn pass(&mut self, pool: &mut Pool, now: Instant, frame: &Frame, is_counted: bool) -> Option<u8> {
+    pub(crate) fn pass(&mut self, pool: &mut Pool, now: Instant, frame: &Frame, counted: Option<u32>) -> Option<u8> {
         let len = pool.len(frame);
         let meta = pool.meta_mut(frame);
         meta.queued = now;
-        if is_counted {
-            self.served.add(1, len, meta.wire_bytes);
+        if let Some(segments) = counted {
+            self.served.add(segments, len, meta.wire_bytes);
         }
         self.flow = NONE;
         // It leaves an empty lane behind.

@@ -23,7 +23,9 @@ use super::unmet::Unmet;
 use crate::aqm::{Aqm, Discipline};
 use crate::count::count_on;
 use crate::frame::{Frame, Owner, Pool};
+use crate::offload::Gso;
 use crate::program::{AgentTraffic, EndpointId, OrderKind, Share, TenantId};
+use crate::segment;
 use crate::sojourn::Sojourn;
 use crate::stats::{LaneStats, Traffic};
 use crate::units::{Direction, Instant, Rate, earlier};
@@ -440,11 +442,9 @@ impl Tree {
         self.pass_by::<false>(pool, now, plane, (limits, sojourns), endpoint, frame)
     }
 
-    /// The same, where the queue has a discipline: a function of its own, so that other queues pay
-    /// nothing for it.
-    #[cold]
+    /// The same of any frame, of several segments too, where no discipline cuts or signals it.
     #[inline(never)]
-    fn pass_managed(
+    pub fn pass_special(
         &mut self,
         pool: &mut Pool,
         now: Instant,
@@ -457,7 +457,7 @@ impl Tree {
     }
 
     #[inline(always)]
-    fn pass_by<const MANAGED: bool>(
+    fn pass_by<const SPECIAL: bool>(
         &mut self,
         pool: &mut Pool,
         now: Instant,
@@ -472,15 +472,23 @@ impl Tree {
             return false;
         }
         let node = &mut self.nodes[e];
-        if MANAGED && !node.is_passed_by_managed(pool, frame) {
+        if SPECIAL && !node.is_passed_by_special(pool, frame) {
             return false;
         }
-        if !MANAGED && !node.is_passed_by(pool, frame) {
-            return node.has_aqm() && self.pass_managed(pool, now, plane, (limits, sojourns), endpoint, frame);
+        if !SPECIAL && !node.is_passed_by(pool, frame) {
+            let is_one = pool.meta(frame).offload.gso == Gso::None;
+            return is_one
+                && node.has_aqm()
+                && self.pass_special(pool, now, plane, (limits, sojourns), endpoint, frame);
         }
         let (t, child) = (node.tenant, node.child);
         let tenant = &mut self.tenants[t as usize];
         let is_wire = plane == Plane::Wire;
+        // There a few bytes are counted as sent by guarantee that would not be from a queue, or the
+        // other way round: why is not known.
+        if is_wire && self.kind == OrderKind::Wf2q {
+            return false;
+        }
         if tenant.level.active() > 0 || is_wire && self.busy_until > now_tag && self.pace.is_limited() {
             return false;
         }
@@ -488,13 +496,14 @@ impl Tree {
         if node.is_limited() && !own.is_free(plane, now_tag) || !whole.is_free(plane, now_tag) {
             return false;
         }
-        if MANAGED && !self.aqms[e].as_deref_mut().is_some_and(|aqm| aqm.pass(pool, now, frame)) {
+        if SPECIAL && node.has_aqm() && !self.aqms[e].as_deref_mut().is_some_and(|aqm| aqm.pass(pool, now, frame)) {
             return false;
         }
         self.seen = now;
-        let bytes = pool.meta(frame).wire_bytes;
-        let len = pool.len(frame);
-        if let Some(full) = node.lane.pass(pool, now, frame, is_wire) {
+        let meta = pool.meta(frame);
+        let (bytes, len) = (meta.wire_bytes, pool.len(frame));
+        let segments = if SPECIAL { segment::segments(&meta.layout, &meta.offload) } else { 1 };
+        if let Some(full) = node.lane.pass(pool, now, frame, is_wire.then_some(segments)) {
             sojourns[e].carry(full);
         }
         if node.is_limited() {
@@ -507,7 +516,7 @@ impl Tree {
             self.root.pass_by_weight(t, bytes);
             return true;
         }
-        tenant.traffic.add(1, len, bytes);
+        tenant.traffic.add(segments, len, bytes);
         // The link was idle, as in `activate`.
         let busy_until = self.busy_until.max(now_tag.saturating_sub(self.burst));
         let clock = busy_until.wrapping_sub(self.lost);

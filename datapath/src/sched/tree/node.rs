@@ -174,8 +174,8 @@ impl Node {
         !self.has_ahead() && !self.has_aqm() && self.lane.is_passed_by(pool, frame, self.max_frame)
     }
 
-    /// The same, but for its queue's discipline, which is to be asked.
-    pub fn is_passed_by_managed(&self, pool: &Pool, frame: &Frame) -> bool {
+    /// The same of any frame, but for its queue's discipline, which is to be asked.
+    pub fn is_passed_by_special(&self, pool: &Pool, frame: &Frame) -> bool {
         !self.has_ahead() && self.lane.is_passed_by(pool, frame, self.max_frame)
     }
 
