@@ -14,11 +14,15 @@
 //! of what is for none of them. A tenant is charged for what is passed on. An endpoint is also
 //! charged for reading what is dropped then: so a flood for one leaves the tenant's others theirs.
 //!
-//! There is one tag for each endpoint and two for each tenant, and nothing else is kept.
+//! There is one tag for each endpoint and two for each tenant. Of what most is dropped, ports read
+//! a part only ([`thin`]).
+
+pub mod thin;
 
 use crate::ids::{PortId, TenantId};
 use crate::turns::Cost;
 use crate::units::Instant;
+use thin::{Destination, Thinning};
 
 /// Nothing is passed on for a tenant that is further ahead of the clock than this, in nanoseconds
 /// of the time of all. A burst is shorter.
@@ -136,6 +140,9 @@ pub struct Intake {
     of_tenant: Vec<OfTenant>,
     /// By the endpoint's port.
     of_port: Vec<Tag>,
+    /// What it costs to read a frame, as of the last time that the ring filled.
+    read: Option<Cost>,
+    thinning: Thinning,
 }
 
 impl Intake {
@@ -148,13 +155,15 @@ impl Intake {
 
     /// The uplink's ring fills, and a frame costs so much; or, with `None`, it does not.
     pub fn set_prices(&mut self, prices: Option<Prices>) {
+        self.thinning.note_read(prices.is_some());
         self.prices = prices;
+        self.read = prices.map(|prices| prices.read).or(self.read);
     }
 
-    /// Whether what arrives is shared out now.
+    /// Whether what arrives is shared out now, or thinned.
     #[inline(always)]
-    pub fn is_shared(&self) -> bool {
-        self.prices.is_some()
+    pub fn is_awake(&self) -> bool {
+        self.prices.is_some() || self.thinning.is_any()
     }
 
     /// Whether a frame of so many bytes that was read is to be passed on: to the port of a tenant's
@@ -183,6 +192,23 @@ impl Intake {
         let of_tenant = self.tenant(tenant);
         (of_tenant.tag, of_tenant.clock) = (tag, clock);
         passes
+    }
+
+    /// What [`Intake::passes`] has said of a frame to a destination that ports can tell. About how
+    /// many others to it they have dropped since the last one.
+    pub fn note(&mut self, now: Instant, to: Destination, bytes: u64, passes: bool) -> u64 {
+        let read_ns = self.read.map_or(0, |read| read.of(1, bytes));
+        self.thinning.note(now, to, passes, read_ns)
+    }
+
+    /// Of what ports are to read a part.
+    pub fn thinning(&mut self) -> &mut Thinning {
+        &mut self.thinning
+    }
+
+    /// When to look at that, if no frame comes before.
+    pub fn due(&self) -> Option<Instant> {
+        self.thinning.due()
     }
 
     fn tenant(&mut self, tenant: TenantId) -> &mut OfTenant {

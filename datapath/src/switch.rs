@@ -667,7 +667,7 @@ impl Switch {
 
     /// From outside, into a network.
     fn enter(&mut self, pool: &mut Pool, now: Instant, network: Network, mut frame: Frame) -> Result<(), Reason> {
-        if self.intake.is_shared() {
+        if self.intake.is_awake() {
             match self.take_in(pool, now, network, frame)? {
                 Some(taken) => frame = taken,
                 None => return Ok(()),

@@ -34,7 +34,7 @@ fn shared() -> Intake {
 #[test]
 fn while_the_ring_has_room_all_passes_and_nothing_is_counted() {
     let mut intake = Intake::default();
-    assert!(!intake.is_shared());
+    assert!(!intake.is_awake());
     assert!((0..100_000).all(|n| intake.passes(Instant(n), tenant(0), Some(PortId(0)), 60)));
     assert!(intake.of_tenant.is_empty() && intake.of_port.is_empty());
 }

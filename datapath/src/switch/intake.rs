@@ -1,17 +1,20 @@
 //! Frames from the uplink while its ring fills: whose share of the worker's time they take
-//! ([`crate::intake`]).
+//! ([`crate::intake`]), and of what ports are to read a part only.
 
 use super::Switch;
 use super::parse::{destination, source};
 use super::route::Seen;
 use super::tunnel::tenant_of;
-use crate::forward::Target;
+use crate::forward::{Outside, Target};
 use crate::frame::{Frame, Pool};
 use crate::intake::Prices;
+use crate::intake::thin::{Destination, Thinned};
 use crate::network::Network;
-use crate::program::{PortId, Program, TenantId};
+use crate::program::{EndpointId, PortId, Program, TenantId};
+use crate::sched::limits::Plane;
 use crate::units::Instant;
 use crate::verdict::Reason;
+use crate::wire::Mac;
 
 impl Switch {
     /// Gives who is at a port its weight in its tenant's time, and the tenant its weight among all
@@ -56,17 +59,66 @@ impl Switch {
         if to.is_some_and(|to| self.is_talk(pool, now, to, &frame)) {
             return Ok(Some(frame));
         }
-        if self.intake.passes(now, tenant, port, bytes) {
+        let destination = to.and_then(|to| self.destination_outside(pool, network, to, &frame));
+        let passes = self.intake.passes(now, tenant, port, bytes);
+        // About: who sent them, and how long they were, is taken to be as with this one.
+        let missed = destination.map_or(0, |to| self.intake.note(now, to, bytes, passes));
+        let wire_bytes = pool.meta(&frame).wire_bytes;
+        if let Some(to) = to {
+            self.count_lost(to, from, wire_bytes, missed + u64::from(!passes));
+        }
+        if passes {
             return Ok(Some(frame));
         }
-        let wire_bytes = pool.meta(&frame).wire_bytes;
         pool.free(frame);
-        let Some(to) = to else { return Err(Reason::UplinkShare) };
-        self.count_drop(to, Reason::UplinkShare);
+        if to.is_none() { Err(Reason::UplinkShare) } else { Ok(None) }
+    }
+
+    /// So many frames for an endpoint were dropped by share.
+    fn count_lost(&mut self, to: EndpointId, from: Mac, wire_bytes: u32, frames: u64) {
+        if frames == 0 {
+            return;
+        }
+        self.tallies[to.0 as usize].drops.add(Reason::UplinkShare, frames);
         if self.arrivals.is_watched() {
+            let wire_bytes = u32::try_from(u64::from(wire_bytes) * frames).unwrap_or(u32::MAX);
             self.arrivals.arrive(to, from, wire_bytes);
             self.arrivals.lose(to, from, wire_bytes);
         }
-        Ok(None)
+    }
+
+    /// How a port tells for which endpoint a frame is, where it can by VLAN and address and may
+    /// drop it. It may not where agents of other hosts speak to the endpoint, nor what has a bond's
+    /// number, since the bond would wait for it, nor what goes to the address of tunnels.
+    fn destination_outside(&self, pool: &Pool, network: Network, to: EndpointId, frame: &Frame) -> Option<Destination> {
+        let mac = destination(pool.bytes(frame));
+        let vlan = match self.forward.outside(network)? {
+            Outside::Vlan(vlan) => Some(vlan),
+            Outside::Untagged if pool.meta(frame).layout.vlan.is_none() => None,
+            Outside::Untagged | Outside::Tunnels => return None,
+        };
+        let is_heard = self.ingress.tree(Plane::Wire).ahead(to).is_some();
+        let has_numbers = self.bond.as_ref().is_some_and(|bond| bond.may_have_numbers());
+        let is_of_tunnels = self.tunnels.local().is_some_and(|local| local.mac == mac);
+        (!is_heard && !has_numbers && !is_of_tunnels).then_some(Destination { vlan, mac })
+    }
+
+    /// Of what all ports of the uplink are to read a part from now on, and all of everything else;
+    /// `None` where that is as they were told. To be asked when [`Switch::thinned_due`] says, and
+    /// answered by [`Switch::set_thinned`].
+    pub fn thinned(&mut self, now: Instant) -> Option<&[Thinned]> {
+        self.intake.due()?;
+        self.intake.thinning().news(now)
+    }
+
+    /// They do; or one cannot, and all read everything.
+    pub fn set_thinned(&mut self, is_done: bool) {
+        self.intake.thinning().set_told(is_done);
+    }
+
+    /// When [`Switch::thinned`] may have something to say.
+    #[must_use]
+    pub fn thinned_due(&self) -> Option<Instant> {
+        self.intake.due()
     }
 }

@@ -3,14 +3,21 @@
 use super::*;
 use crate::arrivals::Arrival;
 use crate::intake::Prices;
+use crate::intake::thin::Thinned;
+use crate::overlay::Vtep;
+use crate::program::AgentTraffic;
 use crate::turns::Cost;
 
 const PRICES: Prices = Prices { read: Cost::new(1_000, 0), pass: Cost::new(3_000, 0) };
 
 /// Two tenants with an endpoint each, and a third in the untagged network, whose ring fills.
 fn rig() -> Rig {
+    rig_with(|_| {})
+}
+
+fn rig_with(edit: impl FnOnce(&mut Program)) -> Rig {
     let tenants = [Attachment::Vlan(10), Attachment::Vlan(20), Attachment::Untagged];
-    let mut rig = Rig::new(&tenants, &[(0, 1), (1, 2), (2, 3)], |_| {});
+    let mut rig = Rig::new(&tenants, &[(0, 1), (1, 2), (2, 3)], edit);
     (1..=3).for_each(|port| rig.switch.set_intake_weights((TenantId(port - 1), 30_000), (PortId(port), 30_000)));
     rig.switch.share_intake(Some(PRICES));
     rig
@@ -91,4 +98,66 @@ fn weights_are_kept_of_what_the_program_has() {
     let mut passed = [0; 2];
     (0..40_000).for_each(|n| passed[n % 2] += flood(&mut rig, 1, &frames[n % 2]));
     assert!(passed[0] < passed[1] / 4, "{passed:?}");
+}
+
+/// What ports are told after 30 ms of a flood beside a few frames for endpoint 1, while the ring
+/// fills.
+fn told(rig: &mut Rig, flood_of: &build::Build<'_>) -> Option<Vec<Thinned>> {
+    for _ in 0..30 {
+        rig.switch.share_intake(Some(PRICES));
+        flood(rig, 1, &udp(9, 2).vlan(20));
+        flood(rig, 1_000, flood_of);
+    }
+    let list = rig.switch.thinned(rig.now).map(<[Thinned]>::to_vec);
+    rig.switch.set_thinned(true);
+    list
+}
+
+#[test]
+fn what_ports_drop_of_a_flood_is_counted_about() {
+    for (frame, vlan, to) in [(udp(9, 1).vlan(10), Some(10), 0), (udp(9, 3), None, 2)] {
+        let mut rig = rig();
+        let list = told(&mut rig, &frame).expect("somebody is thinned");
+        let [Thinned { to: destination, keep }] = list[..] else { panic!("{list:?}") };
+        assert_eq!((destination.vlan, destination.mac), (vlan, mac(to as u8 + 1)));
+        rig.switch.watch_arrivals(true);
+        let before = rig.drops(to)[0].1;
+        let passed = flood(&mut rig, 100, &frame) as u64;
+        let missed = 100 * ((1 << 32) - u64::from(keep)) / u64::from(keep);
+        assert!(missed > 200, "{keep}");
+        assert_eq!(rig.drops(to), [(Reason::UplinkShare, before + 100 - passed + missed)]);
+        assert_eq!((rig.drops(1), rig.switch.uplink_drops().total()), (vec![], 0));
+        let mut arrivals = Vec::new();
+        rig.switch.take_arrivals(&mut arrivals, &mut Vec::new());
+        let [Arrival { wire_bytes, dropped_bytes, .. }] = arrivals[..] else { panic!("{arrivals:?}") };
+        let each = wire_bytes / (100 + missed);
+        assert_eq!((wire_bytes, dropped_bytes), (each * (100 + missed), each * (100 + missed - passed)));
+        // The ring has room, and is looked at again until all is read.
+        rig.switch.share_intake(None);
+        assert!(rig.switch.thinned_due().is_some());
+        rig.now = rig.now.plus_ns(1_000_000_000);
+        assert_eq!(rig.switch.thinned(rig.now), Some(&[][..]));
+        rig.switch.set_thinned(true);
+        assert_eq!(rig.switch.thinned_due(), None);
+        let before = rig.drops(to);
+        assert_eq!((flood(&mut rig, 100, &frame), rig.drops(to)), (100, before));
+    }
+}
+
+#[test]
+fn what_a_port_cannot_tell_or_must_not_drop_is_not_thinned() {
+    // What is for none of the tenant's endpoints.
+    assert_eq!(told(&mut rig(), &udp(9, 8).vlan(10)), None);
+    // Agents of other hosts speak to it.
+    let rate = Both { egress: Rate(Rate::GBIT), ingress: Rate(Rate::GBIT) };
+    let agents = AgentTraffic { address: ip(1).into(), port: 7370, rate };
+    let mut rig = rig_with(|program| program.endpoints[0].agent_traffic = Some(agents));
+    assert_eq!(told(&mut rig, &udp(9, 1).vlan(10)), None);
+    // Tunnels have the address as well.
+    let tunnels = Vtep { address: ip(200).into(), mac: mac(3) };
+    let mut rig = rig_with(|program| program.overlay.local = Some(tunnels));
+    assert_eq!(told(&mut rig, &udp(9, 3)), None);
+    assert!(told(&mut rig, &udp(9, 1).vlan(10)).is_some());
+    // With a tag of no VLAN it is of the same network, and a port tells it apart.
+    assert_eq!(told(&mut self::rig(), &udp(9, 3).vlan(0)), None);
 }
