@@ -25,6 +25,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use datapath::frame::{Frame, Pool};
+use datapath::intake::thin::Thinned;
 use datapath::offload::OffloadSupport;
 use datapath::verdict::Reason;
 use datapath::wire::Mac;
@@ -164,6 +165,13 @@ pub trait Port {
     /// cannot be told at once.
     fn waiting(&self) -> Option<u64> {
         None
+    }
+
+    /// Of what arrives for these destinations, drops all but a part before it takes a place in the
+    /// ring, until the next call. They are [`datapath::intake::thin::MOST`] at most; an empty list
+    /// ends it. False: it is not done, and all is read. It takes some tens of microseconds.
+    fn thin(&mut self, thinned: &[Thinned]) -> bool {
+        thinned.is_empty()
     }
 
     /// What has become worse than it could be since the last call, for the log. To be asked after

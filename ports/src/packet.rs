@@ -20,6 +20,7 @@ mod host;
 mod map;
 mod shortcut;
 mod socket;
+mod thin;
 mod tunnel;
 
 use std::error::Error;
@@ -30,6 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datapath::frame::{Frame, HEADROOM, MAX_FRAME, Pool, SMALL};
+use datapath::intake::thin::Thinned;
 use datapath::offload::OffloadSupport;
 use datapath::wire::Mac;
 use rustix::io::Errno;
@@ -616,6 +618,10 @@ impl Port for Packet {
 
     fn waiting(&self) -> Option<u64> {
         socket::waiting(self.socket.as_fd()).ok()
+    }
+
+    fn thin(&mut self, thinned: &[Thinned]) -> bool {
+        thin::thin(self.socket.as_fd(), thinned).is_ok()
     }
 
     fn complaint(&mut self) -> Option<String> {

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use super::thin;
 use crate::ethtool;
 use crate::netns::Identity;
 use datapath::offload::OffloadSupport;
@@ -47,10 +48,10 @@ const ACTIVE: usize = 2;
 
 /// The code of classic BPF instructions (bpf(4), `linux/bpf_common.h`): load a word or half word at
 /// a constant, jump if equal, return.
-const LOAD_WORD: u16 = 0x20;
-const LOAD_HALF: u16 = 0x28;
-const JUMP_EQUAL: u16 = 0x15;
-const RETURN: u16 = 0x06;
+pub(super) const LOAD_WORD: u16 = 0x20;
+pub(super) const LOAD_HALF: u16 = 0x28;
+pub(super) const JUMP_EQUAL: u16 = 0x15;
+pub(super) const RETURN: u16 = 0x06;
 /// Where `LOAD_WORD` finds the frame's mark: `SKF_AD_OFF + SKF_AD_MARK`.
 const AT_MARK: u32 = (-0x1000 + 20i32) as u32;
 /// What a filter returns to have the whole frame.
@@ -110,7 +111,7 @@ pub(super) fn open_to_send(index: i32, mark: u32) -> Result<OwnedFd, Refusal> {
     Ok(socket)
 }
 
-/// Ignores frames with our mark and frames to `leave`.
+/// Ignores frames with our mark and frames to `leave`, and thins nothing.
 pub(super) fn attach_filter(socket: BorrowedFd<'_>, leave: Option<[u8; 6]>) -> io::Result<()> {
     let one = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
     let equal = |k, jt, jf| libc::sock_filter { code: JUMP_EQUAL, jt, jf, k };
@@ -126,9 +127,36 @@ pub(super) fn attach_filter(socket: BorrowedFd<'_>, leave: Option<[u8; 6]>) -> i
         ]),
     }
     program.extend([one(RETURN, WHOLE), one(RETURN, 0)]);
+    let _changing = thin::changing();
+    set_filter(socket, &mut program)
+}
+
+/// Puts a filter in the place of the one that is there.
+pub(super) fn set_filter(socket: BorrowedFd<'_>, program: &mut [libc::sock_filter]) -> io::Result<()> {
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // The kernel copies the program, which lives until the call is over.
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+}
+
+/// `SO_GET_FILTER` (Linux 3.8; `asm-generic/socket.h`; not in the libc crate).
+const SO_GET_FILTER: c_int = 26;
+/// Instructions of the longest filter that is set here, and more.
+const FILTER_MOST: usize = 256;
+
+/// The socket's filter; an error where it has a loaded program in its place.
+pub(super) fn filter(socket: BorrowedFd<'_>) -> io::Result<Vec<libc::sock_filter>> {
+    let mut program = vec![libc::sock_filter { code: 0, jt: 0, jf: 0, k: 0 }; FILTER_MOST];
+    // Of this option alone, the length is in instructions.
+    let mut len = FILTER_MOST as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` instructions into `program`, which has that many.
+    let done = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_GET_FILTER, program.as_mut_ptr().cast(), &mut len)
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    program.truncate(len as usize);
+    Ok(program)
 }
 
 /// `SO_MEMINFO` (`asm-generic/socket.h`; not in the libc crate).
@@ -140,6 +168,7 @@ const SO_ATTACH_BPF: c_int = 50;
 /// Lets a loaded program say which frames are read, in place of the filter that is there: each
 /// frame meets the one or the other.
 pub(super) fn attach_program(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let _changing = thin::changing();
     set(socket, libc::SOL_SOCKET, SO_ATTACH_BPF, &program.as_raw_fd())
 }
 

@@ -6,5 +6,6 @@ mod neighbours;
 mod packet;
 mod shortcut;
 mod testbed;
+mod thin;
 mod traffic;
 mod tunnel;
