@@ -100,6 +100,9 @@ struct Place {
     rest: u64,
     /// It does not fall before this window.
     stays_until: u64,
+    /// What was in the ring when ports were told of less says nothing of what they drop: from this
+    /// window on, what is read does.
+    tells_from: u64,
 }
 
 impl Place {
@@ -160,6 +163,9 @@ impl Thinning {
         self.look(now);
         if let Some(place) = self.places.iter_mut().find(|place| place.seen.to == to) {
             place.seen.note(passes, read_ns);
+            if self.window < place.tells_from {
+                return 0;
+            }
             place.rest += ALL - place.set;
             let lost = place.rest / place.set;
             place.rest %= place.set;
@@ -238,7 +244,8 @@ impl Thinning {
     fn give_places(&mut self) {
         for other in &self.others {
             let Some(keep) = other.falls(ALL).filter(|_| other.dropped >= WORTH) else { continue };
-            let place = Place { seen: *other, keep, set: ALL, rest: 0, stays_until: self.window + 1 + STAYS };
+            let stays_until = self.window + 1 + STAYS;
+            let place = Place { seen: *other, keep, set: ALL, rest: 0, stays_until, tells_from: 0 };
             if self.places.len() < MOST {
                 self.places.push(place);
             } else if let Some(least) = self.places.iter_mut().min_by_key(|place| place.lost())
@@ -265,6 +272,9 @@ impl Thinning {
             self.refused_until = self.window + AGAIN;
         }
         for place in &mut self.places {
+            if place.keep < place.set {
+                place.tells_from = self.window + STAYS;
+            }
             (place.set, place.rest) = (place.keep, 0);
         }
     }

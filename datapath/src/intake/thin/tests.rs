@@ -267,6 +267,28 @@ fn a_ring_that_has_room_now_and_then_thins_nobody() {
 }
 
 #[test]
+fn a_part_rises_by_and_by_while_much_is_sent_and_the_ring_has_room() {
+    let mut thinning = Thinning::default();
+    let mut told = window(&mut thinning, 1, &[(0, 500)], 8);
+    thinning.set_told(true);
+    let mut number = 2;
+    while thinning.is_any() {
+        let now = Instant(number * WINDOW_NS);
+        // 500 000 a second are sent.
+        let read = 5_000 * thinning.places[0].set / ALL;
+        thinning.note_read(false);
+        (0..read).for_each(|_| _ = thinning.note(now, destination(0), true, 1_000));
+        told = thinning.news(now.plus_ns(WINDOW_NS)).map(<[Thinned]>::to_vec).or(told);
+        if !thinning.is_told {
+            thinning.set_told(true);
+        }
+        number += 1;
+    }
+    assert!((20..60).contains(&number), "{number} windows");
+    assert_eq!(told, Some(vec![]), "ports read all again");
+}
+
+#[test]
 fn ports_that_cannot_are_not_asked_again_soon() {
     let mut thinning = Thinning::default();
     let mut asked = Vec::new();
