@@ -31,6 +31,7 @@ mod shortage;
 mod snapshot;
 mod tables;
 mod task;
+mod thin;
 mod trace;
 mod vcc;
 mod wake;
@@ -472,9 +473,9 @@ impl Worker {
         let agents = self.switch_slots.iter().filter_map(|u| u.station.as_ref()?.poll_timeout());
         let protocols = self.switch_slots.iter().filter_map(|u| u.protocols.poll_timeout());
         let bonds = self.switch_slots.iter().filter_map(|u| u.bond.as_ref()?.due());
-        for due in
-            self.switch_slots.iter().filter_map(|u| u.due).chain(links).chain(agents).chain(protocols).chain(bonds)
-        {
+        let thinned = self.switch_slots.iter().filter_map(|u| u.switch.thinned_due());
+        let switches = self.switch_slots.iter().filter_map(|u| u.due).chain(thinned);
+        for due in switches.chain(links).chain(agents).chain(protocols).chain(bonds) {
             wait = wait.min(due.since(now));
         }
         if !self.paused.is_empty() {
@@ -688,8 +689,10 @@ impl Worker {
         }
         self.run_protocols();
         self.run_bonds();
+        self.thin();
         if now >= self.events_due {
             self.events_due = now.plus_ns(EVENTS_NS);
+            self.end_needless_thinning();
             self.report_events();
             self.look_for_shortage();
             // No read pays for that.

@@ -92,7 +92,7 @@ impl Duty {
     fn calls(self) -> Option<&'static [&'static [Rule]]> {
         match self {
             Duty::Main | Duty::Changes | Duty::Maintenance => None,
-            Duty::Passing => Some(&[calls::RUNTIME, calls::CALLING]),
+            Duty::Passing => Some(&[calls::RUNTIME, calls::CALLING, calls::RINGS]),
             Duty::Looking => Some(&[calls::RUNTIME, calls::READING]),
             Duty::Links => Some(&[calls::RUNTIME, calls::READING, calls::INTERFACES]),
             Duty::Serving => Some(&[calls::RUNTIME, calls::SERVING]),
@@ -192,8 +192,18 @@ pub fn confine(duty: Duty) -> Result<(), String> {
 }
 
 #[cfg(test)]
+#[path = "../../../ports/src/skipped.rs"]
+mod skipped;
+
+#[cfg(test)]
 mod tests {
+    use super::skipped::skipped;
     use super::*;
+    use datapath::intake::thin::{Destination, Thinned};
+    use datapath::wire::Mac;
+    use ports::Port;
+    use ports::netns::Netns;
+    use ports::packet::{Packet, PacketOptions};
     use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketType, socket};
     use std::fs::{File, OpenOptions};
@@ -202,6 +212,7 @@ mod tests {
     use std::os::unix::net::{UnixDatagram, UnixStream};
     use std::os::unix::process::CommandExt as _;
     use std::process::Command;
+    use std::sync::Mutex;
 
     use Duty::*;
 
@@ -264,6 +275,34 @@ mod tests {
         assert_eq!(who(|| File::open("/dev/null").is_ok()), makers_and(&[Looking, Links, Peers, Store]));
         assert_eq!(who(|| passes(std::fs::remove_file("/dev/null/levada"))), makers_and(&[VdeServer, Machines]));
         assert_eq!(who(|| passes(std::fs::create_dir("/dev/null/levada"))), makers_and(&[]));
+    }
+
+    /// A port at an interface, which the threads of a test share.
+    static PORT: Mutex<Option<Packet>> = Mutex::new(None);
+
+    fn of_port<T>(ask: impl FnOnce(&mut Packet) -> T) -> T {
+        ask(PORT.lock().unwrap().as_mut().unwrap())
+    }
+
+    #[test]
+    fn rings_are_looked_at_and_thinned_by_who_reads_them() {
+        let space = match Netns::create(&format!("levada-rings-{}", std::process::id())) {
+            Ok(space) => space,
+            Err(why) => return skipped("rings_are_looked_at_and_thinned_by_who_reads_them", why),
+        };
+        let link = || Command::new("ip").args("link add w1 type veth peer name w2".split(' ')).status();
+        assert!(space.run(link).unwrap().unwrap().success());
+        let options = PacketOptions { name: "w1".into(), netns: Some(space.clone()), room: None, is_exclusive: true };
+        *PORT.lock().unwrap() = Some(Packet::open(&options).unwrap());
+        let all_but: fn(&[Duty]) -> Vec<Duty> =
+            |others| DUTIES.into_iter().filter(|duty| !others.contains(duty)).collect();
+        assert_eq!(who(|| of_port(|port| port.waiting().is_some())), all_but(&[Looking, Links]));
+        let thin: fn() -> bool = || {
+            let to = Destination { vlan: None, mac: Mac([2, 0, 0, 0, 0, 1]) };
+            of_port(|port| port.thin(&[Thinned { to, keep: 1 }]) && port.thin(&[]))
+        };
+        assert_eq!(who(thin), makers_and(&[Passing, Peers, Store]));
+        let _ = space.delete();
     }
 
     #[test]

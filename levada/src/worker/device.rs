@@ -1,5 +1,6 @@
 //! A device of the worker: an opened port, or the place of one that is gone.
 
+use datapath::intake::thin::Thinned;
 use datapath::program::PortId;
 use datapath::turns::{Cost, Spent};
 use datapath::units::Instant;
@@ -54,6 +55,8 @@ pub struct Device {
     pub is_written: bool,
     /// The uplink's: its ring fills.
     pub fills: bool,
+    /// Its port drops a part of what arrives for some (`thin.rs`).
+    pub is_thinned: bool,
     /// Since when each read has left something in it.
     pub full_since: Option<Instant>,
     /// What reading it and writing to it cost (`prices.rs`).
@@ -97,6 +100,7 @@ impl Device {
             is_paused: false,
             is_written: false,
             fills: false,
+            is_thinned: false,
             full_since: None,
             read: READ,
             write: WRITE,
@@ -114,7 +118,7 @@ impl Device {
     /// Puts a newly opened port in.
     pub fn restore(&mut self, port: AnyPort) {
         (self.is_paused, self.is_written) = (false, false);
-        (self.fills, self.full_since) = (false, None);
+        (self.fills, self.is_thinned, self.full_since) = (false, false, None);
         self.use_.is_up = true;
         self.port = Some(port);
     }
@@ -135,8 +139,20 @@ impl Device {
         self.fills
     }
 
+    /// Has the port drop all but a part of what arrives for these; nothing, if it is empty. Whether
+    /// it does.
+    pub fn thin(&mut self, thinned: &[Thinned]) -> bool {
+        let Some(port) = self.port.as_mut().filter(|_| self.is_thinned || !thinned.is_empty()) else { return true };
+        let is_done = port.thin(thinned);
+        if is_done {
+            self.is_thinned = !thinned.is_empty();
+        }
+        is_done
+    }
+
     /// Takes a port out that is about to be another.
     pub fn rest(&mut self) -> Option<AnyPort> {
+        self.thin(&[]);
         self.use_.is_up = false;
         self.port.take()
     }

@@ -286,6 +286,7 @@ impl Worker {
         self.polled.retain(|&polled| polled != index);
         self.unwatch(index);
         let device = self.outside.devices.get_mut(index)?;
+        device.thin(&[]);
         std::mem::replace(device, Device::none()).port
     }
 }

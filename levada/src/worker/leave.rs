@@ -89,6 +89,7 @@ impl Worker {
     /// and waits for what becomes of it. Connections that are as in `early` (by switch) are not
     /// written again. True: end.
     pub(super) fn give_way(&mut self, early: Vec<Vec<Part>>, reply: &SyncSender<Vec<State>>) -> bool {
+        self.end_thinning();
         self.drain(DRAIN_NS, true);
         self.set_leaving(true);
         self.drain(ORDERED_NS, false);

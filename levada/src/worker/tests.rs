@@ -2,6 +2,7 @@
 //! waiting.
 
 mod shortage;
+mod thin;
 
 use super::bonds::STEADY_NS;
 use super::wake::READ_NS;

@@ -246,6 +246,23 @@ pub const PLUGS: &[Rule] = &[
 /// without waiting.
 pub const CALLING: &[Rule] = &[Always(libc::SYS_io_submit), Always(libc::SYS_io_getevents)];
 
+/// `SO_MEMINFO` (`asm-generic/socket.h`; not in the libc crate): how much waits in a ring.
+const SO_MEMINFO: u32 = 55;
+/// That, and the filter that is there (`SO_GET_FILTER`, which has the number of
+/// `SO_ATTACH_FILTER`).
+const RING: &[Check] = &[
+    Check { argument: 1, mask: WHOLE, values: &[libc::SOL_SOCKET as u32] },
+    Check { argument: 2, mask: WHOLE, values: &[SO_MEMINFO, libc::SO_ATTACH_FILTER as u32] },
+];
+/// Another filter in its place.
+const FILTER: &[Check] = &[
+    Check { argument: 1, mask: WHOLE, values: &[libc::SOL_SOCKET as u32] },
+    Check { argument: 2, mask: WHOLE, values: &[libc::SO_ATTACH_FILTER as u32] },
+];
+
+/// What the rings of interfaces are asked and told.
+pub const RINGS: &[Rule] = &[Where(libc::SYS_getsockopt, RING), Where(libc::SYS_setsockopt, FILTER)];
+
 /// What sessions of virtual machines take besides: what kind of descriptor it is that was sent, and
 /// putting one in another's place.
 pub const MACHINES: &[Rule] = &[
