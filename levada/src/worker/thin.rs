@@ -1,6 +1,6 @@
 //! What the ports of an uplink drop before it is read (`datapath::intake::thin`).
 
-use super::{Device, Outside, Worker};
+use super::{Outside, Worker};
 use datapath::intake::thin::Thinned;
 use datapath::switch::Switch;
 
@@ -50,7 +50,10 @@ impl Outside {
     /// Has all ports of a switch's uplink drop all but a part of what arrives for these. Whether
     /// all do.
     fn thin(&mut self, index: usize, switch: &Switch, thinned: &[Thinned]) -> bool {
-        let of_uplink = |device: &&mut Device| device.switch == index && switch.is_uplink(device.id);
-        self.devices.iter_mut().filter(of_uplink).fold(true, |is_done, device| device.thin(thinned) && is_done)
+        let mut is_done = true;
+        for device in self.devices.iter_mut().filter(|device| device.switch == index && switch.is_uplink(device.id)) {
+            is_done &= device.thin(thinned);
+        }
+        is_done
     }
 }

@@ -33,6 +33,7 @@ impl Port for Flooded {
 
     fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError> {
         if !self.state.lock().unwrap().is_flooded {
+            pass_ns(50_000);
             return Ok(0);
         }
         for _ in 0..burst {
