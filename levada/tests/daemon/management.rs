@@ -470,13 +470,22 @@ fn keys_of_an_open_vde_plug_change_and_its_clients_stay() {
     assert_eq!(daemon.log().matches("plugged in by").count(), 3, "nobody had to come again: {}", daemon.log());
 }
 
+/// A copy of the program in the bed's directory, within reach of somebody who is not root. Another
+/// process makes it: were it open for writing here, programs that other tests begin meanwhile would
+/// hold it open, too, and it could not be run (`ETXTBSY`).
+fn program_for_others(bed: &Bed) -> std::path::PathBuf {
+    let program = bed.directory.join("levada");
+    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_levada")).arg(&program).status().unwrap();
+    assert!(copied.success());
+    program
+}
+
 #[test]
 fn the_group_that_may_look_changes_while_the_daemon_runs() {
     let Some(_turn) = turn("the_group_that_may_look_changes_while_the_daemon_runs") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
     let _daemon = bed.start(NEIGHBOURS);
-    let program = bed.directory.join("levada");
-    std::fs::copy(env!("CARGO_BIN_EXE_levada"), &program).unwrap();
+    let program = program_for_others(&bed);
     let name = bed.name("");
     let name = name.trim_end_matches('-');
     let looks = |group: &str| {
@@ -542,9 +551,7 @@ fn others_may_look_if_they_are_in_the_group_and_change_nothing() {
     let bed = Bed::new(&["a", "b", "c"]);
     let _daemon = bed.start(&NEIGHBOURS.replace("[daemon]", &format!("[daemon]\nsocket_group = \"{GROUP}\"")));
     let first = revision(&bed);
-    // The bed's directory and the program must be within reach of somebody who is not root.
-    let program = bed.directory.join("levada");
-    std::fs::copy(env!("CARGO_BIN_EXE_levada"), &program).unwrap();
+    let program = program_for_others(&bed);
     let as_other = |groups: &str, arguments: &[&str]| {
         let mut command = std::process::Command::new("setpriv");
         command.args(["--reuid", "54000", "--regid", "54000", "--groups", groups]).arg(&program).args(arguments);
