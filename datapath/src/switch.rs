@@ -744,7 +744,7 @@ impl Switch {
         frame: Frame,
     ) -> Result<(), Reason> {
         if self.egress.is_limited(from) && !self.egress.pass(pool, now, Plane::Local, from, &frame) {
-            return self.send_queued(pool, now, from, to, frame);
+            return self.send_local(pool, now, from, Out::Endpoint(to), frame);
         }
         count_traffic(pool, &frame, &mut self.tallies[from.0 as usize].local.egress);
         if self.backlogs.is_empty(from) {
@@ -754,24 +754,6 @@ impl Switch {
             self.put_off(pool, now, from, frame);
         }
         Ok(())
-    }
-
-    /// The same of one that may have to wait for the sender's limit.
-    #[inline(never)]
-    fn send_queued(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        from: EndpointId,
-        to: EndpointId,
-        frame: Frame,
-    ) -> Result<(), Reason> {
-        if segments(pool, &frame) > 1 && self.egress.pass_segments(pool, now, Plane::Local, from, &frame) {
-            pool.meta_mut(&frame).set_out(Out::Endpoint(to));
-            self.reach_neighbours(pool, now, from, frame);
-            return Ok(());
-        }
-        self.send_local(pool, now, from, Out::Endpoint(to), frame)
     }
 
     /// To neighbours on this switch: straight, or through the sender's lane where it has a limit.
@@ -785,7 +767,10 @@ impl Switch {
     ) -> Result<(), Reason> {
         pool.meta_mut(&frame).set_out(to);
         if self.egress.is_limited(from) {
-            return self.egress.enqueue(pool, now, Plane::Local, from, frame);
+            let is_long = segments(pool, &frame) > 1;
+            if !is_long || !self.egress.pass_segments(pool, now, Plane::Local, from, &frame) {
+                return self.egress.enqueue(pool, now, Plane::Local, from, frame);
+            }
         }
         self.reach_neighbours(pool, now, from, frame);
         Ok(())
