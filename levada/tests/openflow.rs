@@ -22,6 +22,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use testbed::{Bed, Daemon, soon, turn};
@@ -635,26 +636,33 @@ fn who_does_not_say_who_it_is_takes_no_more_than_a_switch() {
         controller.log().contains("InvalidContentType")
     });
 
-    // It keeps what it needs to read its file again, and to take its socket away.
-    let has = |thread: &std::path::Path, key: &str| {
-        let status = std::fs::read_to_string(thread.join("status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix(key).map(|rest| rest.trim().to_owned()));
-        line.unwrap_or_else(|| panic!("{key} in {status}"))
+    // It keeps what it needs to read its file again, and to take its socket away. A thread that has
+    // just begun, as the log's does after many of a kind, has what its parent has, and its name.
+    let threads = || -> Vec<[String; 4]> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", controller.pid())).unwrap();
+        let status = |thread: PathBuf| std::fs::read_to_string(thread.join("status")).ok();
+        let value = |status: &str, key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key).map(|rest| rest.trim().to_owned()));
+            line.unwrap_or_else(|| panic!("{key} in {status}"))
+        };
+        let each = tasks.filter_map(|thread| status(thread.ok()?.path()));
+        let mut all: Vec<_> = each
+            .map(|status| ["Name:", "CapEff:", "NoNewPrivs:", "Seccomp:"].map(|key| value(&status, key)))
+            .filter(|[name, ..]| name != "levada-log")
+            .collect();
+        all.sort();
+        all
     };
-    let threads = std::fs::read_dir(format!("/proc/{}/task", controller.pid())).unwrap();
-    let mut names: Vec<String> = threads
-        .map(|thread| {
-            let thread = thread.unwrap().path();
-            let [name, effective] = ["Name:", "CapEff:"].map(|key| has(&thread, key));
-            let wanted = if name == "levada" { "0000000000000002" } else { "0000000000000000" };
-            assert_eq!((effective.as_str(), has(&thread, "NoNewPrivs:").as_str()), (wanted, "1"), "{name}");
-            assert_eq!(has(&thread, "Seccomp:"), "2", "{name}");
-            name
-        })
-        .collect();
-    names.retain(|name| name != "levada-log");
-    names.sort();
-    assert_eq!(names, ["levada", "levada-signals"]);
+    let wanted = [["levada", "0000000000000002", "1", "2"], ["levada-signals", "0000000000000000", "1", "2"]];
+    let mut seen = threads();
+    for _ in 0..250 {
+        if seen == wanted {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        seen = threads();
+    }
+    assert_eq!(seen, wanted);
 }
 
 #[test]
