@@ -7,6 +7,7 @@ pub mod chaos;
 pub mod costs;
 pub mod crowd;
 pub mod cut;
+pub mod deadlines;
 pub mod fabric;
 pub mod flaps;
 pub mod flow;

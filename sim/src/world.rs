@@ -7,8 +7,7 @@
 //! their bounds, an uplink is not sent more than its rate, the clock moves on. Hosts check what
 //! reaches them. A breach ends the run with a [`Violation`].
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 
 use datapath::frame::{Frame, Pool};
@@ -20,6 +19,7 @@ use datapath::wire::Mac;
 
 use crate::arrivals::Arrivals;
 use crate::cut::Cut;
+use crate::deadlines::Deadlines;
 use crate::fabric::Fabric;
 use crate::flow::{FlowEnd, FlowStats, Role, SEND_BUFFER, SinkKind, TcpSink, TcpSource, UdpSource};
 use crate::host::Host;
@@ -86,8 +86,7 @@ pub struct World {
     /// Where each flow's ends are: place at the sending host, place at the receiving host.
     flows: Vec<(usize, Option<usize>)>,
     faults: VecDeque<(u64, Fault)>,
-    heap: BinaryHeap<Reverse<(Instant, Component)>>,
-    armed: Vec<Option<Instant>>,
+    deadlines: Deadlines,
     dirty: VecDeque<Component>,
     is_dirty: Vec<bool>,
     /// Frames that each component held when it was last at work, and all together.
@@ -130,8 +129,7 @@ impl World {
             mail: Mail::new(topology.mail, topology.switches.len(), aside.split()),
             flows: Vec::new(),
             faults: VecDeque::new(),
-            heap: BinaryHeap::new(),
-            armed: vec![None; components],
+            deadlines: Deadlines::new(components),
             dirty: VecDeque::new(),
             is_dirty: vec![false; components],
             held: vec![0; components],
@@ -282,14 +280,14 @@ impl World {
             }
             self.check()?;
             let fault = self.faults.front().map(|&(at, _)| Instant(at));
-            let wake = self.heap.peek().map(|Reverse((at, _))| *at);
+            let wake = self.deadlines.first().map(|(at, _)| at);
             let Some(next) = [fault, wake].into_iter().flatten().min().filter(|&at| at <= until) else {
                 self.now = until;
                 return Ok(());
             };
             self.rounds = if next > self.now { 0 } else { self.rounds + 1 };
             if self.rounds > STUCK_ROUNDS {
-                let who = self.heap.peek().map(|Reverse((_, component))| self.name(*component)).unwrap_or_default();
+                let who = self.deadlines.first().map(|(_, component)| self.name(component)).unwrap_or_default();
                 return Err(format!("the clock is stuck: {who} asks to be called again and again"));
             }
             self.now = self.now.max(next);
@@ -297,12 +295,9 @@ impl World {
                 let Some((_, fault)) = self.faults.pop_front() else { break };
                 self.strike(fault);
             }
-            while let Some(&Reverse((at, component))) = self.heap.peek().filter(|Reverse((at, _))| *at <= self.now) {
-                self.heap.pop();
-                if self.armed[component] == Some(at) {
-                    self.armed[component] = None;
-                    self.touch(component);
-                }
+            while let Some((_, component)) = self.deadlines.first().filter(|&(at, _)| at <= self.now) {
+                self.deadlines.set(component, None);
+                self.touch(component);
             }
         }
     }
@@ -407,7 +402,9 @@ impl World {
     fn note(&mut self, plug: Plug, frame: &Frame) {
         let bytes = self.pool.bytes(frame);
         let head = bytes.get(24..56).unwrap_or(bytes);
-        let words = head.chunks(8).map(|chunk| chunk.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)));
+        let (whole, rest) = head.as_chunks();
+        let rest = rest.iter().copied().map(u64::from).reduce(|word, byte| word << 8 | byte);
+        let words = whole.iter().map(|&word| u64::from_be_bytes(word)).chain(rest);
         let place = self.component(plug) as u64;
         for word in [self.now.0, place, bytes.len() as u64].into_iter().chain(words) {
             // FNV-1a's step, a word at a time, turned so that high bits count too.
@@ -515,7 +512,7 @@ impl World {
 
     /// Where the mail stands among the components.
     fn post_office(&self) -> Component {
-        self.armed.len() - 1
+        self.held.len() - 1
     }
 
     fn part(&self, component: Component) -> Part {
@@ -561,8 +558,7 @@ impl World {
         }
     }
 
-    /// Puts a component's deadline into the heap. An entry that it replaces is skipped when it
-    /// comes up.
+    /// Notes when a component is to be called.
     fn arm(&mut self, component: Component) {
         let deadline = match self.part(component) {
             Part::Host(host) => self.hosts[host].0.deadline(),
@@ -571,12 +567,7 @@ impl World {
             Part::Fabric(fabric) => self.fabrics[fabric].deadline(),
             Part::Mail => self.mail.deadline(),
         };
-        if let Some(at) = deadline
-            && self.armed[component] != Some(at)
-        {
-            self.heap.push(Reverse((at, component)));
-        }
-        self.armed[component] = deadline;
+        self.deadlines.set(component, deadline);
     }
 
     fn plug_in(&mut self) {
