@@ -28,8 +28,8 @@ const BURST: (u64, u64) = (4, 128);
 const BURST_BYTES: u64 = 256 << 10;
 /// The uplink's ring fills from where on what comes next would wait for so long, and does so until
 /// it would for so long only, in nanoseconds (`levada/src/worker/device.rs`).
-const FILLS_NS: u64 = 500_000;
-const FILLS_STILL_NS: u64 = 125_000;
+const FILLS_NS: u64 = 200_000;
+const FILLS_STILL_NS: u64 = 50_000;
 /// Most frames moved before the ports are looked at again, where none is as cheap as a machine's.
 const PUMP: usize = 64;
 /// Bytes of the longest segment here, tag included.
