@@ -73,7 +73,14 @@ pub struct Attack {
     flows: fn() -> Vec<FlowSpec>,
 }
 
-/// Every attack.
+/// A flood from outside that is more than can be read. The uplink is an interface then.
+pub const DELUGE: Attack = Attack {
+    name: "deluge",
+    about: "the same, 900 000/s, where the uplink is an interface",
+    flows: || vec![attack(STRANGER, LEADER, Kind::Shortest, 900_000)],
+};
+
+/// Every other attack.
 pub const ATTACKS: &[Attack] = &[
     Attack {
         name: "crumbs",
@@ -154,7 +161,8 @@ pub fn topology(seed: u64, nic: Nic, attacks: &[Attack]) -> Topology {
     topology.hosts[VICTIM].nic = nic;
     topology.links.push(LinkConfig { rate: RATE, delay_ns: DELAY_NS, ..LinkConfig::default() });
     topology.switches = vec![near(&topology), far(&topology)];
-    topology.workers = vec![Some(WorkerSpec::default()), None];
+    let by_interface = attacks.iter().any(|attack| attack.name == DELUGE.name);
+    topology.workers = vec![Some(WorkerSpec { by_interface, ..WorkerSpec::default() }), None];
     for host in 0..=STRANGER {
         let (switch, port) = if host < NEAR { (0, host) } else { (1, host - NEAR) };
         topology.cables.push((Plug::Host(host), Plug::Switch(switch, PortId(port as u32))));

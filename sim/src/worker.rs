@@ -12,16 +12,21 @@ use std::collections::{BTreeMap, VecDeque};
 
 use datapath::frame::{Frame, HEADROOM, Pool, PoolLimits, SMALL};
 use datapath::intake::Prices;
+use datapath::intake::thin::{Destination, Thinned};
 use datapath::program::{Endpoint, EndpointId, PortId, Program, TenantId};
 use datapath::switch::Switch;
 use datapath::turns::{Cost, Seat, Spent, Turn, Turns};
 use datapath::units::Instant;
 use datapath::verdict::Reason;
+use datapath::wire::Mac;
 
 use crate::costs::Costs;
+use crate::random::Random;
 
 /// Frames that wait at a port; more are lost. The length of a TAP's queue as the daemon sets it.
 pub const RING: usize = 500;
+/// The same of the shortest frames at an interface.
+const INTERFACE_RING: usize = 20_000;
 /// Most frames read at a turn, and least where so many wait (`levada/src/worker.rs`).
 const BURST: (u64, u64) = (4, 128);
 /// Bytes read at a turn, after which no further frame is begun (`ports::BURST_BYTES`).
@@ -49,12 +54,15 @@ pub struct WorkerSpec {
     pub pool: PoolLimits,
     /// What its operations cost.
     pub costs: Costs,
+    /// Its uplink is an interface, and no TAP: more frames wait in its ring, and it drops a part of
+    /// those for whom it is told to (`datapath::intake::thin`).
+    pub by_interface: bool,
 }
 
 impl Default for WorkerSpec {
     /// As a daemon's where its configuration says nothing.
     fn default() -> Self {
-        WorkerSpec { pool: PoolLimits::default(), costs: Costs::default() }
+        WorkerSpec { pool: PoolLimits::default(), costs: Costs::default(), by_interface: false }
     }
 }
 
@@ -64,6 +72,10 @@ pub struct Worker {
     /// Frame memory.
     pub pool: Pool,
     costs: Costs,
+    by_interface: bool,
+    /// Of what its uplink drops a part.
+    thinned: Vec<Thinned>,
+    random: Random,
     turns: Turns,
     ports: Vec<Port>,
     /// Frames in the rings of all.
@@ -116,6 +128,9 @@ impl Worker {
         Worker {
             pool: Pool::new(spec.pool),
             costs: spec.costs,
+            by_interface: spec.by_interface,
+            thinned: Vec::new(),
+            random: Random::new(0),
             turns,
             ports,
             unread: 0,
@@ -141,8 +156,12 @@ impl Worker {
 
     /// A frame has come to a port.
     pub fn receive(&mut self, world: &mut Pool, switch: &mut Switch, port: PortId, frame: Frame) {
+        let from_interface = self.by_interface && switch.is_uplink(port);
+        if from_interface && self.drops(world.bytes(&frame)) {
+            return world.free(frame);
+        }
         let place = &mut self.ports[port.0 as usize];
-        if place.ring.len() == RING {
+        if place.ring.len() == if from_interface { INTERFACE_RING } else { RING } {
             switch.port_drops(port, Reason::PortRing, 1);
             return world.free(frame);
         }
@@ -150,6 +169,21 @@ impl Worker {
         self.unread += 1;
         if !place.is_paused {
             self.turns.wake(place.seat);
+        }
+    }
+
+    /// Whether the uplink's interface is to drop this frame, before it takes a place in the ring.
+    fn drops(&mut self, bytes: &[u8]) -> bool {
+        let to = destination(bytes);
+        let thinned = self.thinned.iter().find(|thinned| Some(thinned.to) == to);
+        thinned.is_some_and(|thinned| self.random.word() as u32 >= thinned.keep)
+    }
+
+    /// Tells the uplink's interface of what to read a part.
+    fn thin(&mut self, switch: &mut Switch) {
+        if let Some(thinned) = switch.thinned(self.free_at) {
+            self.thinned = thinned.to_vec();
+            switch.set_thinned(true);
         }
     }
 
@@ -164,6 +198,9 @@ impl Worker {
         self.free_at = now.plus_ns(self.costs.round_ns);
         self.look_at_paused(switch);
         self.starved = false;
+        if self.by_interface {
+            self.thin(switch);
+        }
         self.pump(world, switch, sent)?;
         switch.sweep();
         drop(switch.take_left());
@@ -210,7 +247,8 @@ impl Worker {
         let ready = is_ready.then_some(if self.starved { STARVED_NS } else { 0 });
         let paused = (!self.paused.is_empty()).then_some(PAUSE_NS);
         let wait = [ready, paused].into_iter().flatten().min().map(|ns| self.free_at.plus_ns(ns));
-        let due = switch.poll_due().map(|at| at.max(self.free_at));
+        let thins = switch.thinned_due().filter(|_| self.by_interface);
+        let due = [switch.poll_due(), thins].into_iter().flatten().min().map(|at| at.max(self.free_at));
         [wait, due].into_iter().flatten().min()
     }
 
@@ -333,6 +371,14 @@ impl Worker {
             ports[port].is_paused
         });
     }
+}
+
+/// Where a frame goes, as the uplink's wire says it (IEEE 802.1Q).
+fn destination(bytes: &[u8]) -> Option<Destination> {
+    let mac = Mac(*bytes.first_chunk()?);
+    let tag = bytes.get(12..16)?;
+    let vlan = (tag[..2] == [0x81, 0x00]).then(|| u16::from_be_bytes([tag[2], tag[3]]) & 0x0fff);
+    Some(Destination { vlan, mac })
 }
 
 /// What a frame from the uplink costs, as the live worker would have measured it.

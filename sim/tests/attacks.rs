@@ -2,8 +2,19 @@
 //! gives, `snapshots.rs` sees to.
 
 /// Attacks under which, alone and in pairs of them, all that was promised holds.
-const HELD: [&str; 10] =
-    ["crumbs", "slices", "copies", "hoard-long", "hoard-short", "crowd", "mac-theft", "ll-theft", "storm", "forged"];
+const HELD: [&str; 11] = [
+    "crumbs",
+    "slices",
+    "copies",
+    "hoard-long",
+    "hoard-short",
+    "crowd",
+    "mac-theft",
+    "ll-theft",
+    "storm",
+    "from-outside",
+    "forged",
+];
 
 #[test]
 fn no_attack_and_no_two_of_them_take_anything_from_the_victim() {

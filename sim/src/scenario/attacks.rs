@@ -8,7 +8,7 @@ use datapath::verdict::Reason;
 use super::measure::{SECOND, mbps};
 use super::{Cell, Claim, Options, Scenario, Table, Target};
 use crate::packet::Nic;
-use crate::siege::{self, ATTACKS, Attack};
+use crate::siege::{self, ATTACKS, Attack, DELUGE};
 use crate::world::{Violation, World};
 
 /// See the module.
@@ -30,6 +30,9 @@ const LEAST: f64 = 99.0;
 /// so many ms more, the larger.
 const PING_TIMES: f64 = 3.0;
 const PING_MORE_MS: f64 = 1.0;
+
+/// Beside which other attacks [`DELUGE`] is played: those that take most of the worker's time.
+const BUSIEST: [&str; 4] = ["crumbs", "slices", "crowd", "storm"];
 
 /// What the victim had.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +97,7 @@ fn run(options: &Options) -> Result<Table, Violation> {
             "drops",
             "control frames",
         ],
-        notes: ATTACKS.iter().map(|attack| format!("{}: {}", attack.name, attack.about)).collect(),
+        notes: ATTACKS.iter().chain([&DELUGE]).map(|attack| format!("{}: {}", attack.name, attack.about)).collect(),
         ..Table::default()
     };
     let quiet = row(&mut table, options, &[], None)?;
@@ -110,6 +113,20 @@ fn run(options: &Options) -> Result<Table, Violation> {
             count(&mut held[1], self::holds(&both, &quiet));
         }
     }
+    let busiest = ATTACKS.iter().filter(|attack| BUSIEST.contains(&attack.name));
+    let mut of_deluge = (0, 0);
+    for other in [None].into_iter().chain(busiest.map(Some)) {
+        let attacks: Vec<Attack> = [DELUGE].into_iter().chain(other.copied()).collect();
+        let had = row(&mut table, options, &attacks, Some(quiet))?;
+        count(&mut of_deluge, holds(&had, &quiet));
+    }
+    let (held_of_deluge, all) = of_deluge;
+    table.claims.push(Claim {
+        id: format!("{}, alone and beside the busiest: all is held", DELUGE.name),
+        value: Some(f64::from(held_of_deluge)),
+        unit: "of them",
+        target: Target::AtLeast(f64::from(all)),
+    });
     for (name, (held, all)) in ["alone", "in pairs"].into_iter().zip(held) {
         let id = format!("attacks {name} under which all is held");
         let target = Target::AtLeast(f64::from(all));
