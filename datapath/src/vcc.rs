@@ -34,6 +34,7 @@ use usual::{Both, Both4, Both6};
 pub mod connection;
 pub mod connections;
 pub mod control;
+mod counters;
 pub mod early;
 pub mod handshake;
 mod hold;
@@ -42,6 +43,7 @@ pub mod option;
 mod police;
 pub mod saved;
 pub mod segment;
+mod settings;
 mod siblings;
 mod successor;
 mod syn;
@@ -50,227 +52,12 @@ mod usual;
 mod watch;
 pub mod window;
 
+pub use counters::Counters;
+pub use settings::{Mode, Policy, Settings};
 pub use told::Told;
 
 #[cfg(test)]
 mod tests;
-
-/// What is done for an endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Mode {
-    /// Nothing.
-    #[default]
-    Off,
-    /// Connections are observed and counted; nothing is changed.
-    Count,
-    /// The switch reacts as RFC 3168's senders do: for networks whose natives are these.
-    Echo,
-    /// As the published systems do, with what they lack; for comparison. New data alone are
-    /// ECN-capable, as RFC 3168 has it; with the other modes all frames of a translated connection
-    /// are.
-    EchoPublished,
-    /// The switch reacts as DCTCP does: for networks whose natives are these.
-    Dctcp,
-}
-
-impl Mode {
-    /// All modes.
-    pub const ALL: [Mode; 5] = [Mode::Off, Mode::Count, Mode::Echo, Mode::EchoPublished, Mode::Dctcp];
-
-    /// Whether frames are changed.
-    #[must_use]
-    pub const fn translates(self) -> bool {
-        !matches!(self, Mode::Off | Mode::Count)
-    }
-
-    /// Whether its controller is one of the switch's own.
-    #[must_use]
-    pub const fn is_ours(self) -> bool {
-        matches!(self, Mode::Echo | Mode::Dctcp)
-    }
-
-    /// The name by which configuration calls it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Mode::Off => "off",
-            Mode::Count => "count",
-            Mode::Echo => "echo",
-            Mode::EchoPublished => "echo-published",
-            Mode::Dctcp => "dctcp",
-        }
-    }
-}
-
-/// What a tenant asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Settings {
-    /// What is done for its endpoints.
-    pub mode: Mode,
-    /// Whether they are held to it: see [`Policy::polices`].
-    pub polices: bool,
-    /// Whether acknowledgements may wait: see [`Policy::holds`].
-    pub holds: bool,
-    /// Whether connections of Multipath TCP become plain ones: see [`Policy::strips_multipath`].
-    pub strips_multipath: bool,
-    /// Whether losses are the guest's matter: see [`Policy::ignores_loss`].
-    pub ignores_loss: bool,
-    /// Whether guests that know RFC 3168 only speak for themselves: the reverse of
-    /// [`Policy::translates_classic`].
-    pub passes_classic: bool,
-}
-
-impl Settings {
-    /// The same with another mode, as far as that has what is asked for beside.
-    #[must_use]
-    pub fn with_mode(self, mode: Mode) -> Settings {
-        Settings {
-            mode,
-            polices: self.polices && mode.is_ours(),
-            holds: self.holds && mode == Mode::Dctcp,
-            strips_multipath: self.strips_multipath && mode.translates(),
-            ignores_loss: self.ignores_loss && mode.is_ours(),
-            passes_classic: self.passes_classic && mode.translates(),
-        }
-    }
-
-    /// What holds for an endpoint that asks for this, of a switch that rescales or not.
-    fn policy(self, rescales: bool) -> Policy {
-        let Settings { mode, polices, holds, strips_multipath, ignores_loss, passes_classic } = self;
-        Policy {
-            mode,
-            translates_classic: !passes_classic,
-            polices: polices && mode.is_ours(),
-            holds: holds && mode.is_ours(),
-            strips_multipath: strips_multipath && mode.translates(),
-            ignores_loss,
-            rescales: rescales && mode.is_ours(),
-        }
-    }
-}
-
-impl From<Mode> for Settings {
-    fn from(mode: Mode) -> Settings {
-        Settings { mode, ..Settings::default() }
-    }
-}
-
-/// What holds for one endpoint's connections.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Policy {
-    /// What is done.
-    pub mode: Mode,
-    /// A guest that knows RFC 3168 only is translated where the peer knows AccECN.
-    pub translates_classic: bool,
-    /// What a guest sends beyond the window that it was told is dropped, and natives that do not
-    /// heed marks are told one.
-    pub polices: bool,
-    /// Acknowledgements wait where the window is below two segments. Beside natives, which do not
-    /// go below two, a guest would starve.
-    pub holds: bool,
-    /// Options of Multipath TCP are taken out of SYNs and SYN-ACKs, in both directions: both ends
-    /// fall back to TCP (RFC 8684, section 3.7), which is then managed as all other connections.
-    pub strips_multipath: bool,
-    /// What a guest sends again lowers no window: its own control does that. Not of a guest that
-    /// did not heed marks.
-    pub ignores_loss: bool,
-    /// Guests are told a finer window scale than a coarse one of their peers: see [`syn`].
-    pub rescales: bool,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Policy {
-            mode: Mode::Echo,
-            translates_classic: true,
-            polices: false,
-            holds: false,
-            strips_multipath: false,
-            ignores_loss: false,
-            rescales: false,
-        }
-    }
-}
-
-impl Policy {
-    /// Whether frames are changed.
-    #[must_use]
-    pub fn translates(&self) -> bool {
-        self.mode.translates()
-    }
-}
-
-/// What is counted for an endpoint.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// Connections that opened, by how they are treated: translated, native, plain. One that a
-    /// peer began opens when the peer acknowledges the guest's answer (RFC 9293, section 3.10.7.4).
-    pub opened: [u64; 3],
-    /// Connections, or frames of none, that were left alone, by [`Why`].
-    pub untouched: [u64; Why::ALL.len()],
-    /// Bytes that peers acknowledged to translated guests.
-    pub acked_bytes: u64,
-    /// Of these, bytes whose mark was reported.
-    pub marked_bytes: u64,
-    /// Marked segments that arrived, and were hidden.
-    pub hidden_marks: u64,
-    /// Acknowledgements whose window was lowered.
-    pub lowered: u64,
-    /// Reductions of a window.
-    pub reductions: u64,
-    /// Segments dropped since they lay beyond the window.
-    pub policed: u64,
-    /// Native connections that have the controller's window, as they or those before them did not
-    /// heed marks.
-    pub deaf: u64,
-    /// Acknowledgements that waited, the later ones that took the place of such included.
-    pub held: u64,
-    /// Connections that were translated, and are plain since: the peer gave no sign of ECN any more
-    /// ([`Treatment::Plain`]), or had a SYN-ACK that agreed to nothing.
-    pub lapsed: u64,
-    /// Connections that opened by a SYN without ECN, after two that asked for it had no answer: a
-    /// box on the way drops these, or the peer was not there yet.
-    pub unanswered_asks: u64,
-    /// Handshakes in which the guest spoke for itself, by [`Kind`].
-    pub guests: [u64; Kind::ALL.len()],
-    /// The same of peers.
-    pub peers: [u64; Kind::ALL.len()],
-}
-
-impl Counters {
-    /// A connection is treated so from now on.
-    fn opens(&mut self, before: Treatment, treatment: Treatment) {
-        match treatment {
-            Treatment::Translated => self.opened[0] += 1,
-            Treatment::Native => self.opened[1] += 1,
-            Treatment::Plain if before == Treatment::Translated => self.lapsed += 1,
-            Treatment::Plain => self.opened[2] += 1,
-            Treatment::Untouched(why) => self.untouched[why as usize] += 1,
-            Treatment::Opening => {}
-        }
-    }
-
-    fn count_on(&mut self, before: &Counters) {
-        let arrays = self.opened.iter_mut().zip(before.opened);
-        arrays.chain(self.untouched.iter_mut().zip(before.untouched)).for_each(|(n, m)| *n = n.saturating_add(m));
-        for (n, m) in [
-            (&mut self.acked_bytes, before.acked_bytes),
-            (&mut self.marked_bytes, before.marked_bytes),
-            (&mut self.hidden_marks, before.hidden_marks),
-            (&mut self.lowered, before.lowered),
-            (&mut self.reductions, before.reductions),
-            (&mut self.policed, before.policed),
-            (&mut self.deaf, before.deaf),
-            (&mut self.held, before.held),
-            (&mut self.lapsed, before.lapsed),
-            (&mut self.unanswered_asks, before.unanswered_asks),
-        ] {
-            *n = n.saturating_add(m);
-        }
-        let kinds = self.guests.iter_mut().zip(before.guests);
-        kinds.chain(self.peers.iter_mut().zip(before.peers)).for_each(|(n, m)| *n = n.saturating_add(m));
-    }
-}
 
 /// Connections of a switch where nothing is said.
 pub const DEFAULT_FLOWS: u32 = 65_536;
