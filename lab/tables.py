@@ -156,8 +156,8 @@ class Shared(OneHost):
 
     def vcc(self, name: str) -> dict[str, Any]:
         """`levada show vcc --json` of an endpoint."""
-        told: list[dict[str, Any]] = self._shown("vcc")["endpoints"]
-        return next(one for one in told if one["path"].endswith(f"/{name}"))
+        every = self.vcc_of_endpoints()
+        return next(one for one in every if one["path"].endswith(f"/{name}"))
 
     def set_flows(self, flows: int) -> None:
         """Changes how many connections of `vcc` are kept."""

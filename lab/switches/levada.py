@@ -95,6 +95,11 @@ class Levada(Switch):
         drops: dict[str, int] = next(found)["drops"]
         return drops
 
+    def vcc_of_endpoints(self) -> list[dict[str, Any]]:
+        """`levada show vcc --json`, by endpoint."""
+        endpoints: list[dict[str, Any]] = self._shown("vcc")["endpoints"]
+        return endpoints
+
     def _shown(self, *what: str) -> dict[str, Any]:
         line = (str(program()), "show", *what, "--name", self._name, "--json")
         text = run(*line, env=self._environment)
