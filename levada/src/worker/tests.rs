@@ -385,13 +385,13 @@ fn an_uplinks_ring_fills_while_what_comes_next_would_wait() {
     let now = Instant(5_000_000_000);
     // So many frames of 60 bytes, which take 10 us each.
     let frames = |count: u64| Some(count * 760);
-    assert!(device(frames(50)).note_left(now, true, 60));
-    assert!(!device(frames(50)).note_left(now, false, 60), "they came since the read");
-    assert!(!device(frames(49)).note_left(now, true, 60));
-    assert!(device(frames(49)).note_left(now, true, 40), "shorter ones are more");
-    assert!(!device(frames(50)).note_left(now, true, 900), "longer ones are fewer");
-    assert!(Device { fills: true, ..device(frames(13)) }.note_left(now, true, 60), "it did before");
-    assert!(!Device { fills: true, ..device(frames(12)) }.note_left(now, true, 60));
+    assert!(device(frames(20)).note_left(now, true, 60));
+    assert!(!device(frames(20)).note_left(now, false, 60), "they came since the read");
+    assert!(!device(frames(19)).note_left(now, true, 60));
+    assert!(device(frames(19)).note_left(now, true, 0), "shorter ones are more");
+    assert!(!device(frames(20)).note_left(now, true, 900), "longer ones are fewer");
+    assert!(Device { fills: true, ..device(frames(5)) }.note_left(now, true, 60), "it did before");
+    assert!(!Device { fills: true, ..device(frames(4)) }.note_left(now, true, 60));
     // One that cannot tell.
     let mut tap = device(None);
     let later = now.plus_ns(500_000);
