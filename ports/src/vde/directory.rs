@@ -49,6 +49,10 @@ const DIRECTORY_BITS: u32 = 0o3000;
 /// Names tried for a data socket, in order and then at random: who may plug in may have made any of
 /// the first.
 const NAMES_TRIED: usize = 16;
+/// Sockets of clients that have left, kept to be looked at: the oldest give way.
+const LEFTOVERS: usize = 256;
+/// Looks at each of them: who has it open for so long lives.
+const LOOKS: u32 = 60;
 /// Steps that a name in the directory can make fail.
 const LISTENING: &str = "listening on its socket `ctl`";
 pub(super) const ASKING: &str = "connecting to its socket `ctl`";
@@ -192,8 +196,9 @@ pub struct Directory {
     ours: bool,
     /// Counts the data sockets, for their names.
     next: u32,
-    /// Sockets of clients that have left: where these died they are still there.
-    leftovers: Vec<PathBuf>,
+    /// Sockets of clients that have left, and how many sweeps have found them open: where these
+    /// died they are still there. At most [`LEFTOVERS`].
+    leftovers: Vec<(PathBuf, u32)>,
     /// Names that were there before, and that nobody has looked at yet.
     unread: Option<Names>,
     /// It is another process's: nothing of it is removed.
@@ -505,16 +510,21 @@ impl Directory {
     pub fn unplug(&mut self, plugged: Plugged) {
         let _ = fs::remove_file(&plugged.path);
         if plugged.client.parent() == Some(&self.path) {
-            self.leftovers.push(plugged.client);
+            if self.leftovers.len() == LEFTOVERS {
+                self.leftovers.remove(0);
+            }
+            self.leftovers.push((plugged.client, 0));
         }
     }
 
     /// Removes what clients that died have left in the directory. To be called some time after they
-    /// left, when they have closed all they had.
+    /// left, when they have closed all they had. What is open still is looked at again: the kernel
+    /// closes a dying process's sockets one by one, and it may have to wait for a processor between.
     pub fn sweep(&mut self) {
-        for path in self.leftovers.drain(..) {
-            remove_dead(&path);
-        }
+        self.leftovers.retain_mut(|(path, looks)| {
+            *looks += 1;
+            !remove_dead(path) && path.exists() && *looks < LOOKS
+        });
         if let Some(names) = &mut self.unread
             && names.sweep()
         {

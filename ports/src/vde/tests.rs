@@ -144,6 +144,39 @@ fn a_client_plugs_in_exchanges_frames_and_leaves_nothing() {
 }
 
 #[test]
+fn a_dying_clients_socket_is_removed_once_it_is_closed() {
+    let scratch = Scratch::new();
+    let mut directory = Directory::open(&scratch.options()).unwrap();
+    let (client, stream, plugged) = plugged(&mut directory);
+    let left = client.path.clone();
+    // The kernel has closed its stream, and its other socket not yet.
+    drop(stream);
+    directory.unplug(plugged);
+    directory.sweep();
+    assert!(left.exists());
+    drop(client);
+    directory.sweep();
+    assert!(!left.exists());
+}
+
+#[test]
+fn sockets_of_clients_that_have_left_are_kept_to_a_bound() {
+    let scratch = Scratch::new();
+    let mut directory = Directory::open(&scratch.options()).unwrap();
+    let gone: Vec<_> = (0..300)
+        .map(|_| {
+            let (client, _, plugged) = plugged(&mut directory);
+            directory.unplug(plugged);
+            client
+        })
+        .collect();
+    let paths: Vec<_> = gone.iter().map(|client| client.path.clone()).collect();
+    drop(gone);
+    directory.sweep();
+    assert_eq!(paths.iter().filter(|path| path.exists()).count(), 300 - 256);
+}
+
+#[test]
 fn a_client_that_does_not_read_costs_its_own_frames_only() {
     let scratch = Scratch::new();
     let mut pool = Pool::new(PoolLimits::default());
