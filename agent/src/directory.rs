@@ -90,7 +90,7 @@ impl Cluster {
 
 /// The access link of the agent's own switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Link {
+pub struct AccessLink {
     /// What arrives at most.
     pub ingress: Rate,
     /// What is sent at most.
@@ -101,7 +101,7 @@ pub struct Link {
     pub longest: u32,
 }
 
-impl Link {
+impl AccessLink {
     /// What is divided under contention.
     #[must_use]
     pub fn contended(&self) -> Rate {
@@ -153,7 +153,7 @@ impl Endpoint {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Directory {
     cluster: Arc<Cluster>,
-    pub(super) link: Option<Link>,
+    pub(super) link: Option<AccessLink>,
     /// What is guaranteed together of what the uplink brings.
     promised: Rate,
     pub(super) tenants: Slots<Tenant>,
@@ -173,7 +173,7 @@ impl Directory {
     #[must_use]
     pub fn new(cluster: Arc<Cluster>, program: &Program, names: &Slots<String>) -> Directory {
         let mut directory = Directory { cluster, ..Directory::default() };
-        directory.link = program.uplink.as_ref().map(|uplink| Link {
+        directory.link = program.uplink.as_ref().map(|uplink| AccessLink {
             ingress: uplink.rate().ingress,
             egress: uplink.rate().egress,
             headroom_ppm: uplink.headroom_ppm,

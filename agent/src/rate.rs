@@ -56,7 +56,7 @@ mod tell;
 mod tests;
 
 use super::Counters;
-use super::directory::{Directory, Link};
+use super::directory::{AccessLink, Directory};
 use super::events::Arrival;
 pub use super::meter::SAMPLE_NS;
 use super::meter::{FAST_NS, Meter, SLOW_NS, Scale, toward};
@@ -258,13 +258,13 @@ impl Receiver {
 
 /// What a rate over [`FAST_NS`] may be above the truth because frames are not divisible: on a slow
 /// link what a longest frame has beyond what it brings in a sample.
-fn noise(link: Link) -> u64 {
+fn noise(link: AccessLink) -> u64 {
     let beyond = u64::from(link.longest).saturating_sub(link.ingress.bytes_in(SAMPLE_NS) / PILED_PART);
     (link.ingress.0 / NOISE_PART).max(beyond * 8_000_000_000 / FAST_NS)
 }
 
 /// Over what a link counts as staying full.
-fn full_ns(link: Link) -> u64 {
+fn full_ns(link: AccessLink) -> u64 {
     FULL_NS.max(FULL_FRAMES * u64::from(link.longest) * 8_000_000_000 / link.ingress.0.max(1))
 }
 
@@ -339,7 +339,7 @@ impl Controller {
     /// How the bytes of a sample become rates. More than the link carries was piled up by a stall,
     /// unless it goes on: then the wire is faster than the uplink was said to be, and what arrives
     /// is what is sent. A frame counts as a whole when it ends, however long the link took for it.
-    fn scale(&mut self, span_ns: u64, counted: u64, link: Link) -> Scale {
+    fn scale(&mut self, span_ns: u64, counted: u64, link: AccessLink) -> Scale {
         let scale = Scale::new(span_ns);
         let carries = link.ingress;
         self.state.wire = toward(self.state.wire, scale.rate(counted), span_ns, WIRE_NS);

@@ -162,7 +162,7 @@ pub struct Bond {
     /// The distributing members in configured order.
     senders: Senders,
     active: Option<MemberId>,
-    turn: Turn,
+    turn: RoundRobin,
     /// With numbers: the place among the senders at which the next frame's turn begins, of members
     /// that would finish sending it equally soon.
     next_equal: u8,
@@ -209,7 +209,7 @@ impl Senders {
 
 /// Round robin: which member's turn it is.
 #[derive(Clone, Copy, Debug, Default)]
-struct Turn {
+struct RoundRobin {
     /// Counts turns; the sender is this modulo the count of senders.
     at: u32,
     /// Frames left in this turn.
@@ -218,7 +218,7 @@ struct Turn {
     random: u64,
 }
 
-impl Turn {
+impl RoundRobin {
     #[inline]
     fn next(&mut self, packets: u16) -> u32 {
         if packets == 0 {
@@ -240,7 +240,7 @@ impl Bond {
     #[must_use]
     pub fn new(settings: BondSettings, rates: &[Rate], seed: u64) -> Bond {
         let members = rates.iter().take(MOST_MEMBERS).map(|&rate| Member::new(rate)).collect();
-        let turn = Turn { at: u32::MAX, left: 0, random: seed };
+        let turn = RoundRobin { at: u32::MAX, left: 0, random: seed };
         let mut bond = Bond {
             settings,
             members,

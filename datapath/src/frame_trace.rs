@@ -7,7 +7,7 @@
 
 use crate::bond::Way;
 use crate::bond::number::Number;
-use crate::bond::order::Turn;
+use crate::bond::order::OrderDecision;
 use crate::flood::Whose;
 use crate::frame::PoolLimits;
 use crate::guard::Finding;
@@ -207,7 +207,7 @@ pub enum Step {
     /// From a bond's member, with a number, which is taken off; or why it is not.
     Number(Result<Number, Reason>),
     /// When it goes on, by its number, or why it does not. What it meets then is told as it is now.
-    Turn(Result<Turn, Reason>),
+    Turn(Result<OrderDecision, Reason>),
     /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared
     /// its source.
     Enter(Result<Option<u16>, Reason>),
@@ -383,9 +383,9 @@ impl fmt::Display for Words<'_> {
                 claimed(f, *owner, names)
             }
             Step::Number(Ok(number)) => write!(f, "number {} of the bond", number.value),
-            Step::Turn(Ok(Turn::Next | Turn::First)) => write!(f, "it is its turn"),
-            Step::Turn(Ok(Turn::Later)) => write!(f, "it waits for its turn behind earlier ones"),
-            Step::Turn(Ok(Turn::Late)) => write!(f, "its turn has passed: it goes on out of order"),
+            Step::Turn(Ok(OrderDecision::Next | OrderDecision::First)) => write!(f, "it is its turn"),
+            Step::Turn(Ok(OrderDecision::Later)) => write!(f, "it waits for its turn behind earlier ones"),
+            Step::Turn(Ok(OrderDecision::Late)) => write!(f, "its turn has passed: it goes on out of order"),
             Step::Turn(Err(Reason::Duplicate)) => write!(f, "refused (duplicate): it has come already"),
             Step::Enter(Ok(None)) => write!(f, "into the untagged network"),
             Step::Enter(Ok(Some(vlan))) => write!(f, "into the network of VLAN {vlan}"),

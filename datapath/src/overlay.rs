@@ -122,7 +122,7 @@ impl Key {
 
 /// A place in the table of hosts.
 #[derive(Clone, Debug)]
-struct Place {
+struct HostEntry {
     address: IpAddr,
     next_hop: Option<Mac>,
     /// Of whom it was and is, so that what waits for one host does not go to the next.
@@ -146,7 +146,7 @@ struct Network {
 #[derive(Debug)]
 pub struct Tunnels {
     local: Option<Vtep>,
-    places: Vec<Place>,
+    places: Vec<HostEntry>,
     vacant: Vec<u32>,
     by_address: HashMap<IpAddr, u32, Keyed>,
     /// Addresses on other hosts; the list of each is the host's place.
@@ -396,7 +396,7 @@ impl Tunnels {
             None if self.places.len() < MOST_PEERS => {
                 let id = PeerId(self.places.len() as u32);
                 let (tenants, path) = (Vec::new(), None);
-                self.places.push(Place { address, next_hop: None, id, tenants, path, vacant: true });
+                self.places.push(HostEntry { address, next_hop: None, id, tenants, path, vacant: true });
                 id.0
             }
             None => return Err(ChangeError::OverlayFull),
@@ -416,7 +416,7 @@ impl Tunnels {
         }
     }
 
-    fn place(&self, peer: PeerId) -> Option<&Place> {
+    fn place(&self, peer: PeerId) -> Option<&HostEntry> {
         let place = self.places.get(peer.0 as usize % MOST_PEERS)?;
         (place.id == peer && !place.vacant).then_some(place)
     }

@@ -117,7 +117,7 @@ enum Good {
 
 /// An endpoint that holds an address.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct OwnerEntry {
     tenant: TenantId,
     mac: Mac,
     /// When its claim ends at the latest, unless it is seen again: see [`Owners::left`].
@@ -134,7 +134,7 @@ pub struct Owners {
     /// For how many tenants an address is an endpoint's of another host.
     elsewhere: HashMap<Key, u32, Keyed>,
     /// By endpoint, what it holds.
-    held: Table<Key, Held>,
+    held: Table<Key, OwnerEntry>,
     outside: Outside<Key, Seen>,
     /// By endpoint, the source that was found good last with its MAC address, when in the order of
     /// changes, and when by the clock.
@@ -465,7 +465,7 @@ impl Owners {
         self.outside.is_crowded(now, slot(network)) && self.holder(now, key).is_none_or(|(holder, _)| holder != own)
     }
 
-    fn holder(&self, now: Instant, key: &Key) -> Option<(EndpointId, Held)> {
+    fn holder(&self, now: Instant, key: &Key) -> Option<(EndpointId, OwnerEntry)> {
         let id = self.held.find(key)?;
         let endpoint = EndpointId(self.held.list(id)?);
         self.held.get(id).filter(|_| self.left(now, id) > 0).map(|held| (endpoint, *held))
@@ -496,12 +496,12 @@ impl Owners {
             By::Endpoint(endpoint, tenant, ..) => {
                 self.outside.forget(&key);
                 let expires = now.plus_ns(self.age_ns);
-                self.hold_inside(now, key, endpoint, Held { tenant, mac, expires });
+                self.hold_inside(now, key, endpoint, OwnerEntry { tenant, mac, expires });
             }
         }
     }
 
-    fn hold_inside(&mut self, now: Instant, key: Key, endpoint: EndpointId, held: Held) {
+    fn hold_inside(&mut self, now: Instant, key: Key, endpoint: EndpointId, held: OwnerEntry) {
         if let Some(id) = self.held.find(&key) {
             // Others may have used meanwhile what had aged.
             let is_aged = self.left(now, id) == 0;
@@ -569,7 +569,7 @@ impl Owners {
     ) -> bool {
         let (key, may) = (Key::new(network, address), self.may_hold(network, identity, address));
         let is_new = self.held.find(&key).is_none() && self.held.count(endpoint.0) < MOST_HELD;
-        let held = Held { tenant, mac, expires: now.plus_ns(left_ns.min(self.age_ns)) };
+        let held = OwnerEntry { tenant, mac, expires: now.plus_ns(left_ns.min(self.age_ns)) };
         left_ns > 0 && may && is_new && self.held.insert(now, endpoint.0, key, held).is_ok()
     }
 

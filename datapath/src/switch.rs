@@ -74,7 +74,7 @@ pub use memory::MemoryStats;
 pub use past_numbers::NumbersState;
 
 pub use handover::{
-    Crowded, EndpointState, Held, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState,
+    Crowded, EndpointState, HeldAddress, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState,
 };
 
 /// Frames that wait to be fetched by `tx`: at most one of each that was read, and what the

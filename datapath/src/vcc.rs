@@ -75,7 +75,7 @@ pub struct Vcc {
     /// See [`Policy::rescales`].
     rescales: bool,
     /// By endpoint: whose it is, and what is done for it.
-    endpoints: Vec<Place>,
+    endpoints: Vec<VccEndpoint>,
     /// Where an endpoint wants it: acknowledgements that wait.
     holds: Option<Box<Holds>>,
     /// While a switch takes over: connections that it has before the rest.
@@ -84,7 +84,7 @@ pub struct Vcc {
 
 /// What is kept for an endpoint.
 #[derive(Clone, Debug)]
-struct Place {
+struct VccEndpoint {
     owner: Owner,
     policy: Policy,
     /// Whether anything is done: also with the mode `off` while there are connections that are not
@@ -95,7 +95,7 @@ struct Place {
     is_usual: [bool; 2],
     /// What is tried first with the next frame that the guest sends, and with the next for it: what
     /// the last one was.
-    ways: [Way; 2],
+    ways: [TryUsual; 2],
     /// The connection of its last frame that was as most are.
     last: Id,
     /// Whose part of the frame memory has what waits.
@@ -106,7 +106,7 @@ struct Place {
     counters: Option<Box<Counters>>,
 }
 
-impl Place {
+impl VccEndpoint {
     /// Whether anything is done.
     #[inline]
     fn is_in(&self) -> bool {
@@ -179,7 +179,7 @@ impl Vcc {
     /// coarse one.
     pub fn set_rescales(&mut self, rescales: bool) {
         self.rescales = rescales;
-        for Place { policy, .. } in &mut self.endpoints {
+        for VccEndpoint { policy, .. } in &mut self.endpoints {
             policy.rescales = rescales && policy.mode.is_ours();
         }
     }
@@ -195,7 +195,7 @@ impl Vcc {
     pub fn set(&mut self, owner: Owner, settings: Settings) {
         let at = owner.endpoint.0 as usize;
         if self.endpoints.len() <= at {
-            let nobody = |endpoint: usize| Place {
+            let nobody = |endpoint: usize| VccEndpoint {
                 owner: Owner { tenant: TenantId(0), endpoint: EndpointId(endpoint as u32) },
                 policy: Settings::default().policy(false),
                 is_in: false,
@@ -247,7 +247,7 @@ impl Vcc {
     #[must_use]
     #[inline]
     pub fn concerns(&self, endpoint: EndpointId) -> bool {
-        self.endpoints.get(endpoint.0 as usize).is_some_and(Place::is_in)
+        self.endpoints.get(endpoint.0 as usize).is_some_and(VccEndpoint::is_in)
     }
 
     fn call(&self, now: Instant, endpoint: EndpointId) -> Option<Call> {
@@ -896,7 +896,7 @@ fn count_kinds(counters: Option<&mut Counters>, [guest, peer]: [Option<Kind>; 2]
 
 /// A frame that is as most are: see [`usual`].
 struct Found<'a, 'p, B> {
-    place: &'a mut Place,
+    place: &'a mut VccEndpoint,
     id: Id,
     connection: &'a mut Connection,
     seen: usual::Seen<'p, B>,
@@ -920,10 +920,10 @@ impl<B: Both> Found<'_, '_, B> {
 
 /// A frame of an endpoint that sends it or is to have it is tried to be as most are. Whether it was
 /// one, and is done with; else nothing is changed.
-type Way = fn(&mut Connections, &mut Place, &mut Pool, Instant, EndpointId, &Frame) -> bool;
+type TryUsual = fn(&mut Connections, &mut VccEndpoint, &mut Pool, Instant, EndpointId, &Frame) -> bool;
 
 /// Nothing is tried.
-fn none(_: &mut Connections, _: &mut Place, _: &mut Pool, _: Instant, _: EndpointId, _: &Frame) -> bool {
+fn none(_: &mut Connections, _: &mut VccEndpoint, _: &mut Pool, _: Instant, _: EndpointId, _: &Frame) -> bool {
     false
 }
 
@@ -931,7 +931,7 @@ fn none(_: &mut Connections, _: &mut Place, _: &mut Pool, _: Instant, _: Endpoin
 #[inline(always)]
 fn of_last<'a, 'p, B: Both>(
     connections: &'a mut Connections,
-    place: &Place,
+    place: &VccEndpoint,
     pool: &'p mut Pool,
     now: Instant,
     (endpoint, direction): (EndpointId, Direction),
@@ -944,7 +944,7 @@ fn of_last<'a, 'p, B: Both>(
 /// A guest sends a frame of the same connection as the last.
 fn send_as_last<B: Both>(
     connections: &mut Connections,
-    place: &mut Place,
+    place: &mut VccEndpoint,
     pool: &mut Pool,
     now: Instant,
     from: EndpointId,
@@ -958,7 +958,7 @@ fn send_as_last<B: Both>(
 /// The same of a frame whose connection is guessed.
 fn send_as_guessed<B: Both>(
     connections: &mut Connections,
-    place: &mut Place,
+    place: &mut VccEndpoint,
     pool: &mut Pool,
     now: Instant,
     from: EndpointId,
@@ -976,7 +976,7 @@ fn send_as_guessed<B: Both>(
 /// A frame for a guest is of the same connection as the last, of which nothing waits.
 fn receive_as_last<B: Both>(
     connections: &mut Connections,
-    place: &mut Place,
+    place: &mut VccEndpoint,
     pool: &mut Pool,
     now: Instant,
     to: EndpointId,

@@ -13,7 +13,7 @@ const SLOTS: usize = 4096;
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct WheelEntry {
     next: u32,
     prev: u32,
     slot: u32,
@@ -25,7 +25,7 @@ pub struct Wheel {
     heads: Vec<u32>,
     words: Vec<u64>,
     summary: u64,
-    links: Vec<Link>,
+    links: Vec<WheelEntry>,
     /// The slot number (not wrapped) up to which everything was taken out.
     done: u64,
     waiting: u32,
@@ -39,7 +39,7 @@ impl Wheel {
             heads: vec![NONE; SLOTS],
             words: vec![0; SLOTS / 64],
             summary: 0,
-            links: vec![Link { next: NONE, prev: NONE, slot: NONE }; nodes],
+            links: vec![WheelEntry { next: NONE, prev: NONE, slot: NONE }; nodes],
             done: 0,
             waiting: 0,
         }
@@ -53,7 +53,7 @@ impl Wheel {
     /// Makes room for nodes 0..`nodes`; those that there are stay.
     pub fn grow(&mut self, nodes: usize) {
         if nodes > self.links.len() {
-            self.links.resize(nodes, Link { next: NONE, prev: NONE, slot: NONE });
+            self.links.resize(nodes, WheelEntry { next: NONE, prev: NONE, slot: NONE });
         }
     }
 
@@ -79,7 +79,7 @@ impl Wheel {
         let wanted = (due.0 + (1 << SLOT_BITS) - 1) >> SLOT_BITS;
         let slot = wanted.clamp(self.done + 1, self.done + SLOTS as u64) as usize % SLOTS;
         let head = self.heads[slot];
-        self.links[node as usize] = Link { next: head, prev: NONE, slot: slot as u32 };
+        self.links[node as usize] = WheelEntry { next: head, prev: NONE, slot: slot as u32 };
         if head != NONE {
             self.links[head as usize].prev = node;
         }
@@ -91,7 +91,7 @@ impl Wheel {
 
     /// Takes `node` out, waiting or not.
     pub fn remove(&mut self, node: u32) {
-        let Link { next, prev, slot } = self.links[node as usize];
+        let WheelEntry { next, prev, slot } = self.links[node as usize];
         if slot == NONE {
             return;
         }

@@ -9,7 +9,7 @@ use control::names::show_mac;
 use control::plan::{Plan, SwitchPlan};
 use datapath::bond::{MemberId, MemberState, Mode};
 use datapath::wire::Mac;
-use flaps::{Flaps, Turn, WINDOW};
+use flaps::{FlapChange, Flaps, WINDOW};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A line for the log.
-pub type Line = (Level, String);
+pub type LogLine = (Level, String);
 
 /// What is known of the bonds of all switches, by their numbers.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Alarms {
         (id, switch): (u32, &SwitchPlan),
         member: MemberId,
         state: MemberState,
-    ) -> (bool, Vec<Line>) {
+    ) -> (bool, Vec<LogLine>) {
         let Some(plan) = &switch.bond else { return (true, Vec::new()) };
         let Some(name) = plan.names.get(usize::from(member.0)) else { return (true, Vec::new()) };
         let bond = self.0.entry(id).or_insert_with(|| Bond::new(now));
@@ -76,7 +76,7 @@ impl Alarms {
         (id, switch): (u32, &SwitchPlan),
         member: MemberId,
         [before, after]: [Mac; 2],
-    ) -> Option<Line> {
+    ) -> Option<LogLine> {
         let name = switch.bond.as_ref()?.names.get(usize::from(member.0))?;
         let bond = self.0.entry(id).or_insert_with(|| Bond::new(now));
         if bond.partner_told.is_some_and(|told| now - told < WINDOW) {
@@ -93,7 +93,7 @@ impl Alarms {
     }
 
     /// Looks at what time has changed: each second or so.
-    pub fn tick(&mut self, now: Instant, plan: &Plan) -> Vec<Line> {
+    pub fn tick(&mut self, now: Instant, plan: &Plan) -> Vec<LogLine> {
         let has_bond = |id: &u32| plan.switches.get(*id).is_some_and(|switch| switch.bond.is_some());
         self.0.retain(|id, _| has_bond(id));
         let mut lines = Vec::new();
@@ -112,16 +112,16 @@ impl Alarms {
 
 impl Member {
     /// Whether it begins to flap, or ends.
-    fn turn(&mut self, now: Instant, switch: &SwitchPlan, name: &str) -> Option<Line> {
+    fn turn(&mut self, now: Instant, switch: &SwitchPlan, name: &str) -> Option<LogLine> {
         let of = &switch.name;
         Some(match self.flaps.turn(now)? {
-            Turn::Begins(count) => (
+            FlapChange::Begins(count) => (
                 Level::Warning,
                 format!(
                     "{of}/uplink/{name} flaps: it has failed {count} times in a minute; look at its cable and at the other end's port, or take it out: levada set bond-member {of}/{name} admin=down"
                 ),
             ),
-            Turn::Ends => {
+            FlapChange::Ends => {
                 let state = if self.carries { "carries frames" } else { "carries no frames" };
                 (Level::Info, format!("{of}/uplink/{name} flaps no more: it {state}"))
             }
@@ -131,7 +131,7 @@ impl Member {
 
 impl Bond {
     /// Whether any member carries frames.
-    fn look(&mut self, now: Instant, switch: &SwitchPlan) -> Option<Line> {
+    fn look(&mut self, now: Instant, switch: &SwitchPlan) -> Option<LogLine> {
         let carries = self.members.values().any(|member| member.carries);
         self.has_carried |= carries;
         let is_idle = !carries && (self.has_carried || now - self.begun >= PATIENCE);
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    fn texts(lines: Vec<Line>) -> impl Iterator<Item = String> {
+    fn texts(lines: Vec<LogLine>) -> impl Iterator<Item = String> {
         lines.into_iter().map(|(level, text)| format!("{}{text}", if level == Level::Warning { "! " } else { "" }))
     }
 

@@ -28,18 +28,18 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// A switch, and a port there.
-type Place = (u32, PortId);
+type SwitchPort = (u32, PortId);
 
 /// Members of a namespace.
-type Links = Vec<Link>;
+type Links = Vec<MemberInterface>;
 
 /// A member's interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Link {
+struct MemberInterface {
     /// The worker's number of the device.
     device: usize,
     /// Its switch, and its port there: who has come to another place is told of again.
-    place: Place,
+    place: SwitchPort,
     name: String,
     /// Levada has made it: what its driver says of it was negotiated with nobody.
     is_made: bool,
@@ -138,7 +138,7 @@ fn wanted<'a>(
     plan: &Plan,
     devices: impl Iterator<Item = (usize, &'a Recipe)>,
 ) -> BTreeMap<Option<String>, (Links, u64)> {
-    let mut members: BTreeMap<(Option<String>, String), (u64, Place)> = BTreeMap::new();
+    let mut members: BTreeMap<(Option<String>, String), (u64, SwitchPort)> = BTreeMap::new();
     for (id, switch) in plan.switches.iter() {
         let (Some(bond), Some(uplink)) = (&switch.bond, &switch.program.uplink) else { continue };
         for member in &uplink.members {
@@ -169,7 +169,7 @@ fn wanted<'a>(
         });
         let Some(((of, _), &(miimon_ns, place))) = found else { continue };
         let (links, least) = wanted.entry(of.clone()).or_insert((Vec::new(), miimon_ns));
-        links.push(Link { device, place, name: name.clone(), is_made });
+        links.push(MemberInterface { device, place, name: name.clone(), is_made });
         *least = match (*least, miimon_ns) {
             (0, ns) | (ns, 0) => ns,
             (one, other) => one.min(other),
@@ -261,7 +261,7 @@ fn listen(
     let is_wanted = || is_wanted.strong_count() > 0;
     while is_wanted() {
         let mut is_unknown = false;
-        for Link { device, name, is_made, .. } in links.iter().filter(|_| is_due) {
+        for MemberInterface { device, name, is_made, .. } in links.iter().filter(|_| is_due) {
             let Ok(negotiated) = carriers.negotiated(name) else {
                 is_unknown = true;
                 continue;
@@ -320,7 +320,7 @@ mod tests {
     fn told(has_event: bool, is_polled: bool) -> Vec<bool> {
         let wanted = Arc::new(());
         let is_wanted = Arc::downgrade(&wanted);
-        let link = Link { device: 7, place: (0, PortId(1)), name: "eth0".to_owned(), is_made: false };
+        let link = MemberInterface { device: 7, place: (0, PortId(1)), name: "eth0".to_owned(), is_made: false };
         let told = RefCell::new(Vec::new());
         let source = Silent { has_event, waits: 0, wanted: Some(wanted) };
         listen(source, &vec![link], MIIMON, is_polled, &is_wanted, |device, link| {

@@ -3,16 +3,16 @@
 //!
 //! One thread serves all clients; what takes long (asking the worker, waiting for a change) is done
 //! on others. Changes are made by a thread that has the rights for it (`changes`). The worker never
-//! waits for any of it. Every client has a bounded number of places, header, body and time: a
-//! connection is one request. Who a client is, the kernel says (SO_PEERCRED, unix(7)): the daemon's
+//! waits for any of it. Permits, a header, a body and its time are bounded: a connection is one
+//! request. Who a client is, the kernel says (SO_PEERCRED, unix(7)): the daemon's
 //! user and root may change things, members of `socket_group` may look, nobody else gets an answer.
-//! The two have places of their own, so that those who may only look cannot keep those away who may
-//! do something.
+//! The two have permits of their own, so that those who may only look cannot keep those away who
+//! may do something.
 
 mod look;
 mod openapi;
 mod peer;
-mod places;
+mod permits;
 mod routes;
 
 #[cfg(test)]
@@ -32,7 +32,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use look::{Look, Lookers};
 pub use openapi::document;
 use peer::Rights;
-use places::Places;
+use permits::Permits;
 use routes::ROUTES;
 use std::convert::Infallible;
 use std::io;
@@ -66,8 +66,8 @@ struct House {
     handler: Arc<Handler>,
     maker: Changes,
     door: Arc<Door>,
-    changers: Arc<Places>,
-    lookers: Arc<Places>,
+    changers: Arc<Permits>,
+    lookers: Arc<Permits>,
     /// Those who are told that there is no place, or no right.
     refused: Arc<Semaphore>,
     /// What can be looked at, by route, and how often.
@@ -109,9 +109,9 @@ pub fn serve(
             handler,
             maker,
             door,
-            // Root may fill its places: it may do anything.
-            changers: Places::new(CLIENTS, CLIENTS),
-            lookers: Places::new(CLIENTS, CLIENTS_OF_ONE),
+            // Root may have all permits: it may do anything.
+            changers: Permits::new(CLIENTS, CLIENTS),
+            lookers: Permits::new(CLIENTS, CLIENTS_OF_ONE),
             refused: Arc::new(Semaphore::new(REFUSALS)),
             looks: Default::default(),
             pace: Lookers::default(),
@@ -134,13 +134,13 @@ pub fn serve(
 /// Gives a client its place, or says why not.
 fn receive(house: &Arc<House>, stream: UnixStream) {
     let (user, rights) = peer::rights(&stream, house.door.group());
-    let places = match rights {
+    let permits = match rights {
         Rights::Change => &house.changers,
         Rights::Look => &house.lookers,
         Rights::None => return refuse(house, stream, "403 Forbidden", os::stranger()),
     };
-    let place = match places.take(user) {
-        Ok(place) => place,
+    let permit = match permits.take(user) {
+        Ok(permit) => permit,
         Err(why) => return refuse(house, stream, "503 Service Unavailable", why),
     };
     let house = Arc::clone(house);
@@ -154,7 +154,7 @@ fn receive(house: &Arc<House>, stream: UnixStream) {
             // What comes beside its bytes is never received.
             Rights::Look | Rights::None => client(&house, stream, rights, Came::default()).await,
         };
-        drop(place);
+        drop(permit);
     });
 }
 

@@ -28,7 +28,7 @@ use datapath::offload::OffloadSupport;
 use datapath::program::EndpointId;
 use datapath::switch::Event;
 use listen::Monitors;
-use ports::{Features, Line, PortError, Survey};
+use ports::{Features, InterfaceStatus, PortError, Survey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -82,7 +82,7 @@ struct Watched {
     port: AnyPort,
     told: u64,
     features: Features,
-    line: Line,
+    line: InterfaceStatus,
 }
 
 impl Watched {
@@ -388,7 +388,7 @@ impl Maintenance {
         self.watched.push(watched);
     }
 
-    fn note_speed(&mut self, device: usize, line: Line) {
+    fn note_speed(&mut self, device: usize, line: InterfaceStatus) {
         if let Some(bits) = line.bits_per_second {
             let fastest = self.fastest.entry(device).or_default();
             *fastest = bits.max(*fastest);
@@ -442,7 +442,7 @@ impl Maintenance {
         for device in std::mem::take(&mut self.untold) {
             let Some(Reopen { recipe: Some(recipe), .. }) = self.devices.get(&device) else { continue };
             let fastest = self.fastest.get(&device).copied().unwrap_or_default();
-            let slower = |line: Line| Slower::of(line.bits_per_second?, fastest);
+            let slower = |line: InterfaceStatus| Slower::of(line.bits_per_second?, fastest);
             let watched = self.watched.iter().find(|watched| watched.device == device);
             let seen = watched.map(|watched| (watched.features, slower(watched.line)));
             if seen.is_none() && matches!(recipe, Recipe::Tap(_) | Recipe::Veth(_)) {

@@ -28,10 +28,10 @@ use control::scale::scale;
 use control::shortcut::shortcuts;
 use datapath::program::{PortFeatures, PortId, Program};
 use datapath::units::Both;
-use device::{Held, Key, Kind, known_as};
+use device::{Key, Kind, OpenDevice, known_as};
 pub use edits::random;
 use edits::{Keys, List, list};
-use ports::packet::Way as Shortcut;
+use ports::packet::Shortcut;
 use ports::{Features, Inherited, Survey, netns};
 use ready::{Altered, Fresh, Ready, adopted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ pub struct Reconciler {
     /// By number of the switch: what it runs.
     programs: BTreeMap<u32, Program>,
     /// By the worker's number.
-    devices: Vec<Option<Held>>,
+    devices: Vec<Option<OpenDevice>>,
     inbox: SyncSender<Request>,
     waker: Waker,
     tasks: SyncSender<Task>,
@@ -333,7 +333,7 @@ impl Reconciler {
     /// Takes note of what a virtual machine's guest can do. True: the plan, made anew, would have
     /// another outcome.
     pub fn learn_guest(&mut self, device: usize, news: Features) -> bool {
-        let Some(Some(Held { kind: Kind::Machine(_, _, features), .. })) = self.devices.get_mut(device) else {
+        let Some(Some(OpenDevice { kind: Kind::Machine(_, _, features), .. })) = self.devices.get_mut(device) else {
             return false;
         };
         std::mem::replace(features, news).offload != news.offload
@@ -343,7 +343,7 @@ impl Reconciler {
     /// it carries less now: who sees only what it carries would take that for what it was
     /// configured for.
     pub fn lines(&self) -> BTreeMap<String, u64> {
-        let line = |Held { place: (switch, port), slower, .. }: &Held| {
+        let line = |OpenDevice { place: (switch, port), slower, .. }: &OpenDevice| {
             let switch = self.plan.switches.get(*switch as u32).filter(|switch| is_line_of(switch, *port))?;
             Some((line_name(switch), slower.as_ref()?.once.0))
         };
@@ -362,7 +362,7 @@ impl Reconciler {
         }
     }
 
-    fn facts(&self, plan: &Plan, programs: &BTreeMap<u32, Program>, devices: &[Option<Held>]) -> Facts {
+    fn facts(&self, plan: &Plan, programs: &BTreeMap<u32, Program>, devices: &[Option<OpenDevice>]) -> Facts {
         let sights = self.sights.clone();
         Facts { tunnels: tunnels(plan, programs, &self.hops), sights, ..facts(plan, devices, &self.shortcuts) }
     }
@@ -388,9 +388,9 @@ impl Reconciler {
     }
 
     /// Devices that end, with a descriptor of each that others hold, too.
-    fn to_be_removed(&self, devices: &[Option<Held>]) -> Vec<(Recipe, Option<OwnedFd>)> {
+    fn to_be_removed(&self, devices: &[Option<OpenDevice>]) -> Vec<(Recipe, Option<OwnedFd>)> {
         let ends = |number: usize| match self.devices.get(number) {
-            Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) => {
+            Some(Some(OpenDevice { kind: Kind::Opened(recipe, _), .. })) => {
                 let is_held = self.manager.is_there() && matches!(recipe, Recipe::Tap(_));
                 Some((recipe.clone(), is_held.then(|| self.descriptor(number)).flatten()))
             }
@@ -411,7 +411,7 @@ impl Reconciler {
         fresh: Vec<Fresh>,
         altered: Vec<Altered>,
         attended: Vec<(usize, Reopen)>,
-        devices: &[Option<Held>],
+        devices: &[Option<OpenDevice>],
     ) -> Result<Option<String>, String> {
         let kept: Vec<Inherited> = self.to_be_kept(&fresh);
         let removed = self.to_be_removed(devices);
@@ -434,8 +434,8 @@ impl Reconciler {
         // client's port comes to a number that is another's.
         for number in self.gone(devices) {
             match self.devices.get(number) {
-                Some(Some(Held { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
-                Some(Some(Held { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
+                Some(Some(OpenDevice { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
+                Some(Some(OpenDevice { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
                 _ => {}
             }
         }
@@ -511,8 +511,8 @@ fn adapt(port: &mut PortFeatures, recipe: &Recipe, opened: &Features) {
 }
 
 /// Writes into the plan which uplinks carry less than they did.
-fn slow_down(plan: &mut Plan, devices: &[Option<Held>]) {
-    for Held { place: (switch, port), slower, .. } in devices.iter().flatten() {
+fn slow_down(plan: &mut Plan, devices: &[Option<OpenDevice>]) {
+    for OpenDevice { place: (switch, port), slower, .. } in devices.iter().flatten() {
         let switch = plan.switches.get_mut(*switch as u32);
         if let Some(switch) = switch.filter(|switch| is_line_of(switch, *port)) {
             switch.line = slower.map(|slower| slower.carries);
@@ -531,10 +531,11 @@ fn is_line_of(switch: &SwitchPlan, port: PortId) -> bool {
 }
 
 /// What of the devices' traffic may take shortcuts.
-fn wanted_shortcuts(plan: &Plan, devices: &[Option<Held>]) -> BTreeMap<usize, Shortcut> {
+fn wanted_shortcuts(plan: &Plan, devices: &[Option<OpenDevice>]) -> BTreeMap<usize, Shortcut> {
     let mut places = BTreeMap::new();
     for (number, held) in devices.iter().enumerate() {
-        if let Some(Held { kind: Kind::Opened(Recipe::Packet(..) | Recipe::Veth(_), features), place, .. }) = held {
+        if let Some(OpenDevice { kind: Kind::Opened(Recipe::Packet(..) | Recipe::Veth(_), features), place, .. }) = held
+        {
             places.insert(*place, (number, u32::try_from(features.max_frame).unwrap_or(u32::MAX)));
         }
     }
@@ -554,7 +555,7 @@ fn wanted_shortcuts(plan: &Plan, devices: &[Option<Held>]) -> BTreeMap<usize, Sh
     wanted
 }
 
-fn facts(plan: &Plan, devices: &[Option<Held>], shortcuts: &Shortcuts) -> Facts {
+fn facts(plan: &Plan, devices: &[Option<OpenDevice>], shortcuts: &Shortcuts) -> Facts {
     let uplinks = plan.switches.iter().filter_map(|(id, switch)| {
         let rate = plan.uplink_rate(switch)?;
         Some((id, (rate, scale(&switch.program, rate)?.promise)))

@@ -15,7 +15,7 @@ use crate::system::log::{Level, Log};
 use datapath::offload::Offload;
 use datapath::stats::Traffic;
 use datapath::units::Both;
-use ports::packet::{self, Way};
+use ports::packet::{self, Shortcut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -85,7 +85,7 @@ impl Shortcuts {
     }
 
     /// Takes out all but those that are wanted as they are.
-    pub fn keep(&self, wanted: &BTreeMap<usize, Way>) {
+    pub fn keep(&self, wanted: &BTreeMap<usize, Shortcut>) {
         let mut state = self.lock();
         let Some(kernel) = state.kernel() else { return };
         let gone = |&number: &u32| kernel.way(number) != wanted.get(&(number as usize));
@@ -102,7 +102,7 @@ impl Shortcuts {
     }
 
     /// Those of `wanted` that are not in and could be.
-    pub fn missing(&self, wanted: &BTreeMap<usize, Way>, log: &Log) -> BTreeSet<usize> {
+    pub fn missing(&self, wanted: &BTreeMap<usize, Shortcut>, log: &Log) -> BTreeSet<usize> {
         let mut state = self.lock();
         if wanted.is_empty() {
             return BTreeSet::new();
@@ -123,7 +123,7 @@ impl Shortcuts {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn put_in(&self, device: usize, way: &Way, socket: OwnedFd) -> std::io::Result<()> {
+    pub fn put_in(&self, device: usize, way: &Shortcut, socket: OwnedFd) -> std::io::Result<()> {
         let mut state = self.lock();
         state.kernel().map_or(Ok(()), |kernel| kernel.put_in(device as u32, way.clone(), socket))
     }

@@ -151,7 +151,7 @@ pub struct Balancer {
 
 /// Where a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Assignment {
     /// Its backend.
     pub backend: usize,
     /// Its flows were sent just now.
@@ -315,7 +315,7 @@ impl Balancer {
     ///
     /// # Errors
     /// See [`Refused`].
-    pub fn choose(&mut self, now: Instant, switch: u64, key: Key, is_new: bool) -> Result<Place, Refused> {
+    pub fn choose(&mut self, now: Instant, switch: u64, key: Key, is_new: bool) -> Result<Assignment, Refused> {
         self.age(now);
         if let Some(id) = self.connections.find(&key) {
             let is_live = self.connections.list(id) == Some(LIVE);
@@ -334,7 +334,7 @@ impl Balancer {
                 } else if !is_set_up {
                     self.connections.touch(now, id, LIVE);
                 }
-                return Ok(Place { backend, is_set_up });
+                return Ok(Assignment { backend, is_set_up });
             }
             self.remove(id);
         }
@@ -372,7 +372,7 @@ impl Balancer {
         if is_new && !is_taken {
             self.stays.remember(now, self.service_of[key.front], key.client.ip, backend);
         }
-        Ok(Place { backend, is_set_up: false })
+        Ok(Assignment { backend, is_set_up: false })
     }
 
     /// Whether a connection is known, at a backend that takes some. A datagram does not show

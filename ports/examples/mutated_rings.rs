@@ -20,7 +20,7 @@ use datapath::frame::{MAX_FRAME, Pool, PoolLimits};
 use datapath::offload::{Gso, Offload};
 use ports::Port as _;
 use ports::vhost::front_end::{BUFFER_BYTES, FrontEnd};
-use ports::vhost::message::{Header, Place, Request};
+use ports::vhost::message::{Header, Request, RingAddresses};
 use ports::vhost::{Offer, Session, VhostPort, feature};
 
 const OFFER: Offer = Offer { pairs: 2, offload: true, must_be_sealed: true, mtu: 1500 };
@@ -199,7 +199,7 @@ impl Guest {
         self.bases[ring] = base;
         vec![
             Request::SetVringBase(number, base.into()),
-            Request::SetVringAddr(number, Place { descriptors, available, used }),
+            Request::SetVringAddr(number, RingAddresses { descriptors, available, used }),
         ]
     }
 }

@@ -66,7 +66,7 @@ pub struct Features {
 
 /// What an interface that is somebody else's says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Line {
+pub struct InterfaceStatus {
     /// Its own address.
     pub mac: Option<Mac>,
     /// What it carries, in bit/s, where it knows. Virtual ones may say anything.
@@ -97,8 +97,8 @@ pub trait Port {
 
     /// What its owner may change besides, as of the last [`Port::drops_before_us`]; nothing where
     /// Levada is the owner.
-    fn line(&self) -> Line {
-        Line::default()
+    fn line(&self) -> InterfaceStatus {
+        InterfaceStatus::default()
     }
 
     /// The descriptor that becomes readable when frames wait, and shows an error when the device is

@@ -38,27 +38,27 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// A network namespace that may or may not exist (yet, or any more).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Netns(PathBuf, Held);
+pub struct Netns(PathBuf, NetnsFile);
 
 /// What is known of a namespace besides its path. It does not make a [`Netns`] another: the path
 /// does.
 #[derive(Clone, Default, Debug)]
-struct Held {
+struct NetnsFile {
     /// It is open.
     file: Option<Arc<File>>,
     /// When the process that it is named by started: one that started later has only its number.
     started: Option<u64>,
 }
 
-impl PartialEq for Held {
-    fn eq(&self, _: &Held) -> bool {
+impl PartialEq for NetnsFile {
+    fn eq(&self, _: &NetnsFile) -> bool {
         true
     }
 }
 
-impl Eq for Held {}
+impl Eq for NetnsFile {}
 
-impl Hash for Held {
+impl Hash for NetnsFile {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
@@ -74,7 +74,7 @@ impl Netns {
     /// `/proc/PID/ns/net`.
     #[must_use]
     pub fn new(name_or_path: &str) -> Netns {
-        Netns(Path::new(DIRECTORY).join(name_or_path), Held::default())
+        Netns(Path::new(DIRECTORY).join(name_or_path), NetnsFile::default())
     }
 
     /// The file that stands for the namespace.
@@ -143,7 +143,7 @@ impl Netns {
     /// It does not exist, or may not be looked at.
     pub fn held(self) -> io::Result<Netns> {
         let file = self.open()?;
-        Ok(Netns(self.0, Held { file: Some(Arc::new(file)), ..self.1 }))
+        Ok(Netns(self.0, NetnsFile { file: Some(Arc::new(file)), ..self.1 }))
     }
 
     /// The namespace that another process calls `path`, and of which it has sent a descriptor. It
@@ -167,7 +167,7 @@ impl Netns {
     #[must_use]
     pub fn released(&self) -> Netns {
         let started = self.1.started.or_else(|| self.started());
-        Netns(self.0.clone(), Held { file: None, started })
+        Netns(self.0.clone(), NetnsFile { file: None, started })
     }
 
     /// When the process that it is named by started, in ticks of the kernel's clock (`starttime`
@@ -226,7 +226,7 @@ impl Netns {
     }
 
     fn at(path: PathBuf) -> Netns {
-        Netns(path, Held::default())
+        Netns(path, NetnsFile::default())
     }
 
     /// Makes a new named namespace, with its loopback interface up.
@@ -271,7 +271,7 @@ impl Netns {
 
     /// The namespace that a descriptor is open on, with what messages call it.
     pub(crate) fn of(called: &str, file: File) -> Netns {
-        Netns(Path::new(called).to_owned(), Held { file: Some(Arc::new(file)), started: None })
+        Netns(Path::new(called).to_owned(), NetnsFile { file: Some(Arc::new(file)), started: None })
     }
 
     /// Takes the name away. The namespace itself goes when nothing in it is left running or open.
@@ -519,7 +519,7 @@ mod tests {
             let error = || io::Error::from_raw_os_error(errno);
             let of_tap =
                 crate::tap::OpenError::Namespace { device: "tap0".into(), netns: netns.clone(), error: error() };
-            let place = crate::packet::Place { name: "up0".into(), netns: Some(netns.clone()) };
+            let place = crate::packet::InterfaceName { name: "up0".into(), netns: Some(netns.clone()) };
             let of_packet = crate::packet::OpenError::Namespace(place, error());
             for text in [of_tap.to_string(), of_packet.to_string()] {
                 assert!(text.contains(cure), "{text}");

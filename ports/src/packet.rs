@@ -38,15 +38,15 @@ use rustix::io::Errno;
 
 use crate::ethtool;
 use crate::netns::{Identity, Netns, cure_of_want};
-use crate::rtnl::{Link, Netlink, Which};
+use crate::rtnl::{KernelLink, Netlink, Which};
 use crate::survey::{Survey, place};
 use crate::vnet::{self, HEADER_BYTES};
-use crate::{BURST_BYTES, Features, Line, Port, PortError, Refused};
+use crate::{BURST_BYTES, Features, InterfaceStatus, Port, PortError, Refused};
 use tunnel::Tunnels;
 
 pub use bpf::{Hooks, hooks};
 pub use host::{Host, HostOptions, probe};
-pub use shortcut::{Shortcuts, Way, takes};
+pub use shortcut::{Shortcut, Shortcuts, takes};
 pub(crate) use socket::{namespace_of, socket_on};
 
 /// Kernel memory of the longest frame, headers and bookkeeping included, in bytes: what `room`
@@ -83,29 +83,29 @@ pub struct PacketOptions {
 #[derive(Debug)]
 pub enum OpenError {
     /// The namespace is not there, or may not be entered.
-    Namespace(Place, io::Error),
+    Namespace(InterfaceName, io::Error),
     /// There is no such interface.
-    Missing(Place),
+    Missing(InterfaceName),
     /// It does not carry Ethernet frames.
-    NotEthernet(Place),
+    NotEthernet(InterfaceName),
     /// The kernel refused a step.
-    Kernel(Place, &'static str, io::Error),
+    Kernel(InterfaceName, &'static str, io::Error),
     /// It has this address, which the switch does not know the host by.
-    OtherAddress(Place, Mac),
+    OtherAddress(InterfaceName, Mac),
     /// The device for the host's traffic cannot be made.
     Tap(crate::tap::OpenError),
 }
 
 /// An interface: its name, and its namespace where that is not ours.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct InterfaceName {
     /// Its name.
     pub name: String,
     /// Its namespace.
     pub netns: Option<Netns>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for InterfaceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "interface {}", self.name)?;
         self.netns.as_ref().map_or(Ok(()), |netns| write!(f, " in namespace {netns}"))
@@ -170,12 +170,12 @@ impl OpenError {
 #[derive(Debug)]
 pub struct Packet {
     socket: OwnedFd,
-    place: Place,
+    place: InterfaceName,
     features: Features,
     /// The namespace as it was: the socket keeps it alive, so its deletion shows only in its name.
     pinned: Option<Identity>,
     /// The interface as it was when last looked at.
-    link: Link,
+    link: KernelLink,
     bits_per_second: Option<u64>,
     drops: Arc<Drops>,
     tunnels: Arc<Tunnels>,
@@ -214,10 +214,10 @@ impl Packet {
     /// # Errors
     /// As [`Packet::open`].
     pub fn open_among(options: &PacketOptions, survey: &Survey) -> Result<Packet, OpenError> {
-        let place = Place { name: options.name.clone(), netns: options.netns.as_ref().map(Netns::released) };
-        let entrance = Place { netns: survey.entrance(options.netns.as_ref()), ..place.clone() };
+        let place = InterfaceName { name: options.name.clone(), netns: options.netns.as_ref().map(Netns::released) };
+        let entrance = InterfaceName { netns: survey.entrance(options.netns.as_ref()), ..place.clone() };
         let pinned = pin(&entrance)?;
-        let inherit = |link: &Link| inherited_socket(survey, link.index, entrance.netns.as_ref());
+        let inherit = |link: &KernelLink| inherited_socket(survey, link.index, entrance.netns.as_ref());
         let inherited = within(&entrance, || find(&place))?.ok().and_then(|link| Some((inherit(&link)?, link)));
         let is_adopted = inherited.is_some();
         let (socket, link, notes) = match inherited {
@@ -230,7 +230,7 @@ impl Packet {
     /// A port on the interface with this name, all of whose frames are the switch's, or on the
     /// `inherited` socket. `netlink` is of its namespace.
     pub(crate) fn open_own(
-        place: &Place,
+        place: &InterfaceName,
         rings: Option<u32>,
         inherited: Option<OwnedFd>,
         netlink: Asker,
@@ -246,17 +246,21 @@ impl Packet {
     }
 
     /// As [`Packet::settle`], of what [`Packet::open_own`] has opened.
-    pub(crate) fn settle_own(rings: Option<u32>, place: &Place, socket: BorrowedFd<'_>) -> Result<(), OpenError> {
+    pub(crate) fn settle_own(
+        rings: Option<u32>,
+        place: &InterfaceName,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), OpenError> {
         let kernel = |step, error| OpenError::Kernel(place.clone(), step, error);
         socket::attach_filter(socket, None).map_err(|error| kernel("setting the filter", error))?;
         socket::set_room(socket, room(rings)).map(drop).map_err(|error| kernel("bounding its memory", error))
     }
 
     fn new(
-        place: Place,
+        place: InterfaceName,
         pinned: Option<Identity>,
         socket: OwnedFd,
-        link: Link,
+        link: KernelLink,
         notes: Vec<String>,
         is_adopted: bool,
     ) -> Packet {
@@ -290,7 +294,7 @@ impl Packet {
     /// # Errors
     /// See [`OpenError`].
     pub fn settle(options: &PacketOptions, socket: BorrowedFd<'_>) -> Result<(), OpenError> {
-        let place = Place { name: options.name.clone(), netns: options.netns.clone() };
+        let place = InterfaceName { name: options.name.clone(), netns: options.netns.clone() };
         let (index, _) = socket_on(socket).ok_or_else(|| OpenError::Missing(place.clone()))?;
         let link = within(&place, || find_which(&place, Which::Index(index)))??;
         let kernel = |step, error| OpenError::Kernel(place.clone(), step, error);
@@ -317,7 +321,7 @@ impl Packet {
     }
 
     /// The interface as it was when last looked at.
-    pub(crate) fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &KernelLink {
         &self.link
     }
 
@@ -408,7 +412,7 @@ impl Packet {
 /// # Errors
 /// There is no such interface, or it has none.
 pub fn address(name: &str, netns: Option<&Netns>) -> Result<Mac, OpenError> {
-    let place = Place { name: name.to_owned(), netns: netns.cloned() };
+    let place = InterfaceName { name: name.to_owned(), netns: netns.cloned() };
     let link = within(&place, || find(&place))??;
     link.mac.map(Mac).ok_or(OpenError::NotEthernet(place))
 }
@@ -425,7 +429,11 @@ fn room(rings: Option<u32>) -> usize {
 }
 
 /// Opens, in the namespace that the interface is in.
-fn open_here(place: &Place, room: usize, is_exclusive: bool) -> Result<(OwnedFd, Link, Vec<String>), OpenError> {
+fn open_here(
+    place: &InterfaceName,
+    room: usize,
+    is_exclusive: bool,
+) -> Result<(OwnedFd, KernelLink, Vec<String>), OpenError> {
     let kernel = |(step, error)| OpenError::Kernel(place.clone(), step, error);
     let link = find(place)?;
     let mut notes = Vec::new();
@@ -449,25 +457,25 @@ fn open_here(place: &Place, room: usize, is_exclusive: bool) -> Result<(OwnedFd,
 }
 
 /// The interface, in the calling thread's namespace.
-fn find(place: &Place) -> Result<Link, OpenError> {
+fn find(place: &InterfaceName) -> Result<KernelLink, OpenError> {
     find_which(place, Which::Name(&place.name))
 }
 
 /// The same, by what is known of it.
-fn find_which(place: &Place, which: Which<'_>) -> Result<Link, OpenError> {
+fn find_which(place: &InterfaceName, which: Which<'_>) -> Result<KernelLink, OpenError> {
     let link = Netlink::open().and_then(|mut netlink| netlink.link(which));
     let link = link.map_err(|error| OpenError::Kernel(place.clone(), "looking for it", error))?;
     let link = link.ok_or_else(|| OpenError::Missing(place.clone()))?;
     if link.hardware == ETHERNET { Ok(link) } else { Err(OpenError::NotEthernet(place.clone())) }
 }
 
-fn pin(place: &Place) -> Result<Option<Identity>, OpenError> {
+fn pin(place: &InterfaceName) -> Result<Option<Identity>, OpenError> {
     let identity = place.netns.as_ref().map(Netns::identity).transpose();
     identity.map_err(|error| OpenError::Namespace(place.clone(), error))
 }
 
 /// Runs `work` in the interface's namespace.
-fn within<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> Result<T, OpenError> {
+fn within<T: Send>(place: &InterfaceName, work: impl FnOnce() -> T + Send) -> Result<T, OpenError> {
     match &place.netns {
         None => Ok(work()),
         Some(netns) => netns.run(work).map_err(|error| OpenError::Namespace(place.clone(), error)),
@@ -477,11 +485,11 @@ fn within<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> Result<T, 
 /// What has become of an interface: an error where it is to be opened anew, `None` where the kernel
 /// is busy. It may have another name by now.
 fn inspect(
-    place: &Place,
+    place: &InterfaceName,
     pinned: Option<Identity>,
     index: i32,
     netlink: Option<&Asker>,
-) -> Result<Option<Link>, PortError> {
+) -> Result<Option<KernelLink>, PortError> {
     let gone = |how: String| Err(PortError::Gone(format!("{place}: {how}")));
     if let (Some(netns), Some(pinned)) = (&place.netns, pinned)
         && netns.is_another(pinned)
@@ -503,7 +511,7 @@ fn inspect(
     }
 }
 
-impl Link {
+impl KernelLink {
     /// The longest frame in bytes, a VLAN tag not counted.
     fn max_frame(&self) -> usize {
         (self.mtu as usize).saturating_add(ETHERNET_HEADER)
@@ -527,7 +535,7 @@ fn bits_per_second(socket: BorrowedFd<'_>, name: &str) -> Option<u64> {
 }
 
 /// What the interface takes through the socket.
-fn offload(socket: BorrowedFd<'_>, link: &Link) -> OffloadSupport {
+fn offload(socket: BorrowedFd<'_>, link: &KernelLink) -> OffloadSupport {
     let offload = socket::offload(socket, &link.name);
     OffloadSupport { uso: offload.uso && has_udp_segmentation(), ..offload }
 }
@@ -545,8 +553,8 @@ impl Port for Packet {
         self.features
     }
 
-    fn line(&self) -> Line {
-        Line {
+    fn line(&self) -> InterfaceStatus {
+        InterfaceStatus {
             mac: self.link.mac.map(Mac),
             bits_per_second: self.bits_per_second,
             has_carrier: Some(self.link.has_carrier),

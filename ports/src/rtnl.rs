@@ -45,7 +45,7 @@ const NETNSA_FD: u16 = 3;
 
 /// What the kernel tells of a network interface.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Link {
+pub(crate) struct KernelLink {
     pub index: i32,
     pub name: String,
     /// The kind of virtual device, "tun" for TAPs too; empty for hardware.
@@ -142,7 +142,7 @@ impl Netlink {
     }
 
     /// One interface; `None` where there is none such.
-    pub fn link(&mut self, which: Which<'_>) -> io::Result<Option<Link>> {
+    pub fn link(&mut self, which: Which<'_>) -> io::Result<Option<KernelLink>> {
         let mut request = Message::link(libc::RTM_GETLINK, 0, which);
         match self.ask(&mut request) {
             Ok(mut links) => Ok(links.pop()),
@@ -152,7 +152,7 @@ impl Netlink {
     }
 
     /// All interfaces.
-    pub fn links(&mut self) -> io::Result<Vec<Link>> {
+    pub fn links(&mut self) -> io::Result<Vec<KernelLink>> {
         self.ask(&mut Message::link(libc::RTM_GETLINK, libc::NLM_F_DUMP, Which::Index(0)))
     }
 
@@ -341,7 +341,7 @@ impl Netlink {
         self.exchange(request, |_, _| {})
     }
 
-    fn ask(&mut self, request: &mut Message) -> io::Result<Vec<Link>> {
+    fn ask(&mut self, request: &mut Message) -> io::Result<Vec<KernelLink>> {
         let mut links = Vec::new();
         self.exchange(request, |kind, body| {
             if kind == libc::RTM_NEWLINK {
@@ -533,10 +533,11 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-fn parse_link(body: &[u8]) -> Option<Link> {
+fn parse_link(body: &[u8]) -> Option<KernelLink> {
     let flags = i32_at(body, 8)?;
     let (is_up, has_carrier) = (flags & libc::IFF_UP != 0, flags & IFF_LOWER_UP != 0);
-    let mut link = Link { index: i32_at(body, 4)?, hardware: u16_at(body, 2)?, is_up, has_carrier, ..Link::default() };
+    let mut link =
+        KernelLink { index: i32_at(body, 4)?, hardware: u16_at(body, 2)?, is_up, has_carrier, ..KernelLink::default() };
     let (mut other, mut netns) = (None, None);
     for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
         match kind {

@@ -18,7 +18,7 @@ use rustix::fs::FileType;
 
 use crate::Port;
 use crate::netns::{Identity, Netns};
-use crate::rtnl::Link;
+use crate::rtnl::KernelLink;
 
 /// How long whoever held a device for an earlier process may take to close it: a service manager
 /// does so at a time of its own.
@@ -39,7 +39,7 @@ pub struct Survey {
     elsewhere: Vec<Netns>,
     passed: Vec<Netns>,
     asked: RefCell<BTreeSet<String>>,
-    known: OnceCell<Vec<(Option<Netns>, Link)>>,
+    known: OnceCell<Vec<(Option<Netns>, KernelLink)>>,
     /// How long to wait for what an earlier process's manager still holds.
     patience: OnceCell<Instant>,
 }
@@ -239,8 +239,8 @@ impl Survey {
     /// The devices of all instances; `find` looks for them.
     pub(crate) fn devices(
         &self,
-        find: impl FnOnce() -> io::Result<Vec<(Option<Netns>, Link)>>,
-    ) -> io::Result<&[(Option<Netns>, Link)]> {
+        find: impl FnOnce() -> io::Result<Vec<(Option<Netns>, KernelLink)>>,
+    ) -> io::Result<&[(Option<Netns>, KernelLink)]> {
         if let Some(known) = self.known.get() {
             return Ok(known);
         }

@@ -30,7 +30,7 @@ use datapath::offload::OffloadSupport;
 use rustix::io::Errno;
 
 use crate::netns::{Identity, Netns};
-use crate::rtnl::{Link, Netlink, Which};
+use crate::rtnl::{KernelLink, Netlink, Which};
 use crate::survey::Survey;
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
@@ -256,7 +256,7 @@ impl Tap {
         Ok(link.tx_dropped)
     }
 
-    fn note(&mut self, link: &Link, netns: Identity, own: Identity) {
+    fn note(&mut self, link: &KernelLink, netns: Identity, own: Identity) {
         if self.home != Some(netns) {
             // A namespace that was made anew under its name is another; one that may not be looked
             // at is what it was.

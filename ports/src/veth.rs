@@ -23,8 +23,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::netns::{Identity, Netns};
-use crate::packet::{self, Packet, Place};
-use crate::rtnl::{Change, Link, Netlink, Which};
+use crate::packet::{self, InterfaceName, Packet};
+use crate::rtnl::{Change, KernelLink, Netlink, Which};
 use crate::survey::{Inherited, Survey};
 use crate::tap::{self, Extent, Tag, TapOptions};
 use far::{Ends, Far};
@@ -129,7 +129,7 @@ pub fn open(options: &VethOptions, survey: &Survey) -> Result<Veth, OpenError> {
     let found = known.or_else(|| spelled_otherwise(&end, &ends, survey));
     let is_new = found.is_none();
     let (inherited, name) = found.map_or((None, options.own_name()), |(socket, name)| (Some(socket), name));
-    let own = Place { name, netns: Some(ends.netns.clone()) };
+    let own = InterfaceName { name, netns: Some(ends.netns.clone()) };
     if is_new {
         // One that its container has moved may be left.
         remove(options);
@@ -171,7 +171,7 @@ fn spelled_otherwise(end: &TapOptions, ends: &Ends, survey: &Survey) -> Option<(
     let file = there.open().ok()?;
     let at = there.run(|| Netlink::open()?.link(Which::Name(&end.name))).ok()?.ok()??.index;
     // Asked of the switch's ends: nobody else can make one look like another.
-    let own = |netlink: &mut Netlink| -> io::Result<Option<Link>> {
+    let own = |netlink: &mut Netlink| -> io::Result<Option<KernelLink>> {
         let id = netlink.id_of(file.as_fd())?;
         Ok(netlink.links()?.into_iter().find(|link| link.kind == "veth" && link.elsewhere == Some((at, id))))
     };
@@ -295,7 +295,7 @@ pub fn as_it_is(options: &VethOptions, socket: BorrowedFd<'_>) -> Result<VethOpt
     let failed = |step| move |error| tap::kernel(end, step, error);
     let ends = ends(&Survey::default()).map_err(failed("entering the namespace of the switch's ends"))?;
     let found = packet::socket_on(socket).ok_or_else(|| failed("finding where it is")(io::ErrorKind::NotFound.into()));
-    let look = |netlink: &mut Netlink, link: &Link, _| tap::look(end, netlink, link);
+    let look = |netlink: &mut Netlink, link: &KernelLink, _| tap::look(end, netlink, link);
     let visited = ends.visit(found?.0, end.netns.as_ref(), look);
     let was = visited.map_err(failed("finding where the container's end is"))??;
     // Both ends have the MTU of the options.
@@ -319,7 +319,7 @@ fn bring<'a>(
     extent: impl Fn(bool) -> Extent<'a> + Sync,
 ) -> Result<Option<String>, OpenError> {
     let end = &options.end;
-    let configure = |netlink: &mut Netlink, link: &Link, identity| {
+    let configure = |netlink: &mut Netlink, link: &KernelLink, identity| {
         let is_away = end.is_away(identity);
         tap::configure(end, netlink, link, extent(is_away)).map(|()| is_away.then(|| (link.name.clone(), identity)))
     };
@@ -331,12 +331,12 @@ fn bring<'a>(
 fn set_both<T: Send>(
     options: &VethOptions,
     socket: BorrowedFd<'_>,
-    configure: impl FnOnce(&mut Netlink, &Link, Identity) -> Result<T, tap::OpenError> + Send,
+    configure: impl FnOnce(&mut Netlink, &KernelLink, Identity) -> Result<T, tap::OpenError> + Send,
 ) -> Result<T, OpenError> {
     let end = &options.end;
     let failed = |step| move |error| tap::kernel(end, step, error);
     let ends = ends(&Survey::default()).map_err(failed("entering the namespace of the switch's ends"))?;
-    let own = Place { name: options.own_name(), netns: Some(ends.netns.clone()) };
+    let own = InterfaceName { name: options.own_name(), netns: Some(ends.netns.clone()) };
     Packet::settle_own(options.room, &own, socket)?;
     let (index, _) =
         packet::socket_on(socket).ok_or_else(|| failed("finding where it is")(io::ErrorKind::NotFound.into()))?;

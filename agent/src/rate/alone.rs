@@ -18,7 +18,7 @@
 //! longer nothing does, the less often (4 s); after a queue, or with one more sender, it begins
 //! anew. In the end it costs 0.03 % of the link.
 
-use super::super::directory::{Directory, Link};
+use super::super::directory::{AccessLink, Directory};
 use super::super::post::Post;
 use super::{Controller, Counters, DRAIN_PART, Instant};
 
@@ -80,7 +80,7 @@ impl Controller {
         &mut self,
         now: Instant,
         noise: u64,
-        link: Link,
+        link: AccessLink,
         directory: &Directory,
         post: &mut Post,
         counters: &mut Counters,

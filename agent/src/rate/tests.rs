@@ -6,7 +6,7 @@ use datapath::wire::Mac;
 fn directory(ingress: u64, headroom_ppm: u32) -> Directory {
     let mut directory = Directory::default();
     let ingress = Rate(ingress);
-    directory.link = Some(Link { ingress, egress: ingress, headroom_ppm, longest: 1538 });
+    directory.link = Some(AccessLink { ingress, egress: ingress, headroom_ppm, longest: 1538 });
     directory
 }
 

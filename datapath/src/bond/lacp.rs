@@ -106,7 +106,7 @@ impl Default for LacpSettings {
 #[derive(Debug, Default)]
 pub struct Lacp {
     settings: LacpSettings,
-    members: Vec<Line>,
+    members: Vec<MemberPort>,
     used: Option<Group>,
     is_leaving: bool,
     /// Something has changed: machines may move.
@@ -118,7 +118,7 @@ pub struct Lacp {
 }
 
 #[derive(Debug)]
-struct Line {
+struct MemberPort {
     rate: Rate,
     negotiated: Negotiated,
     port: Port,
@@ -169,7 +169,7 @@ impl Lacp {
     ) {
         (self.settings, self.is_due) = (*settings, true);
         let mut before: Vec<_> = std::mem::take(&mut self.members).into_iter().map(Some).collect();
-        let mut lines: Vec<Option<Line>> = Vec::with_capacity(rates.len());
+        let mut lines: Vec<Option<MemberPort>> = Vec::with_capacity(rates.len());
         let mut taken = [false; MOST_MEMBERS];
         for n in 0..rates.len().min(MOST_MEMBERS) {
             let line = was(n).and_then(|was| before.get_mut(usize::from(was.0))?.take());
@@ -189,7 +189,7 @@ impl Lacp {
             let mut line = line.unwrap_or_else(|| {
                 let mut port = Port::new(actor);
                 port.set_enabled(now, is_up(n));
-                Line { rate, negotiated, port, drains_until: None, marker: None, second: 0, heard: [0; 2] }
+                MemberPort { rate, negotiated, port, drains_until: None, marker: None, second: 0, heard: [0; 2] }
             });
             line.rate = rate;
             line.port.set_actor(actor);
@@ -314,7 +314,7 @@ impl Lacp {
 
     /// A port may attach when all selected ports that wait are ready.
     fn let_attach(&mut self) {
-        let waits = |line: &Line| line.port.selected == Selected::Selected && line.port.mux == Mux::Waiting;
+        let waits = |line: &MemberPort| line.port.selected == Selected::Selected && line.port.mux == Mux::Waiting;
         let all_ready = self.members.iter().filter(|line| waits(line)).all(|line| line.port.is_ready);
         for line in &mut self.members {
             line.port.may_attach = all_ready;
@@ -339,7 +339,7 @@ impl Lacp {
         if self.is_due {
             return Some(Instant::ZERO);
         }
-        let of = |line: &Line| line.port.poll_timeout().into_iter().chain(line.drains_until).min();
+        let of = |line: &MemberPort| line.port.poll_timeout().into_iter().chain(line.drains_until).min();
         self.members.iter().filter_map(of).min()
     }
 
@@ -404,7 +404,7 @@ impl Lacp {
     /// Members that lead back to this system, a bit each.
     #[must_use]
     pub fn looped(&self) -> u16 {
-        let bit = |(n, line): (usize, &Line)| u16::from(line.port.loop_until.is_some()) << n;
+        let bit = |(n, line): (usize, &MemberPort)| u16::from(line.port.loop_until.is_some()) << n;
         self.members.iter().enumerate().map(bit).fold(0, |all, one| all | one)
     }
 
@@ -413,7 +413,7 @@ impl Lacp {
     #[must_use]
     pub fn churned(&self) -> [u16; 2] {
         let mask = |of: fn(&Port) -> Churn| {
-            let bit = |(n, line): (usize, &Line)| u16::from(of(&line.port) == Churn::Churned) << n;
+            let bit = |(n, line): (usize, &MemberPort)| u16::from(of(&line.port) == Churn::Churned) << n;
             self.members.iter().enumerate().map(bit).fold(0, |all, one| all | one)
         };
         [mask(|port| port.actor_churn), mask(|port| port.partner_churn)]
@@ -459,7 +459,7 @@ impl Lacp {
     }
 }
 
-impl Line {
+impl MemberPort {
     /// A member in use that the operator takes down is received from until its partner stops
     /// sending.
     fn drain(&mut self, now: Instant, is_down: bool) {

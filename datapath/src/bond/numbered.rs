@@ -4,7 +4,7 @@
 use super::hello::{HELLO_BYTES, HelloFrame, HelloKey};
 use super::kept::Kept;
 use super::member::Member;
-use super::order::{OrderStats, Turn};
+use super::order::{OrderDecision, OrderStats};
 use super::peer::{KEPT_BITS, Peer, Plain};
 use super::{
     Bond, BondSettings, MOST_MEMBERS, MOST_WAIT_NS, MemberId, MemberState, Mode, is_membership, may_be_membership,
@@ -582,8 +582,8 @@ impl Bond {
     ///
     /// # Errors
     /// As [`Bond::put_in_order`].
-    pub fn turn_of(&self, member: MemberId, number: Number) -> Result<Turn, Reason> {
-        self.peer.as_ref().map_or(Ok(Turn::Next), |peer| peer.order.turn_of(member, number))
+    pub fn turn_of(&self, member: MemberId, number: Number) -> Result<OrderDecision, Reason> {
+        self.peer.as_ref().map_or(Ok(OrderDecision::Next), |peer| peer.order.turn_of(member, number))
     }
 
     /// Members that may bring the number that frames wait for, the furthest behind first. A process

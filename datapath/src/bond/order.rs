@@ -61,7 +61,7 @@ pub struct OrderStats {
 
 /// When a frame with a number is passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum OrderDecision {
     /// At once, and no frame waits.
     Next,
     /// At once, before frames that wait for it.
@@ -80,7 +80,7 @@ pub struct Order {
     /// The next number, without modulus; `None` before the first.
     next: Option<u64>,
     /// By number modulo [`WINDOW`]: frames that wait, and numbers that were seen.
-    places: Vec<Place>,
+    places: Vec<WindowEntry>,
     /// Frames that may leave.
     ready: Fifo,
     /// For each number that waits, when its first frame arrived, in order of arrival.
@@ -95,7 +95,7 @@ pub struct Order {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct WindowEntry {
     /// The number that has the place now.
     number: u64,
     frames: Fifo,
@@ -122,7 +122,7 @@ impl Order {
         Order {
             hold_ns,
             next: None,
-            places: (0..WINDOW).map(|_| Place::default()).collect(),
+            places: (0..WINDOW).map(|_| WindowEntry::default()).collect(),
             ready: Fifo::default(),
             waiting: VecDeque::with_capacity(usize::from(WINDOW) * 2),
             waiting_bytes: 0,
@@ -321,21 +321,21 @@ impl Order {
     ///
     /// # Errors
     /// As [`Order::rx`].
-    pub fn turn_of(&self, member: MemberId, number: Number) -> Result<Turn, Reason> {
+    pub fn turn_of(&self, member: MemberId, number: Number) -> Result<OrderDecision, Reason> {
         let next = self.next.unwrap_or(u64::from(MODULUS) + u64::from(number.value));
         let full = expand(next, number.value);
         let found = self.members.get(usize::from(member.0));
         let place = &self.places[(full % u64::from(WINDOW)) as usize];
         let seen = place.seen.filter(|_| place.number == full);
         if self.is_alone(next, number) && found.is_some() && seen.is_none() {
-            return Ok(Turn::Next);
+            return Ok(OrderDecision::Next);
         }
         match seen {
             // Pieces, and frames that share a number, arrive in succession.
             Some((by, _)) if by != member.0 || found.is_none_or(|found| found.last != full) => Err(Reason::Duplicate),
-            _ if full < next => Ok(Turn::Late),
-            _ if full == next => Ok(Turn::First),
-            _ => Ok(Turn::Later),
+            _ if full < next => Ok(OrderDecision::Late),
+            _ if full == next => Ok(OrderDecision::First),
+            _ => Ok(OrderDecision::Later),
         }
     }
 

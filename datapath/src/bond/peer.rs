@@ -107,7 +107,7 @@ pub(super) enum End {
 
 /// What is known of a member.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(super) struct PeerMember {
     is_up: bool,
     /// Its number in hellos. It stays while other members are added and removed: the other end
     /// would learn each member's new number from a different hello.
@@ -156,8 +156,8 @@ pub(super) struct Line {
     looped_at: Option<Instant>,
 }
 
-impl Line {
-    const NEW: Line = Line {
+impl PeerMember {
+    const NEW: PeerMember = PeerMember {
         is_up: false,
         own: 0,
         end: End::Unknown(Instant::ZERO),
@@ -252,7 +252,7 @@ pub(super) struct Peer {
     pub(super) before: Option<u64>,
     met_at: Instant,
     miswired_until: Instant,
-    pub(super) lines: [Line; MOST_MEMBERS],
+    pub(super) lines: [PeerMember; MOST_MEMBERS],
     pub order: Order,
     plain: Option<Plain>,
     /// Members that lead back, a bit each.
@@ -314,7 +314,7 @@ impl Peer {
             before: None,
             met_at: Instant::ZERO,
             miswired_until: Instant::ZERO,
-            lines: std::array::from_fn(|n| Line { own: n as u8, ..Line::NEW }),
+            lines: std::array::from_fn(|n| PeerMember { own: n as u8, ..PeerMember::NEW }),
             order: Order::new(hold_ns),
             plain: Some(Plain::NoPeer),
             looped: 0,
@@ -378,7 +378,7 @@ impl Peer {
     /// the peer is at another. (Not if members lead to two bonds: neither is the peer for long.) Or
     /// frames are too long for numbers, and the peer has not reported that it receives from it.
     pub fn leaves_out(&self, member: usize) -> bool {
-        let is_there = |line: &Line| line.is_up && line.end == End::Peer;
+        let is_there = |line: &PeerMember| line.is_up && line.end == End::Peer;
         let is_other = self.lines.get(member).is_some_and(|line| line.end == End::Other);
         self.plain == Some(Plain::TooLong) && !self.may_send(member)
             || self.plain != Some(Plain::Miswired) && is_other && self.lines.iter().any(is_there)
@@ -415,8 +415,8 @@ impl Peer {
         if line.is_up == is_up {
             return;
         }
-        let Line { own, second, hellos, sent, loss, .. } = *line;
-        *line = Line { is_up, own, up_at: now, second, hellos, sent, loss, ..Line::NEW };
+        let PeerMember { own, second, hellos, sent, loss, .. } = *line;
+        *line = PeerMember { is_up, own, up_at: now, second, hellos, sent, loss, ..PeerMember::NEW };
         line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
         line.hello_due = now;
         self.challenges += 1;
@@ -425,7 +425,7 @@ impl Peer {
         if let Some(known) = known.and_then(|restored| restored.lines[member].take()) {
             let LineState { theirs, max_frame, is_received, sent, .. } = known;
             let (end, heard_at, shown, is_named) = (End::Peer, now, self.next, true);
-            *line = Line { end, heard_at, theirs, max_frame, is_named, is_received, sent, shown, ..*line };
+            *line = PeerMember { end, heard_at, theirs, max_frame, is_named, is_received, sent, shown, ..*line };
         }
         let is_live = line.is_live();
         self.order.set_live(now, MemberId(member as u8), is_live);
@@ -481,8 +481,8 @@ impl Peer {
     pub fn set_members(&mut self, now: Instant, was: &[Option<MemberId>]) {
         let before = self.lines;
         let stayed = |was: &Option<MemberId>| was.and_then(|was| before.get(usize::from(was.0)).copied());
-        let stayed: [Option<Line>; MOST_MEMBERS] = std::array::from_fn(|n| was.get(n).and_then(stayed));
-        self.lines = stayed.map(|line| line.unwrap_or(Line::NEW));
+        let stayed: [Option<PeerMember>; MOST_MEMBERS] = std::array::from_fn(|n| was.get(n).and_then(stayed));
+        self.lines = stayed.map(|line| line.unwrap_or(PeerMember::NEW));
         self.number_lines(&stayed.map(|line| Some(line?.own)), |own| before.iter().any(|l| l.is_up && l.own == own));
         self.order.set_members(now, was);
         self.alone = None;
@@ -871,7 +871,7 @@ impl Peer {
     }
 
     /// The members for which `is_so` is true, a bit each.
-    fn mask(&self, is_so: impl Fn(&Line) -> bool) -> u16 {
+    fn mask(&self, is_so: impl Fn(&PeerMember) -> bool) -> u16 {
         (0..).zip(&self.lines).map(|(n, line)| u16::from(is_so(line)) << n).fold(0, |all, one| all | one)
     }
 
@@ -881,7 +881,7 @@ impl Peer {
     /// hello.
     fn look_for_the_gone(&mut self, pool: &mut Pool, now: Instant) {
         let pause = now.since(std::mem::replace(&mut self.judged_at, now));
-        let is_anybody = |line: &Line| line.end == End::Peer || line.looped_at.is_some();
+        let is_anybody = |line: &PeerMember| line.end == End::Peer || line.looped_at.is_some();
         if pause >= STILL_NS && self.lines.iter().any(is_anybody) {
             let later = |at: Instant| at.plus_ns(pause).min(now);
             self.agreed_at = self.agreed_at.filter(|_| pause < GONE_NS).map(later);

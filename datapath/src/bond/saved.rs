@@ -3,7 +3,7 @@
 
 use super::lacp::Record;
 use super::number::MODULUS;
-use super::peer::{Line, Peer, Restored};
+use super::peer::{Peer, PeerMember, Restored};
 use super::{Bond, MOST_MEMBERS, MemberId, Mode};
 use crate::frame::Pool;
 use crate::units::Instant;
@@ -103,7 +103,7 @@ impl Bond {
 impl Peer {
     fn export(&self) -> Option<PeerState> {
         let members = (0..).map(MemberId).zip(&self.lines).filter(|(_, line)| line.is_live() && line.theirs < 16);
-        let line = |line: &Line| LineState {
+        let line = |line: &PeerMember| LineState {
             own: Some(line.own),
             theirs: line.theirs,
             max_frame: line.max_frame,

@@ -90,7 +90,7 @@ impl Seen {
 
 /// A destination that has a place.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ThinEntry {
     seen: Seen,
     /// The part that is to be read.
     keep: u64,
@@ -105,7 +105,7 @@ struct Place {
     tells_from: u64,
 }
 
-impl Place {
+impl ThinEntry {
     /// About so much was sent for every 2^32 that were read.
     fn sent(&self, read: u64) -> u64 {
         (u128::from(read) * u128::from(ALL) / u128::from(self.set)) as u64
@@ -125,7 +125,7 @@ pub struct Thinning {
     full_reads: u64,
     reads: u64,
     /// Those that are thinned, [`MOST`] at most.
-    places: Vec<Place>,
+    places: Vec<ThinEntry>,
     /// Others of which something was dropped in this window, as many at most.
     others: Vec<Seen>,
     /// What ports are to do, as of the last window's end.
@@ -211,7 +211,7 @@ impl Thinning {
         let sent_ns: u64 = self.places.iter().map(|place| place.sent(place.seen.read_ns)).sum();
         let is_calm = full_reads == 0 && sent_ns < WINDOW_NS / CALM_PART;
         for place in &mut self.places {
-            let Place { seen, keep, .. } = *place;
+            let ThinEntry { seen, keep, .. } = *place;
             place.keep = match seen.falls(keep).filter(|_| fills_on) {
                 Some(less) if self.window >= place.stays_until => less,
                 _ if 4 * seen.dropped > seen.read => keep,
@@ -229,7 +229,7 @@ impl Thinning {
             place.seen = Seen::new(place.seen.to);
         }
         self.others.clear();
-        let is_far = |place: &Place| WORDS_PART * place.keep.abs_diff(place.set) > place.set;
+        let is_far = |place: &ThinEntry| WORDS_PART * place.keep.abs_diff(place.set) > place.set;
         let is_old = !self.places.is_empty() && self.window >= self.told + AGAIN;
         self.is_told &= !is_old && !self.places.iter().any(is_far);
         let before = self.places.len();
@@ -245,7 +245,7 @@ impl Thinning {
         for other in &self.others {
             let Some(keep) = other.falls(ALL).filter(|_| other.dropped >= WORTH) else { continue };
             let stays_until = self.window + 1 + STAYS;
-            let place = Place { seen: *other, keep, set: ALL, rest: 0, stays_until, tells_from: 0 };
+            let place = ThinEntry { seen: *other, keep, set: ALL, rest: 0, stays_until, tells_from: 0 };
             if self.places.len() < MOST {
                 self.places.push(place);
             } else if let Some(least) = self.places.iter_mut().min_by_key(|place| place.lost())

@@ -91,7 +91,7 @@ struct Spread {
 /// none.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
-struct Line([u64; PLACES]);
+struct CacheLine([u64; PLACES]);
 
 const FREE: u64 = u64::MAX;
 
@@ -104,7 +104,7 @@ pub(crate) struct Flows {
     spreads: Vec<Spread>,
     free_spreads: Vec<u32>,
     /// None before a lane has queues: most trees never have any.
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     /// Queues in use, and by tenant.
     used: u32,
     tenants: Vec<u32>,
@@ -154,7 +154,7 @@ impl Flows {
             None => return None,
         };
         if self.lines.is_empty() {
-            self.lines = vec![Line([FREE; PLACES]); LINES];
+            self.lines = vec![CacheLine([FREE; PLACES]); LINES];
         }
         let Some(opened) = self.open(at, first.hash, quantum) else {
             self.free_spreads.push(at);
@@ -224,7 +224,7 @@ impl Flows {
     /// The queue of a flow.
     #[inline]
     pub fn find(&self, spread: u32, hash: u32) -> Option<u32> {
-        let Line(places) = &self.lines[line(spread, hash)];
+        let CacheLine(places) = &self.lines[line(spread, hash)];
         // A hash has 31 bits, so none is like what stands in a free place.
         let is_it = |place: u64| (place >> 32) as u32 == hash && self.queues[place as u32 as usize].spread == spread;
         (0..PLACES).map(|n| places[(hash as usize + n) % PLACES]).find(|&place| is_it(place)).map(|place| place as u32)
@@ -325,7 +325,7 @@ impl Flows {
         if queues >= MOST_OF_LANE || queues + of_tenant >= MOST - self.used {
             return None;
         }
-        let Line(places) = &self.lines[line(spread, hash)];
+        let CacheLine(places) = &self.lines[line(spread, hash)];
         let place = (0..PLACES).map(|n| (hash as usize + n) % PLACES).find(|&place| places[place] == FREE)?;
         let queue = Queue {
             chain: Chain::default(),

@@ -8,7 +8,7 @@ use super::connections::Opener;
 use super::entry::Key;
 use super::fronts::Fronts;
 use super::retry::Syn;
-use super::room::{Place, Room};
+use super::room::{Quota, Room};
 use super::running::{Running, Server};
 use super::spec::Backend;
 use super::{Decision, ServiceId, Services, octets};
@@ -35,12 +35,12 @@ pub(super) struct Holdings {
 
 /// One that waits.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct Waiting {
     key: Key,
     from: Option<EndpointId>,
     since: Instant,
     opener: Opener,
-    place: Place,
+    place: Quota,
     syn: Box<Syn>,
 }
 
@@ -75,7 +75,7 @@ impl Holdings {
         Holdings { keys, room, services: Vec::new(), turn: 0, looked: Instant::ZERO }
     }
 
-    fn leave(&mut self, held: &Held) {
+    fn leave(&mut self, held: &Waiting) {
         self.keys.remove(&held.key);
         self.room.leave(held.opener, held.place);
     }
@@ -155,7 +155,7 @@ impl Services {
         }
         // Others may wait for backends that this one need not have.
         running.has_freed |= running.has_place(now, front.address.ip, from.is_none());
-        running.queue.push_back(Held { key, from, since: now, opener, place, syn: Box::new(syn) });
+        running.queue.push_back(Waiting { key, from, since: now, opener, place, syn: Box::new(syn) });
         running.stats.held += 1;
         self.holdings.keys.insert(key);
         self.holdings.room.enter(opener, place);
@@ -240,7 +240,7 @@ impl Services {
     pub fn release_lost(&mut self, gone: Option<EndpointId>) {
         for id in self.holdings.services.clone() {
             let queue = self.all.get_mut(id).map(|running| std::mem::take(&mut running.queue)).unwrap_or_default();
-            let (stays, goes): (Vec<Held>, Vec<Held>) = queue.into_iter().partition(|held| {
+            let (stays, goes): (Vec<Waiting>, Vec<Waiting>) = queue.into_iter().partition(|held| {
                 let service = self.running(held.key.front).map(|(_, front)| front.service);
                 service == Some(ServiceId(id)) && (gone.is_none() || held.from != gone)
             });
@@ -262,15 +262,15 @@ mod tests {
     use super::*;
 
     // With its key beside, and what a queue and a heap leave empty, some 300 bytes each.
-    const _: () = assert!(size_of::<Held>() <= 56 && size_of::<Syn>() <= 160);
+    const _: () = assert!(size_of::<Waiting>() <= 56 && size_of::<Syn>() <= 160);
 
     #[test]
     fn a_queue_that_was_long_gives_its_memory_back() {
-        let mut queue: VecDeque<Held> = VecDeque::new();
+        let mut queue: VecDeque<Waiting> = VecDeque::new();
         let (key, opener) = (Key { client: [0; 16], port: 0, front: 0 }, Opener { owner: 0, bucket: 0 });
         let syn = || Box::new(Syn::of(&[], &Offload::default()).expect("it fits"));
         for _ in 0..4000 {
-            queue.push_back(Held { key, from: None, since: Instant::ZERO, opener, place: Place::Own, syn: syn() });
+            queue.push_back(Waiting { key, from: None, since: Instant::ZERO, opener, place: Quota::Own, syn: syn() });
         }
         for left in (0..4000).rev() {
             assert!(take(&mut queue, left / 2).is_some());

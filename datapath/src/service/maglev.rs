@@ -73,17 +73,17 @@ impl Lookup {
 
 /// One table: seats take places in turn.
 fn fill(seats: &[Seat], size: u32, hash: impl Fn(&Seat) -> u64) -> Vec<u8> {
-    struct Turn {
+    struct Filling {
         next: u32,
         step: u32,
         credit: u32,
     }
     let most = seats.iter().map(|seat| seat.weight).max().unwrap_or(1);
-    let mut turns: Vec<Turn> = seats
+    let mut turns: Vec<Filling> = seats
         .iter()
         .map(|seat| {
             let hash = hash(seat);
-            Turn { next: (hash as u32) % size, step: ((hash >> 32) as u32) % (size - 1) + 1, credit: 0 }
+            Filling { next: (hash as u32) % size, step: ((hash >> 32) as u32) % (size - 1) + 1, credit: 0 }
         })
         .collect();
     let mut places = vec![NOBODY; size as usize];

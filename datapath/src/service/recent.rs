@@ -75,7 +75,7 @@ impl Headers<'_> {
 /// One cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Line {
+struct CacheLine {
     words: Words,
     /// When its backend lets its connections go, where it is drained.
     until: Instant,
@@ -92,10 +92,10 @@ struct Line {
     is_client: bool,
 }
 
-const _: () = assert!(size_of::<Line>() == 64);
+const _: () = assert!(size_of::<CacheLine>() == 64);
 
-impl Line {
-    const NONE: Line = Line {
+impl CacheLine {
+    const NONE: CacheLine = CacheLine {
         words: [0, 0, GONE],
         until: Instant::ZERO,
         id: Id(0),
@@ -141,7 +141,7 @@ impl Line {
         (words, said): (&Words, &Segment),
         (layout, offload): (&Layout, &Offload),
     ) -> Option<Option<u8>> {
-        let (client, port) = Line::client(words, is_client);
+        let (client, port) = CacheLine::client(words, is_client);
         let (key, entry, seen) = connections.get_mut(self.id)?;
         let is_same = entry.state == State::Open && entry.backend == self.backend;
         if !is_same || *key != Key::of_v4(client, port, self.front) {
@@ -194,7 +194,7 @@ struct Missed {
 #[derive(Debug)]
 struct Lines {
     tags: Box<[[u16; LINES]; PLACES]>,
-    lines: Box<[[Line; LINES]; PLACES]>,
+    lines: Box<[[CacheLine; LINES]; PLACES]>,
 }
 
 /// See the module.
@@ -227,7 +227,7 @@ impl Recent {
     /// Makes room.
     pub(super) fn reserve(&mut self) {
         if self.all.is_none() {
-            self.all = Some(Lines { tags: boxed([0; LINES]), lines: boxed([Line::NONE; LINES]) });
+            self.all = Some(Lines { tags: boxed([0; LINES]), lines: boxed([CacheLine::NONE; LINES]) });
             self.missed = vec![Missed::default(); PLACES];
         }
     }
@@ -258,7 +258,7 @@ impl Recent {
     }
 
     #[inline(always)]
-    fn find(&self, words: &Words) -> Option<&Line> {
+    fn find(&self, words: &Words) -> Option<&CacheLine> {
         let (at, tag) = self.place(words);
         let all = self.all.as_ref()?;
         let line = all.tags[at].iter().position(|&other| other == tag)?;
@@ -281,7 +281,7 @@ impl Recent {
 
     /// Puts a line in the place of its own, of one that does not count or `is_idle`, or of the
     /// tenant that has most, its own among them.
-    fn put(&mut self, line: Line, is_idle: impl Fn(&Line) -> bool) {
+    fn put(&mut self, line: CacheLine, is_idle: impl Fn(&CacheLine) -> bool) {
         let (at, tag) = self.place(&line.words);
         let Some(all) = &self.all else { return };
         let (tags, lines, turn) = (&all.tags[at], &all.lines[at], usize::from(self.missed[at].turn));
@@ -359,7 +359,7 @@ impl Services {
         if let Some(bits) = before
             && let Some(entry) = connections.get(line.id).copied()
         {
-            let (client, port) = Line::client(&words, line.is_client);
+            let (client, port) = CacheLine::client(&words, line.is_client);
             let (id, key) = (line.id, Key::of_v4(client, port, line.front));
             self.account(now, &key, Some((entry.opened(bits), entry)));
             if self.affinity.is_used() {
@@ -411,7 +411,7 @@ impl Services {
         let (Ok(mac), Ok(ip), Ok(port)) = (mac.try_into(), ip.try_into(), port.try_into()) else { return };
         let of_address = difference(old.0 as u32, u32::from_le_bytes(ip));
         let of_port = checksum::add(!(old.1 as u16), u16::from_le_bytes(port));
-        let line = Line {
+        let line = CacheLine {
             words: *words,
             until,
             id: known.id,
@@ -449,9 +449,9 @@ mod tests {
     use super::*;
 
     /// The line of a connection of a tenant, in its own network.
-    fn line(owner: u32, connection: u32) -> Line {
+    fn line(owner: u32, connection: u32) -> CacheLine {
         let words = [u64::from(connection) << 32, owner.into(), 9];
-        Line { words, owner, ..Line::NONE }
+        CacheLine { words, owner, ..CacheLine::NONE }
     }
 
     fn kept(recent: &Recent, owner: u32, connections: u32) -> usize {
@@ -492,7 +492,7 @@ mod tests {
     fn lines_of_idle_connections_are_anybodys() {
         let mut recent = Recent::new(0x1234_5678_9abc_def1);
         recent.reserve();
-        let put = |recent: &mut Recent, owner, connections, is_idle: fn(&Line) -> bool| {
+        let put = |recent: &mut Recent, owner, connections, is_idle: fn(&CacheLine) -> bool| {
             for n in 0..connections {
                 recent.put(line(owner, n), is_idle);
             }

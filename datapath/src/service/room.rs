@@ -18,7 +18,7 @@ pub(super) const COMMON: u16 = 4096;
 
 /// Where one waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum Quota {
     /// At a place of its tenant.
     Own,
     /// At one of the switch.
@@ -33,10 +33,10 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn at(&mut self, place: Place) -> &mut u16 {
+    fn at(&mut self, place: Quota) -> &mut u16 {
         match place {
-            Place::Own => &mut self.own,
-            Place::Common => &mut self.common,
+            Quota::Own => &mut self.own,
+            Quota::Common => &mut self.common,
         }
     }
 }
@@ -61,17 +61,17 @@ pub(super) struct Room {
 
 impl Room {
     /// Where one more of these would wait; nowhere, where there is no room.
-    pub(super) fn place(&self, opener: Opener) -> Option<Place> {
+    pub(super) fn place(&self, opener: Opener) -> Option<Quota> {
         let tenant = self.tenants.get(opener.owner as usize).unwrap_or(&NONE);
         let (all, bucket) = (tenant.all, tenant.buckets[opener.bucket as usize]);
         if all.own < OWN && bucket.own < OF_BUCKET {
-            return Some(Place::Own);
+            return Some(Quota::Own);
         }
         let left_to_tenant = COMMON.saturating_sub(self.common).saturating_sub(all.common);
-        (bucket.common < left_to_tenant).then_some(Place::Common)
+        (bucket.common < left_to_tenant).then_some(Quota::Common)
     }
 
-    pub(super) fn enter(&mut self, opener: Opener, place: Place) {
+    pub(super) fn enter(&mut self, opener: Opener, place: Quota) {
         let at = opener.owner as usize;
         if self.tenants.len() <= at {
             self.tenants.resize(at + 1, NONE);
@@ -79,14 +79,14 @@ impl Room {
         let tenant = &mut self.tenants[at];
         *tenant.all.at(place) += 1;
         *tenant.buckets[opener.bucket as usize].at(place) += 1;
-        self.common += u16::from(place == Place::Common);
+        self.common += u16::from(place == Quota::Common);
     }
 
-    pub(super) fn leave(&mut self, opener: Opener, place: Place) {
+    pub(super) fn leave(&mut self, opener: Opener, place: Quota) {
         let tenant = &mut self.tenants[opener.owner as usize];
         *tenant.all.at(place) -= 1;
         *tenant.buckets[opener.bucket as usize].at(place) -= 1;
-        self.common -= u16::from(place == Place::Common);
+        self.common -= u16::from(place == Quota::Common);
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
         let mut room = Room::default();
         assert_eq!(flood(&mut room, of(0, 0), u32::MAX), 256 + 4096 / 3 + 1);
         // What leaves makes room again, and each where it was.
-        for place in [Place::Own, Place::Common, Place::Common] {
+        for place in [Quota::Own, Quota::Common, Quota::Common] {
             room.leave(of(0, 0), place);
         }
         assert_eq!(flood(&mut room, of(0, 0), u32::MAX), 3);
@@ -153,7 +153,7 @@ mod tests {
         for _ in 0..5000 {
             for opener in [first, second] {
                 if room.tenants.get(opener.owner as usize).is_some_and(|tenant| tenant.all.common > 0) {
-                    room.leave(opener, Place::Common);
+                    room.leave(opener, Quota::Common);
                 }
                 flood(&mut room, opener, u32::MAX);
             }

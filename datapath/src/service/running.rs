@@ -6,7 +6,7 @@ use super::check::Prober;
 use super::choose::{self, Chooser, Load, MOST_BACKENDS, Policy, Report};
 use super::entry::Kind;
 use super::health::Health;
-use super::held::Held;
+use super::held::Waiting;
 use super::maglev::{Lookup, Seat};
 use super::octets;
 use super::recover::{MOST_ASKED, Order};
@@ -150,7 +150,7 @@ pub(super) struct Running {
     pub(super) is_limited: bool,
     /// New connections that wait, and whether one has ended, or a backend's health may be another,
     /// since none had a place.
-    pub(super) queue: VecDeque<Held>,
+    pub(super) queue: VecDeque<Waiting>,
     pub(super) has_freed: bool,
     /// When the next ejection ends, as of when none had one.
     pub(super) back_at: Option<Instant>,

@@ -64,7 +64,7 @@ struct Asked {
 
 /// A connection that is turned around, or was.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct Turned {
     /// Its entry.
     id: Id,
     /// Its tenant's slot.
@@ -84,7 +84,7 @@ enum Found {
 /// Connections that are turned around, by what their backends answer to, and by their entries.
 #[derive(Debug)]
 pub(super) struct Turns {
-    table: Table<Asked, Turn>,
+    table: Table<Asked, Turned>,
     /// By place of an entry; empty where nobody may turn around.
     of: Vec<u32>,
     /// The same of the first entries where it becomes longer, and how long that is to be.
@@ -199,7 +199,7 @@ impl Turns {
     }
 
     /// False where there is no room. What rests makes room, the owner's own first.
-    fn insert(&mut self, now: Instant, asked: Asked, turn: Turn) -> bool {
+    fn insert(&mut self, now: Instant, asked: Asked, turn: Turned) -> bool {
         self.now = now;
         if self.of.len() <= turn.id.0 as usize {
             return false;
@@ -296,7 +296,7 @@ impl Services {
             if let Some(other) = other {
                 self.evict(other);
             }
-            if self.turns.insert(now, asked, Turn { id: known.id, owner, client }) {
+            if self.turns.insert(now, asked, Turned { id: known.id, owner, client }) {
                 return Ok(Some(director));
             }
         }
@@ -509,7 +509,7 @@ impl Services {
         let owner = self.running(key.front).map_or(0, |(running, _)| running.service.tenant.0);
         let is_new = self.would_turn(&known).is_some() && !self.is_turned(&known);
         if is_new && self.turns.look(&asked).is_none() {
-            self.turns.insert(now, asked, Turn { id, owner, client });
+            self.turns.insert(now, asked, Turned { id, owner, client });
         }
     }
 }
@@ -522,8 +522,8 @@ mod tests {
     #[test]
     fn one_that_is_turned_around_takes_116_bytes_more() {
         let place = size_of::<u32>() as u64;
-        assert_eq!(Table::<Asked, Turn>::bytes_of(1 << 20) / (1 << 20) + place, 116);
-        assert!(Table::<Asked, Turn>::bytes_of(DEFAULT_CONNECTIONS) / u64::from(DEFAULT_CONNECTIONS) + place <= 116);
+        assert_eq!(Table::<Asked, Turned>::bytes_of(1 << 20) / (1 << 20) + place, 116);
+        assert!(Table::<Asked, Turned>::bytes_of(DEFAULT_CONNECTIONS) / u64::from(DEFAULT_CONNECTIONS) + place <= 116);
     }
 
     #[test]

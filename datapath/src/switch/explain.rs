@@ -11,7 +11,7 @@ use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch, destination, source};
 use crate::bond::Way;
 use crate::bond::number::Number;
-use crate::bond::order::Turn;
+use crate::bond::order::OrderDecision;
 use crate::encap::vxlan;
 use crate::flood::Whose;
 use crate::forward::Target;
@@ -188,7 +188,9 @@ impl Switch {
             steps.push(Step::Look(Err(reason)));
         }
         // Where others wait, it goes on behind `rx`, which says no more of it.
-        let goes_on = |step: &Step| matches!(step, Step::Turn(Ok(Turn::First | Turn::Later | Turn::Late)));
+        let goes_on = |step: &Step| {
+            matches!(step, Step::Turn(Ok(OrderDecision::First | OrderDecision::Later | OrderDecision::Late)))
+        };
         let verdict = match result {
             Err(reason) if !steps.iter().any(goes_on) => Verdict::Dropped(reason),
             _ => Verdict::Forwarded,

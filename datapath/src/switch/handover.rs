@@ -81,7 +81,7 @@ pub struct EndpointState {
     /// Addresses learned behind it.
     pub learned: Vec<Learned>,
     /// Undeclared IP addresses that it came first with, the newest first.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldAddress>,
     /// Nanoseconds until what it sent is paid for, where it has a limit.
     pub owed_ns: Both<u64>,
     /// Saved flood budget.
@@ -118,7 +118,7 @@ pub struct Learned {
 
 /// An IP address that an endpoint holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct HeldAddress {
     /// The address.
     pub address: IpAddr,
     /// The MAC address that it gave for it.
@@ -280,12 +280,12 @@ impl Switch {
     }
 
     /// IP addresses that an endpoint came first with.
-    pub fn held_by(&self, now: Instant, endpoint: EndpointId) -> impl Iterator<Item = Held> + '_ {
+    pub fn held_by(&self, now: Instant, endpoint: EndpointId) -> impl Iterator<Item = HeldAddress> + '_ {
         let (network, identity) =
             (self.forward.network(endpoint), &self.program.endpoints[endpoint.0 as usize].identity);
         let held = self.owners.held_by(now, endpoint);
         let held = held.filter(move |&(address, ..)| self.owners.may_hold(network, identity, address));
-        held.map(|(address, mac, left_ns)| Held { address, mac, left_ns })
+        held.map(|(address, mac, left_ns)| HeldAddress { address, mac, left_ns })
     }
 
     /// The untagged network, and each tenant's.
@@ -482,7 +482,7 @@ impl Switch {
         done
     }
 
-    fn import_held(&mut self, now: Instant, away_ns: u64, id: EndpointId, held: &Held) -> bool {
+    fn import_held(&mut self, now: Instant, away_ns: u64, id: EndpointId, held: &HeldAddress) -> bool {
         let Some(endpoint) = self.program.endpoints.get(id.0) else { return false };
         let owner = (id, endpoint.tenant, &endpoint.identity);
         let left_ns = held.left_ns.saturating_sub(away_ns);

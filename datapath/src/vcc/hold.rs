@@ -34,7 +34,7 @@ pub const NONE: u16 = u16::MAX;
 
 /// A place for one that waits.
 #[derive(Debug, Default)]
-struct Place {
+struct HoldEntry {
     /// Holds one frame, or none.
     frame: Fifo,
     whose: Option<(Owner, Id)>,
@@ -43,7 +43,7 @@ struct Place {
 /// All acknowledgements that wait.
 #[derive(Debug)]
 pub struct Holds {
-    places: Vec<Place>,
+    places: Vec<HoldEntry>,
     vacant: Vec<u16>,
     wheel: Wheel,
     /// By endpoint and by tenant, how many wait.
@@ -55,7 +55,7 @@ impl Holds {
     /// Takes all memory that it will need for endpoints 0..`endpoints` and as many tenants.
     pub fn new() -> Holds {
         Holds {
-            places: (0..MOST).map(|_| Place::default()).collect(),
+            places: (0..MOST).map(|_| HoldEntry::default()).collect(),
             vacant: (0..MOST).rev().collect(),
             wheel: Wheel::new(MOST.into()),
             endpoints: Vec::new(),
@@ -98,7 +98,7 @@ impl Holds {
             return Err(frame);
         }
         let Some(place) = self.vacant.pop() else { return Err(frame) };
-        let Place { frame: queue, whose } = &mut self.places[usize::from(place)];
+        let HoldEntry { frame: queue, whose } = &mut self.places[usize::from(place)];
         queue.own(memory);
         queue.push(pool, frame);
         *whose = Some((owner, id));
@@ -137,7 +137,7 @@ impl Holds {
     /// Charges what an endpoint's connections have waiting to another.
     pub fn set_owner(&mut self, pool: &mut Pool, endpoint: EndpointId, memory: frame::Owner) {
         if self.count(endpoint) > 0 {
-            let theirs = |place: &&mut Place| place.whose.is_some_and(|(owner, _)| owner.endpoint == endpoint);
+            let theirs = |place: &&mut HoldEntry| place.whose.is_some_and(|(owner, _)| owner.endpoint == endpoint);
             self.places.iter_mut().filter(theirs).for_each(|place| place.frame.set_owner(pool, memory));
         }
     }
@@ -181,7 +181,7 @@ impl Holds {
     }
 
     fn take(&mut self, pool: &mut Pool, place: u16) -> Option<(Owner, Id, Frame)> {
-        let Place { frame, whose } = &mut self.places[usize::from(place)];
+        let HoldEntry { frame, whose } = &mut self.places[usize::from(place)];
         let (owner, id) = whose.take()?;
         let frame = frame.pop(pool)?;
         self.endpoints[owner.endpoint.0 as usize] -= 1;

@@ -11,7 +11,7 @@ use super::control::{self, Feedback};
 use super::segment::{
     ACKNOWLEDGEMENT, Edit, Headers, SEQUENCE, Segment, Word, change_ecn, codes, ecn, ecn_of, set_ecn,
 };
-use super::{Effects, Mode, Place, Policy, open, option, window};
+use super::{Effects, Mode, Policy, VccEndpoint, open, option, window};
 use crate::frame::{Frame, Meta, Pool};
 use crate::offload::{Gso, GsoEcn};
 use crate::units::{Direction, Instant};
@@ -312,7 +312,7 @@ pub(super) fn send_slowly<B: Both>(
 pub(super) fn receive<B: Both>(
     connection: &mut Connection,
     now: Instant,
-    place: &mut Place,
+    place: &mut VccEndpoint,
     seen: &mut Seen<'_, B>,
 ) -> bool {
     if !is_usual(connection, seen) {
@@ -333,7 +333,7 @@ pub(super) fn receive<B: Both>(
 /// What a segment acknowledges: the number, how many bytes, and how many were in flight. Not where
 /// that is old or was not sent, nor where more is to be done.
 #[inline(always)]
-fn acknowledges<B: Both>(connection: &Connection, place: &Place, both: &B) -> Option<(u32, u32, u32)> {
+fn acknowledges<B: Both>(connection: &Connection, place: &VccEndpoint, both: &B) -> Option<(u32, u32, u32)> {
     let [_, tcp] = both.parts();
     let (ack, flight) = (be32(tcp, ACKNOWLEDGEMENT), connection.flight());
     let acked = ack.wrapping_sub(connection.una);
@@ -346,7 +346,7 @@ fn acknowledges<B: Both>(connection: &Connection, place: &Place, both: &B) -> Op
 fn advance<B: Both>(
     connection: &mut Connection,
     now: Instant,
-    place: &mut Place,
+    place: &mut VccEndpoint,
     (both, meta): (&mut B, &mut Meta),
     (ack, acked, flight): (u32, u32, u32),
 ) {
@@ -391,7 +391,7 @@ fn is_noted(connection: &Connection, ack: u32) -> bool {
 fn receive_data<B: Both>(
     connection: &mut Connection,
     now: Instant,
-    place: &mut Place,
+    place: &mut VccEndpoint,
     both: &mut B,
     meta: &mut Meta,
 ) -> bool {
@@ -410,14 +410,20 @@ fn receive_data<B: Both>(
 
 /// Data that are not counted, or the last acknowledgement again.
 #[inline(never)]
-fn receive_again<B: Both>(connection: &mut Connection, place: &mut Place, both: &mut B, meta: &mut Meta, ack: u32) {
+fn receive_again<B: Both>(
+    connection: &mut Connection,
+    place: &mut VccEndpoint,
+    both: &mut B,
+    meta: &mut Meta,
+    ack: u32,
+) {
     let policy = plain(place);
     show(connection, place, (both, meta), &policy, (ack, 0));
 }
 
 /// What a policy asks for here.
 #[inline(always)]
-fn plain(place: &Place) -> Policy {
+fn plain(place: &VccEndpoint) -> Policy {
     let mode = if place.policy.mode == Mode::Dctcp { Mode::Dctcp } else { Mode::Echo };
     Policy { mode, holds: false, ..place.policy }
 }
@@ -426,7 +432,7 @@ fn plain(place: &Place) -> Policy {
 #[inline(always)]
 fn show<B: Both>(
     connection: &mut Connection,
-    place: &mut Place,
+    place: &mut VccEndpoint,
     (both, meta): (&mut B, &mut Meta),
     policy: &Policy,
     (ack, acked): (u32, u32),
@@ -453,7 +459,7 @@ fn show<B: Both>(
 pub(super) fn receive_slowly<B: Both>(
     connection: &mut Connection,
     now: Instant,
-    place: &mut Place,
+    place: &mut VccEndpoint,
     seen: &mut Seen<'_, B>,
 ) -> Effects {
     let mut effects = Effects::default();
@@ -521,11 +527,11 @@ mod tests {
         c
     }
 
-    fn place(dice: &mut Dice) -> Place {
+    fn place(dice: &mut Dice) -> VccEndpoint {
         let mode = dice.either(Mode::Echo, Mode::EchoPublished);
         let mode = if dice.below(2) == 0 { Mode::Dctcp } else { mode };
         let policy = Policy { mode, ..Policy::default() };
-        Place {
+        VccEndpoint {
             owner: Owner { tenant: TenantId(0), endpoint: EndpointId(0) },
             policy,
             is_in: true,

@@ -18,7 +18,7 @@ pub struct Flaps {
 
 /// What has become of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum FlapChange {
     /// It flaps from now on: it failed so often lately.
     Begins(usize),
     /// It does not any more.
@@ -49,17 +49,17 @@ impl Flaps {
     }
 
     /// Whether it begins to flap, or ends, by what is known and by the time.
-    pub fn turn(&mut self, now: Instant) -> Option<Turn> {
+    pub fn turn(&mut self, now: Instant) -> Option<FlapChange> {
         self.forget(now);
         let count = self.failed.len();
         match self.is_on {
             false if count >= FLAPS => {
                 self.is_on = true;
-                Some(Turn::Begins(count))
+                Some(FlapChange::Begins(count))
             }
             true if count == 0 => {
                 self.is_on = false;
-                Some(Turn::Ends)
+                Some(FlapChange::Ends)
             }
             _ => None,
         }

@@ -2,8 +2,8 @@
 //! for which the table has no room. Reports come in, one of each service at each look; what has
 //! changed since the last one comes out.
 
-use super::Line;
-use super::flaps::{Flaps, Turn, WINDOW};
+use super::LogLine;
+use super::flaps::{FlapChange, Flaps, WINDOW};
 use crate::api::services::{BackendReport, ServiceReport};
 use crate::system::log::Level;
 use control::plan::Plan;
@@ -60,12 +60,12 @@ impl ServiceAlarms {
     }
 
     /// What a service is like now, and what there is to be said of that.
-    pub fn look(&mut self, now: Instant, at: (u32, ServiceId), report: &ServiceReport) -> Vec<Line> {
+    pub fn look(&mut self, now: Instant, at: (u32, ServiceId), report: &ServiceReport) -> Vec<LogLine> {
         let known = self.0.entry(at).or_insert_with(|| Service::new(report));
         if known.path != report.path {
             *known = Service::new(report);
         }
-        let mut lines: Vec<Line> = known.room(now, report).into_iter().collect();
+        let mut lines: Vec<LogLine> = known.room(now, report).into_iter().collect();
         let mut before = std::mem::take(&mut known.backends);
         for backend in &report.backends {
             let mut one = before.remove(&backend.name).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Service {
     }
 
     /// Whether new connections find room.
-    fn room(&mut self, now: Instant, report: &ServiceReport) -> Option<Line> {
+    fn room(&mut self, now: Instant, report: &ServiceReport) -> Option<LogLine> {
         let ServiceReport { path, full, table, table_most, .. } = report;
         let count = full.saturating_sub(std::mem::replace(&mut self.full, *full));
         if count > 0 {
@@ -102,7 +102,7 @@ impl Service {
 }
 
 impl Backend {
-    fn look(&mut self, now: Instant, service: &str, report: &BackendReport) -> Vec<Line> {
+    fn look(&mut self, now: Instant, service: &str, report: &BackendReport) -> Vec<LogLine> {
         let name = format!("backend {service}/{}", report.name);
         let (before, is) = (self.trouble, Trouble::of(&report.state));
         self.trouble = is.map(|is| (is, before.map_or(now, |(_, since)| since)));
@@ -127,14 +127,14 @@ impl Backend {
             });
         }
         match self.flaps.turn(now) {
-            Some(Turn::Begins(count)) => {
+            Some(FlapChange::Begins(count)) => {
                 let text = format!(
                     "{name} flaps: it has failed {count} times in a minute; look at its server, or take it out: levada set backend {service}/{} drain=true",
                     report.name
                 );
                 lines.push((Level::Warning, text));
             }
-            Some(Turn::Ends) => {
+            Some(FlapChange::Ends) => {
                 lines.push((Level::Info, format!("{name} flaps no more: its state is {}", report.state)));
             }
             None => {}

@@ -31,7 +31,7 @@ pub enum Arguments {
     /// Make a cluster: its authority, and this host's certificate
     Init {
         #[command(flatten)]
-        place: Place,
+        place: KeyDirectory,
         /// Name of this host [default: its certificate's, or the system's]
         #[arg(long, value_parser = host_name)]
         host: Option<String>,
@@ -45,7 +45,7 @@ pub enum Arguments {
     /// --certificate.
     Join {
         #[command(flatten)]
-        place: Place,
+        place: KeyDirectory,
         /// Name of this host [default: its certificate's, or the system's]
         #[arg(long, value_parser = host_name)]
         host: Option<String>,
@@ -60,7 +60,7 @@ pub enum Arguments {
     /// Sign a request: read it from standard input, write the certificate to standard output
     Sign {
         #[command(flatten)]
-        place: Place,
+        place: KeyDirectory,
         /// Refuse requests of all hosts but this one
         #[arg(long, value_parser = host_name)]
         host: Option<String>,
@@ -71,7 +71,7 @@ pub enum Arguments {
     /// --finish, and let all hosts join once more.
     Rotate {
         #[command(flatten)]
-        place: Place,
+        place: KeyDirectory,
         /// Withdraw the old authority
         #[arg(long)]
         finish: bool,
@@ -88,13 +88,13 @@ pub enum Arguments {
     /// Show the host's certificate and the authorities, and when each expires
     Status {
         #[command(flatten)]
-        place: Place,
+        place: KeyDirectory,
     },
 }
 
 /// Where the files are.
 #[derive(Args, Debug)]
-pub struct Place {
+pub struct KeyDirectory {
     /// Directory of certificates and keys, as in [cluster]
     #[arg(short, long, value_name = "DIR", default_value = DEFAULT_DIRECTORY)]
     directory: PathBuf,

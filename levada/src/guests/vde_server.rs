@@ -19,7 +19,7 @@ use crate::rundir::Ledger;
 use crate::system::log::{Level, Log};
 use crate::worker::{Request, Waker};
 use control::plan::VdePlan;
-use directories::{Closed, Place, options};
+use directories::{Closed, OpenDirectory, options};
 use handover::Inventory;
 use ports::Survey;
 use ports::netns::cure_of_want;
@@ -75,7 +75,7 @@ struct Board {
     inbox: SyncSender<Request>,
     waker: Waker,
     epoll: Arc<OwnedFd>,
-    directories: Vec<Place>,
+    directories: Vec<OpenDirectory>,
     /// Directories that cannot be had now; they are tried again.
     closed: Vec<Closed>,
     plugs: Vec<Plug>,

@@ -24,7 +24,7 @@ use datapath::service::{
 };
 use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats, Traffic};
-use datapath::switch::{EndpointState, Held, Learned, NumbersState, PairState, State as Known, TenantState};
+use datapath::switch::{EndpointState, HeldAddress, Learned, NumbersState, PairState, State as Known, TenantState};
 use datapath::units::{Both, Rate};
 use datapath::vcc::Counters;
 use datapath::vcc::connection::Why;
@@ -797,7 +797,11 @@ fn endpoint_in(written: &Endpoint) -> EndpointState {
             drops: drops_in(&written.drops),
         },
         learned: written.learned.iter().map(learned).collect(),
-        held: written.held.iter().map(|&(address, mac, left_ns)| Held { address, mac: Mac(mac), left_ns }).collect(),
+        held: written
+            .held
+            .iter()
+            .map(|&(address, mac, left_ns)| HeldAddress { address, mac: Mac(mac), left_ns })
+            .collect(),
         owed_ns: Both { egress: written.owed_egress_ns, ingress: written.owed_ingress_ns },
         flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
         tokens: written.tokens.map(|(packets, since_ns)| Tokens { packets, since_ns }),

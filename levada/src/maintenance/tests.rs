@@ -22,8 +22,8 @@ impl Port for Slow {
         self.0.features()
     }
 
-    fn line(&self) -> Line {
-        Line { has_carrier: Some(true), ..Line::default() }
+    fn line(&self) -> InterfaceStatus {
+        InterfaceStatus { has_carrier: Some(true), ..InterfaceStatus::default() }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -10,13 +10,13 @@ use ports::{Features, netns};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A port of a switch, by their numbers.
-pub type Place = (usize, PortId);
+pub type SwitchPort = (usize, PortId);
 
 /// A device that is open.
 #[derive(Clone)]
-pub struct Held {
+pub struct OpenDevice {
     pub kind: Kind,
-    pub place: Place,
+    pub place: SwitchPort,
     /// What its line carries, where it once carried more.
     pub slower: Option<Slower>,
 }
@@ -37,7 +37,7 @@ pub enum Kind {
 pub struct Wanted {
     pub kind: Want,
     pub label: String,
-    pub place: Place,
+    pub place: SwitchPort,
 }
 
 pub enum Want {

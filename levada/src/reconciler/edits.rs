@@ -2,7 +2,7 @@
 //! says.
 
 use super::Reconciler;
-use super::device::{Held, Kind, Place};
+use super::device::{Kind, OpenDevice, SwitchPort};
 use super::ready::{Fresh, Ready};
 use crate::agents;
 use crate::guests::front_ends::FrontEndId;
@@ -148,7 +148,7 @@ impl Reconciler {
     }
 
     /// Numbers of the devices that are not in `after`.
-    pub(super) fn gone(&self, after: &[Option<Held>]) -> impl Iterator<Item = usize> {
+    pub(super) fn gone(&self, after: &[Option<OpenDevice>]) -> impl Iterator<Item = usize> {
         let stays = |number: usize| after.get(number).is_some_and(Option::is_some);
         let gone = self.devices.iter().enumerate().filter(|(number, held)| held.is_some() && !stays(*number));
         gone.map(|(number, _)| number).collect::<Vec<_>>().into_iter()
@@ -156,12 +156,12 @@ impl Reconciler {
 }
 
 /// The whole list of edits, and what others are to be told.
-pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -> List {
+pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<OpenDevice>]) -> List {
     let mut new = Vec::new();
     let mut places = Vec::new();
     let (mut plugs, mut machines) = (Vec::new(), Vec::new());
     for Fresh { number, port, watched, label, lost, .. } in fresh {
-        let Some(Some(Held { kind, place: (switch, id), slower })) = devices.get(number) else { continue };
+        let Some(Some(OpenDevice { kind, place: (switch, id), slower })) = devices.get(number) else { continue };
         let recipe = match kind {
             Kind::Opened(recipe, _) => Some(recipe.clone()),
             Kind::Absent(_) => None,
@@ -191,10 +191,10 @@ pub fn random() -> u64 {
 }
 
 /// What is behind each port.
-pub fn ways(plan: &Plan, devices: &[Option<Held>]) -> BTreeMap<Place, Backing> {
+pub fn ways(plan: &Plan, devices: &[Option<OpenDevice>]) -> BTreeMap<SwitchPort, Backing> {
     let held =
         devices.iter().enumerate().filter_map(|(number, held)| Some((held.as_ref()?.place, Backing::Device(number))));
-    let mut ways: BTreeMap<Place, Backing> = held.collect();
+    let mut ways: BTreeMap<SwitchPort, Backing> = held.collect();
     for (index, switch) in plan.switches.iter() {
         for (id, port) in switch.ports.iter() {
             if let PortKind::Link { link, side } = port.kind {
@@ -206,7 +206,10 @@ pub fn ways(plan: &Plan, devices: &[Option<Held>]) -> BTreeMap<Place, Backing> {
 }
 
 /// What part of the worker's time each port has.
-fn claims(programs: &BTreeMap<u32, Program>, ways: &BTreeMap<Place, Backing>) -> BTreeMap<Place, (Backing, Claim)> {
+fn claims(
+    programs: &BTreeMap<u32, Program>,
+    ways: &BTreeMap<SwitchPort, Backing>,
+) -> BTreeMap<SwitchPort, (Backing, Claim)> {
     let mut claims = BTreeMap::new();
     for (&switch, program) in programs {
         let (shares, switch) = (time::shares(program), switch as usize);
@@ -226,14 +229,17 @@ fn claims(programs: &BTreeMap<u32, Program>, ways: &BTreeMap<Place, Backing>) ->
 }
 
 /// Those that are not as they were, some at a time.
-fn new_claims(before: &BTreeMap<Place, (Backing, Claim)>, after: &BTreeMap<Place, (Backing, Claim)>) -> Vec<Edit> {
+fn new_claims(
+    before: &BTreeMap<SwitchPort, (Backing, Claim)>,
+    after: &BTreeMap<SwitchPort, (Backing, Claim)>,
+) -> Vec<Edit> {
     let new: Vec<_> = after.iter().filter(|(place, claim)| before.get(place) != Some(claim)).collect();
     new.chunks(CLAIMS).map(|claims| Edit::Claims(claims.iter().map(|(_, claim)| **claim).collect())).collect()
 }
 
 /// The ports at the ends of each link, by its number; the configuration's check has found both.
-pub fn ends(plan: &Plan) -> BTreeMap<u32, [Place; 2]> {
-    let mut found: BTreeMap<u32, [Option<Place>; 2]> = BTreeMap::new();
+pub fn ends(plan: &Plan) -> BTreeMap<u32, [SwitchPort; 2]> {
+    let mut found: BTreeMap<u32, [Option<SwitchPort>; 2]> = BTreeMap::new();
     for (index, switch) in plan.switches.iter() {
         for (id, port) in switch.ports.iter() {
             if let PortKind::Link { link, side } = port.kind {

@@ -1,7 +1,7 @@
 //! The first step of a change: everything that a plan needs is opened and set up, while nothing
 //! else is touched; or all is as it was.
 
-use super::device::{Held, Key, Kind, Want, Wanted, wanted};
+use super::device::{Key, Kind, OpenDevice, Want, Wanted, wanted};
 use super::{PATIENCE, Reconciler};
 use crate::guests::front_ends::FrontEndId;
 use crate::guests::vde_server::{Otherwise, PlugId};
@@ -33,7 +33,7 @@ pub struct Fresh {
 #[derive(Default)]
 pub struct Ready {
     /// By the worker's number, as it will be.
-    pub devices: Vec<Option<Held>>,
+    pub devices: Vec<Option<OpenDevice>>,
     pub fresh: Vec<Fresh>,
     /// Devices that stay and were set up otherwise.
     pub altered: Vec<Altered>,
@@ -64,7 +64,7 @@ impl Reconciler {
         log: &Log,
         otherwise: Otherwise,
     ) -> Result<Ready, String> {
-        let key = |held: &Held| match &held.kind {
+        let key = |held: &OpenDevice| match &held.kind {
             Kind::Opened(recipe, _) => Key::of(recipe),
             Kind::Absent(owner) => Key::Absent(owner.clone()),
             Kind::Plug(plan, _) => Key::of_plug(plan),
@@ -150,7 +150,7 @@ impl Reconciler {
                 Kind::Machine(plan, id, features)
             }
         };
-        put(&mut ready.devices, number, Held { kind, place, slower: None });
+        put(&mut ready.devices, number, OpenDevice { kind, place, slower: None });
         ready.fresh.push(fresh);
         Ok(())
     }
@@ -168,7 +168,7 @@ impl Reconciler {
     pub(super) fn keep(
         &self,
         number: usize,
-        before: &Held,
+        before: &OpenDevice,
         wanted: Wanted,
         survey: &Survey,
         ready: &mut Ready,
@@ -216,7 +216,7 @@ impl Reconciler {
             }
             _ => return Err(format!("{label} is something else than what is open; this is a fault of levada")),
         };
-        put(&mut ready.devices, number, Held { kind, place, slower: before.slower });
+        put(&mut ready.devices, number, OpenDevice { kind, place, slower: before.slower });
         Ok(())
     }
 
@@ -225,10 +225,10 @@ impl Reconciler {
     pub(super) fn undo(&self, ready: &Ready) {
         for fresh in &ready.fresh {
             match ready.devices.get(fresh.number) {
-                Some(Some(Held { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
-                Some(Some(Held { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
+                Some(Some(OpenDevice { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
+                Some(Some(OpenDevice { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
                 // What is another process's stays.
-                Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) if !fresh.is_adopted => {
+                Some(Some(OpenDevice { kind: Kind::Opened(recipe, _), .. })) if !fresh.is_adopted => {
                     recipe.give_up(fresh.is_made, fresh.port.as_ref().and_then(|port| port.fd()));
                 }
                 _ => {}
@@ -259,7 +259,9 @@ fn has_ended(recipe: &Recipe) -> bool {
 
 /// A device that is still as another process left it.
 pub fn adopted(fresh: &Fresh, ready: &Ready) -> Option<(usize, Recipe, OwnedFd)> {
-    let Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) = ready.devices.get(fresh.number) else { return None };
+    let Some(Some(OpenDevice { kind: Kind::Opened(recipe, _), .. })) = ready.devices.get(fresh.number) else {
+        return None;
+    };
     if !fresh.is_adopted {
         return None;
     }
@@ -267,7 +269,7 @@ pub fn adopted(fresh: &Fresh, ready: &Ready) -> Option<(usize, Recipe, OwnedFd)>
     Some((fresh.number, recipe.clone(), fd))
 }
 
-pub fn put(devices: &mut Vec<Option<Held>>, number: usize, held: Held) {
+pub fn put(devices: &mut Vec<Option<OpenDevice>>, number: usize, held: OpenDevice) {
     if devices.len() <= number {
         devices.resize_with(number + 1, || None);
     }

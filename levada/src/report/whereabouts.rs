@@ -4,7 +4,7 @@
 
 use crate::api::device::{DeviceReport, NetnsReport};
 use datapath::wire::Mac;
-use ports::Line;
+use ports::InterfaceStatus;
 use ports::netns::{Identity, Netns};
 use ports::tap::Whereabouts;
 use std::collections::{BTreeMap, HashMap};
@@ -101,7 +101,7 @@ struct All {
     /// Of those that are gone: why, and what helps.
     lost: BTreeMap<usize, String>,
     /// What they say of themselves, where they say anything.
-    lines: BTreeMap<usize, Line>,
+    lines: BTreeMap<usize, InterfaceStatus>,
     names: Names,
 }
 
@@ -148,7 +148,7 @@ impl Sights {
     }
 
     /// Takes note of what a device says of itself.
-    pub fn hear(&self, device: usize, line: Line) {
+    pub fn hear(&self, device: usize, line: InterfaceStatus) {
         self.lock().lines.insert(device, line);
     }
 

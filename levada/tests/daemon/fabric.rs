@@ -29,12 +29,12 @@ directory = "DIRECTORY"
 /// A tenant and its VLAN.
 pub type Tenant = (&'static str, u8);
 /// An endpoint, in a namespace of its name: its tenant, and the number of its host.
-pub type Place = (Tenant, u8);
+pub type TestEndpoint = (Tenant, u8);
 /// It is promised 14 Mbit/s, the other 4.
 pub const RED: Tenant = ("red", 10);
 pub const BLUE: Tenant = ("blue", 20);
 /// The endpoints of three hosts, of which the first receives.
-pub const THREE: [Place; 4] = [(RED, 1), (BLUE, 1), (RED, 2), (BLUE, 3)];
+pub const THREE: [TestEndpoint; 4] = [(RED, 1), (BLUE, 1), (RED, 2), (BLUE, 3)];
 
 /// One host.
 pub struct Host {
@@ -50,7 +50,7 @@ pub fn mac((_, vlan): Tenant, host: u8) -> String {
 
 impl Host {
     /// Host `number` of so many.
-    fn new(number: u8, count: u8, places: &[Place]) -> Host {
+    fn new(number: u8, count: u8, places: &[TestEndpoint]) -> Host {
         let own = places.iter().filter(|(_, host)| *host == number);
         let names: Vec<String> = own.clone().map(|((tenant, _), host)| format!("{tenant}{host}")).collect();
         let bed = Bed::new(&["host", "fabric"]);
@@ -142,7 +142,7 @@ impl Host {
 
 /// Hosts at a bridge, with certificates. The bridge is in the first's namespace `fabric`, and port
 /// `pN` leads to host N.
-pub fn hosts<const N: usize>(places: &[Place]) -> [Host; N] {
+pub fn hosts<const N: usize>(places: &[TestEndpoint]) -> [Host; N] {
     let hosts: [Host; N] = std::array::from_fn(|n| Host::new(n as u8 + 1, N as u8, places));
     let fabric = &hosts[0].bed;
     fabric.ip("fabric", "link add br0 type bridge").unwrap();

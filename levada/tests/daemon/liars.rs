@@ -2,13 +2,13 @@
 //! has and for one that another host has. The first is heeded, and concerns nobody else; the second
 //! is counted, shown, and nothing more.
 
-use crate::fabric::{Arrivals, Flood, Host, Place, RED, hosts, limited, mac};
+use crate::fabric::{Arrivals, Flood, Host, RED, TestEndpoint, hosts, limited, mac};
 use crate::testbed::{soon, turn};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// The third is the liar.
-const PLACES: [Place; 3] = [(RED, 1), (RED, 2), (RED, 3)];
+const PLACES: [TestEndpoint; 3] = [(RED, 1), (RED, 2), (RED, 3)];
 
 /// What a host says of the liar's agent: how much was heard, and how much refused.
 fn heard(host: &Host) -> [u64; 2] {

@@ -2,7 +2,7 @@
 //! flood both hosts: its address, its guarantee and its limits follow. The hosts know each other by
 //! an etcd. Needs Debian's `etcd-server` besides.
 
-use crate::fabric::{Arrivals, BLUE, Flood, Host, Place, RED, hosts, limited, mac, narrow, nobody_is_limited};
+use crate::fabric::{Arrivals, BLUE, Flood, Host, RED, TestEndpoint, hosts, limited, mac, narrow, nobody_is_limited};
 use crate::members::etcd;
 use crate::testbed::{Calm, PATIENCE, soon, turn, waited};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 /// Red's first endpoint is the one that moves.
-const PLACES: [Place; 6] = [(RED, 1), (RED, 2), (BLUE, 1), (BLUE, 2), (RED, 3), (BLUE, 4)];
+const PLACES: [TestEndpoint; 6] = [(RED, 1), (RED, 2), (BLUE, 1), (BLUE, 2), (RED, 3), (BLUE, 4)];
 const STORE: &str = "192.0.2.9";
 /// How long a window is, and how many datagrams in it are 95 % of what is promised: 14 Mbit/s, 1470
 /// bytes each on the wire.

@@ -13,14 +13,14 @@ use std::time::Duration;
 const SERVERS: [&str; 2] = ["b", "c"];
 
 /// A bed whose daemon is in `m`, to which `b` and `c` have a cable each.
-struct Place {
+struct Scene {
     bed: Bed,
     directory: PathBuf,
     text: String,
 }
 
-impl Place {
-    fn new() -> Place {
+impl Scene {
+    fn new() -> Scene {
         let bed = Bed::new(&["a", "b", "c", "m"]);
         for (n, space) in (1..).zip(SERVERS) {
             bed.ip("m", &format!("link add name to-{space} type veth peer name to-m netns {}", bed.name(space)))
@@ -41,7 +41,7 @@ impl Place {
             let made = bed.run(&["key", &format!("s1/home/web/{name}"), key.to_str().unwrap()]);
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         }
-        Place { bed, directory, text }
+        Scene { bed, directory, text }
     }
 
     fn start(&self) -> Daemon {
@@ -94,7 +94,7 @@ fn all_at(bed: &Bed, letter: u8) {
 #[test]
 fn the_switch_goes_by_what_servers_report_and_by_nothing_else() {
     let Some(_turn) = turn("the_switch_goes_by_what_servers_report_and_by_nothing_else") else { return };
-    let place = Place::new();
+    let place = Scene::new();
     let bed = &place.bed;
     let mut daemon = place.start();
     serve(bed);

@@ -426,8 +426,8 @@ fn what_nobody_remembers_ends_where_its_backend_is_down() {
     let (_, mut balancer) = mostly_down(0, OnFailure::Reset);
     let now = Instant(1);
     let found: Vec<_> = (0..64).map(|n| balancer.choose(now, SWITCH, key(n), false)).collect();
-    let of_first = |one: &&Result<Place, Refused>| matches!(one, Ok(Place { backend: 0, .. }));
-    let is_cut = |one: &&Result<Place, Refused>| matches!(one, Err(Refused::Cut(1..4)));
+    let of_first = |one: &&Result<Assignment, Refused>| matches!(one, Ok(Assignment { backend: 0, .. }));
+    let is_cut = |one: &&Result<Assignment, Refused>| matches!(one, Err(Refused::Cut(1..4)));
     assert!(found.iter().any(|one| of_first(&one)) && found.iter().any(|one| is_cut(&one)), "{found:?}");
     assert!(found.iter().all(|one| of_first(&one) || is_cut(&one)), "{found:?}");
 }

@@ -24,12 +24,12 @@ use datapath::frame::{Frame, Pool};
 use datapath::wire::Mac;
 
 use super::bpf::{self, AtHooks, Links};
-use super::{OpenError, Place, find_which, inspect, pin, within};
+use super::{InterfaceName, OpenError, find_which, inspect, pin, within};
 use crate::netns::{Identity, Netns};
-use crate::rtnl::{Link, Netlink, Which};
+use crate::rtnl::{KernelLink, Netlink, Which};
 use crate::survey::Survey;
 use crate::tap::{self, Tag, Tap, TapOptions};
-use crate::{Features, Line, Port, PortError, Refused};
+use crate::{Features, InterfaceStatus, Port, PortError, Refused};
 
 /// What the TAP of an interface is called, before its index.
 const DEVICE: &str = "levada.";
@@ -55,10 +55,10 @@ pub struct Host {
     /// Dropped first: the host's way out must not lead into a device that is gone.
     links: Arc<Links>,
     tap: Tap,
-    place: Place,
+    place: InterfaceName,
     pinned: Option<Identity>,
     /// The interface as it was when last looked at.
-    link: Link,
+    link: KernelLink,
 }
 
 /// Whether an interface can be taken for the switch alone here.
@@ -93,8 +93,9 @@ impl Host {
     /// # Errors
     /// As [`Host::open`].
     pub fn open_among(options: &HostOptions, survey: &Survey) -> Result<Host, OpenError> {
-        let place = Place { name: options.interface.clone(), netns: options.netns.as_ref().map(Netns::released) };
-        let entrance = Place { netns: survey.entrance(options.netns.as_ref()), ..place.clone() };
+        let place =
+            InterfaceName { name: options.interface.clone(), netns: options.netns.as_ref().map(Netns::released) };
+        let entrance = InterfaceName { netns: survey.entrance(options.netns.as_ref()), ..place.clone() };
         let pinned = pin(&entrance)?;
         let link = find_known(options, &entrance, None)?;
         let tap = Tap::open_among(&tap_options(options, &link), survey).map_err(OpenError::Tap)?;
@@ -125,14 +126,14 @@ impl Host {
     /// # Errors
     /// See [`OpenError`].
     pub fn settle(options: &HostOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
-        let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
+        let place = InterfaceName { name: options.interface.clone(), netns: options.netns.clone() };
         let link = find_known(options, &place, index_in(tap))?;
         tap::settle(&tap_options(options, &link), tap, true).map(drop).map_err(OpenError::Tap)
     }
 }
 
 /// The interface, by its index where that is known, where the switch knows the host by its address.
-fn find_known(options: &HostOptions, place: &Place, index: Option<i32>) -> Result<Link, OpenError> {
+fn find_known(options: &HostOptions, place: &InterfaceName, index: Option<i32>) -> Result<KernelLink, OpenError> {
     let which = index.map_or(Which::Name(&place.name), Which::Index);
     let link = within(place, || find_which(place, which))??;
     match link.mac.map(Mac).filter(|mac| !options.macs.is_empty() && !options.macs.contains(mac)) {
@@ -148,7 +149,7 @@ fn index_in(tap: BorrowedFd<'_>) -> Option<i32> {
 }
 
 /// The TAP for the host's traffic over the interface `link`.
-fn tap_options(options: &HostOptions, link: &Link) -> TapOptions {
+fn tap_options(options: &HostOptions, link: &KernelLink) -> TapOptions {
     TapOptions {
         name: format!("{DEVICE}{}", link.index),
         netns: options.netns.clone(),
@@ -169,8 +170,8 @@ impl Port for Host {
         Features { max_frame: self.link.max_frame(), ..self.tap.features() }
     }
 
-    fn line(&self) -> Line {
-        Line { mac: self.link.mac.map(Mac), bits_per_second: None, has_carrier: None }
+    fn line(&self) -> InterfaceStatus {
+        InterfaceStatus { mac: self.link.mac.map(Mac), bits_per_second: None, has_carrier: None }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

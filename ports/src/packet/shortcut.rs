@@ -27,7 +27,7 @@
 //! put in; none is lost then either. On kernels where programs can be preempted (PREEMPT_RT) there
 //! are no shortcuts.
 //!
-//! Who sends and who receives is told apart ([`Way`]), because limits are. Receivers are in one map
+//! Who sends and who receives is told apart ([`Shortcut`]), because limits are. Receivers are in one map
 //! for all, by switch, tenant, namespace and address; each sender has a filter of its own, with its
 //! addresses in it.
 
@@ -116,7 +116,7 @@ struct Sender<'a> {
 
 /// What of an interface's traffic may take shortcuts.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Way {
+pub struct Shortcut {
     /// Its switch and tenant: frames go no further.
     pub place: (u32, u32),
     /// Whose addresses are its own. It declares Ethernet addresses.
@@ -140,7 +140,7 @@ pub struct Shortcuts {
 /// An interface with shortcuts.
 #[derive(Debug)]
 struct Member {
-    way: Way,
+    way: Shortcut,
     scope: Scope,
     socket: OwnedFd,
     leave: Option<[u8; 6]>,
@@ -181,7 +181,7 @@ impl Shortcuts {
 
     /// How an interface's traffic may go; `None` where it has no shortcuts.
     #[must_use]
-    pub fn way(&self, number: u32) -> Option<&Way> {
+    pub fn way(&self, number: u32) -> Option<&Shortcut> {
         self.members.get(&number).map(|member| &member.way)
     }
 
@@ -210,7 +210,7 @@ impl Shortcuts {
     ///
     /// # Errors
     /// What the kernel refused; the interface goes on without.
-    pub fn put_in(&mut self, number: u32, way: Way, socket: OwnedFd) -> io::Result<()> {
+    pub fn put_in(&mut self, number: u32, way: Shortcut, socket: OwnedFd) -> io::Result<()> {
         let (index, identity) = super::socket_on(socket.as_fd()).ok_or(io::ErrorKind::NotFound)?;
         let namespace = socket::namespace_of(socket.as_fd()).ok_or(io::ErrorKind::NotFound)?;
         let scope = Scope { switch: way.place.0, tenant: way.place.1, netns: identity.number() };

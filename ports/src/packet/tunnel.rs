@@ -29,7 +29,7 @@ use datapath::encap::vxlan::OUTER_V4;
 use super::bpf::{
     self, BEFORE, CALL, DROP, EXIT, Hook, Instruction, JUMP_EQUAL, Kind, LOAD_WORD, NEXT, SKB_MARK, STORE_WORD, op, set,
 };
-use super::{Place, socket, within};
+use super::{InterfaceName, socket, within};
 
 /// The mark on what this socket sends, until the program has seen it: "Lvdt".
 const MARK: u32 = 0x4c76_6474;
@@ -40,7 +40,7 @@ const ETHERNET: i32 = 14;
 #[derive(Debug, Default)]
 pub(super) struct Tunnels {
     is_wanted: AtomicBool,
-    way: OnceLock<io::Result<Way>>,
+    way: OnceLock<io::Result<TunnelSocket>>,
     /// The program was taken off, by whomever.
     is_lost: AtomicBool,
     is_told: AtomicBool,
@@ -48,7 +48,7 @@ pub(super) struct Tunnels {
 
 /// A socket, and the program for what it sends.
 #[derive(Debug)]
-struct Way {
+struct TunnelSocket {
     socket: OwnedFd,
     link: OwnedFd,
 }
@@ -73,14 +73,14 @@ impl Tunnels {
     }
 
     /// Attaches the program where it is wanted, and looks whether it is still there. May wait.
-    pub fn tend(&self, place: &Place, index: i32) {
+    pub fn tend(&self, place: &InterfaceName, index: i32) {
         if let Some(way) = self.way.get() {
             let is_gone = way.as_ref().is_ok_and(|way| !bpf::holds(&way.link));
             self.is_lost.fetch_or(is_gone, Ordering::Relaxed);
         } else if self.is_wanted.load(Ordering::Relaxed)
             // Where the namespace cannot be entered, the interface is as good as gone, which others
             // see.
-            && let Ok(way) = within(place, || Way::open(index))
+            && let Ok(way) = within(place, || TunnelSocket::open(index))
         {
             let _ = self.way.set(way);
         }
@@ -97,14 +97,14 @@ impl Tunnels {
     }
 }
 
-impl Way {
+impl TunnelSocket {
     /// Opens it in the calling thread's namespace.
-    fn open(index: i32) -> io::Result<Way> {
+    fn open(index: i32) -> io::Result<TunnelSocket> {
         let socket = socket::open_to_send(index, MARK).map_err(|(_, error)| error)?;
         let program = bpf::load(&program(), Kind::SchedCls)?;
         // Before those that are there: they would see a frame that is not yet what it will be.
         let link = bpf::attach(&program, index, Hook::Egress, BEFORE)?;
-        Ok(Way { socket, link })
+        Ok(TunnelSocket { socket, link })
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
             return;
         }
         let netns = Netns::create(&format!("ports-tunnel-{}", std::process::id())).unwrap();
-        let place = Place { name: "lo".into(), netns: Some(netns.clone()) };
+        let place = InterfaceName { name: "lo".into(), netns: Some(netns.clone()) };
         let tend = |tunnels: &Tunnels| {
             tunnels.tend(&place, 1);
             (tunnels.is_up(), tunnels.socket().is_some(), tunnels.complaint())

@@ -28,7 +28,7 @@ use super::ioctl;
 use super::tag::{Tag, WITHOUT_IPV6};
 use super::whereabouts::visit;
 use crate::netns::{Identity, Netns, cure_of_want};
-use crate::rtnl::{Change, Link, Netlink, Which};
+use crate::rtnl::{Change, KernelLink, Netlink, Which};
 use crate::survey::{RELEASE, Survey, place};
 use crate::vnet::HEADER_BYTES;
 
@@ -295,7 +295,7 @@ fn find(
     options: &TapOptions,
     survey: &Survey,
     notes: &mut Vec<String>,
-) -> Result<Option<(Option<Netns>, Link)>, OpenError> {
+) -> Result<Option<(Option<Netns>, KernelLink)>, OpenError> {
     let netns = options.netns.as_ref();
     let link = within(options, netns, || Netlink::open()?.link(Which::Name(&options.name)))?
         .map_err(|error| kernel(options, "looking for it", error))?;
@@ -317,7 +317,7 @@ fn find(
     let Some(other) = all.next() else { return Ok(Some(one.clone())) };
     // Whoever has a namespace gives devices there any alias: taking the wrong one would put him
     // into another's network.
-    let text = |(netns, link): &(Option<Netns>, Link)| match netns {
+    let text = |(netns, link): &(Option<Netns>, KernelLink)| match netns {
         None => link.name.escape_debug().to_string(),
         Some(netns) => format!("{} in {netns}", link.name.escape_debug()),
     };
@@ -393,8 +393,8 @@ pub fn remove(tap: BorrowedFd<'_>) {
 }
 
 /// All tagged devices that `wanted` accepts, in our own namespace, in the named ones and in `more`.
-fn tagged(more: &[Netns], wanted: impl Fn(&Tag) -> bool + Sync) -> io::Result<Vec<(Option<Netns>, Link)>> {
-    let ours = || -> io::Result<Vec<Link>> {
+fn tagged(more: &[Netns], wanted: impl Fn(&Tag) -> bool + Sync) -> io::Result<Vec<(Option<Netns>, KernelLink)>> {
+    let ours = || -> io::Result<Vec<KernelLink>> {
         let mut links = Netlink::open()?.links()?;
         links.retain(|link| link.kind == "tun" && Tag::parse(&link.alias).is_some_and(|tag| wanted(&tag)));
         Ok(links)
@@ -418,7 +418,7 @@ fn tagged(more: &[Netns], wanted: impl Fn(&Tag) -> bool + Sync) -> io::Result<Ve
 /// Attaches to a device of ours that exists, and moves it to the namespace that it should be in.
 fn take_up(
     options: &TapOptions,
-    (place, link): (Option<Netns>, &Link),
+    (place, link): (Option<Netns>, &KernelLink),
     survey: &Survey,
     notes: &mut Vec<String>,
 ) -> Result<Attached, OpenError> {
@@ -541,7 +541,7 @@ pub(crate) struct Extent<'a> {
 pub(crate) fn configure(
     options: &TapOptions,
     netlink: &mut Netlink,
-    link: &Link,
+    link: &KernelLink,
     extent: Extent<'_>,
 ) -> Result<(), OpenError> {
     let failed = |step| move |error| kernel(options, step, error);

@@ -12,7 +12,7 @@ use super::device::{Extent, OpenError, TapOptions, configure, kernel, lost};
 use super::ioctl;
 use super::tag::WITHOUT_IPV6;
 use super::whereabouts::visit;
-use crate::rtnl::{Change, Link, Netlink};
+use crate::rtnl::{Change, KernelLink, Netlink};
 
 /// A step that may fail.
 const LOOKING: &str = "looking at its addresses";
@@ -43,7 +43,7 @@ pub fn set_persistent(tap: BorrowedFd<'_>, persistent: bool) {
 }
 
 /// See [`as_it_is`], inside the device's namespace.
-pub(crate) fn look(options: &TapOptions, netlink: &mut Netlink, link: &Link) -> Result<TapOptions, OpenError> {
+pub(crate) fn look(options: &TapOptions, netlink: &mut Netlink, link: &KernelLink) -> Result<TapOptions, OpenError> {
     let addresses = netlink.addresses(link.index).map_err(|error| kernel(options, LOOKING, error))?;
     Ok(TapOptions {
         mac: link.mac.map(Mac),
@@ -61,7 +61,7 @@ pub(crate) fn put_back(
     before: &TapOptions,
     options: &TapOptions,
     netlink: &mut Netlink,
-    link: &Link,
+    link: &KernelLink,
 ) -> Result<(), OpenError> {
     // First: where IPv6 comes back, the kernel makes an address of it.
     let mac = before.mac.map(|mac| mac.0);
@@ -69,7 +69,7 @@ pub(crate) fn put_back(
         let set = netlink.change(link.index, &Change { mac, ..Change::default() });
         set.map_err(|error| kernel(before, "setting its MAC address", error))?;
     }
-    let link = &Link { mac, ..link.clone() };
+    let link = &KernelLink { mac, ..link.clone() };
     configure(before, netlink, link, Extent { up: false, ipv6: true, addresses: &[] })?;
     let has = netlink.addresses(link.index).map_err(|error| kernel(before, LOOKING, error))?;
     for &(address, prefix) in has.iter().filter(|one| options.addresses.contains(one)) {

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::ioctl;
 use crate::netns::{Identity, run_in};
-use crate::rtnl::{Link, Netlink, Which};
+use crate::rtnl::{KernelLink, Netlink, Which};
 
 /// How often a device is looked for: between asking where it is and looking there, it may be moved
 /// or renamed.
@@ -55,7 +55,7 @@ impl Spot {
 /// there.
 pub(super) fn visit<T: Send>(
     tap: BorrowedFd<'_>,
-    work: impl FnOnce(&mut Netlink, &Link, Identity) -> T + Send,
+    work: impl FnOnce(&mut Netlink, &KernelLink, Identity) -> T + Send,
 ) -> io::Result<T> {
     let mut work = Some(work);
     for _ in 0..LOOKS {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::netns::{Identity, Netns, run_in};
 use crate::packet::Asker;
-use crate::rtnl::{Link, Netlink, Which};
+use crate::rtnl::{KernelLink, Netlink, Which};
 use crate::tap::{self, Whereabouts};
 
 /// Devices sent in a second, for all pairs: who has a container may move its end all the time, and
@@ -105,7 +105,7 @@ impl Ends {
         &self,
         own: i32,
         home: Option<&Netns>,
-        work: impl FnOnce(&mut Netlink, &Link, Identity) -> T + Send,
+        work: impl FnOnce(&mut Netlink, &KernelLink, Identity) -> T + Send,
     ) -> io::Result<T> {
         let ends = self.netns.open()?;
         let mut work = Some(work);
@@ -162,7 +162,7 @@ impl Far {
     }
 
     /// Takes note of where it is by now, of which the switch's end is `own`.
-    pub fn look(&mut self, own: &Link) {
+    pub fn look(&mut self, own: &KernelLink) {
         let Some((index, id)) = own.elsewhere else { return };
         // What is being moved at this moment the next look will find.
         let Ok(Some(end)) = self.ends.ask(|netlink| netlink.link(Which::IndexIn(index, id))) else { return };

@@ -7,7 +7,7 @@ use datapath::frame::{Frame, Pool};
 use super::far::Far;
 use crate::packet::Packet;
 use crate::tap::Whereabouts;
-use crate::{Features, Line, Port, PortError, Refused};
+use crate::{Features, InterfaceStatus, Port, PortError, Refused};
 
 /// An open pair.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Port for Veth {
         self.packet.features()
     }
 
-    fn line(&self) -> Line {
+    fn line(&self) -> InterfaceStatus {
         self.packet.line()
     }
 

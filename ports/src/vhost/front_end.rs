@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::message::{HEADER_BYTES, Place, Region, Request};
+use super::message::{HEADER_BYTES, Region, Request, RingAddresses};
 use super::session::{feature, protocol};
 
 /// Where the memory is for the guest, and for the front end.
@@ -153,7 +153,7 @@ impl FrontEnd {
             all.extend([
                 (Request::SetVringNum(number, self.entries.into()), vec![]),
                 (Request::SetVringBase(number, base.into()), vec![]),
-                (Request::SetVringAddr(number, Place { descriptors, available, used }), vec![]),
+                (Request::SetVringAddr(number, RingAddresses { descriptors, available, used }), vec![]),
                 (Request::SetVringKick(number, true), vec![driver.kick.try_clone()?]),
                 (Request::SetVringCall(number, true), vec![driver.call.try_clone()?]),
                 (Request::SetVringEnable(number, true), vec![]),

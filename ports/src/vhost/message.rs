@@ -39,7 +39,7 @@ pub struct Region {
 
 /// Where the parts of a ring are, in the front end's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct RingAddresses {
     /// The descriptors.
     pub descriptors: u64,
     /// What the guest makes available.
@@ -58,7 +58,7 @@ pub enum Request {
     ResetOwner,
     SetMemTable(Vec<Region>),
     SetVringNum(u32, u32),
-    SetVringAddr(u32, Place),
+    SetVringAddr(u32, RingAddresses),
     SetVringBase(u32, u32),
     GetVringBase(u32),
     /// The ring; whether a descriptor comes with it.
@@ -166,7 +166,7 @@ impl Request {
             9 => {
                 long(40)?;
                 let (descriptors, used, available) = (u64_at(payload, 8), u64_at(payload, 16), u64_at(payload, 24));
-                Request::SetVringAddr(u32_at(payload, 0), Place { descriptors, available, used })
+                Request::SetVringAddr(u32_at(payload, 0), RingAddresses { descriptors, available, used })
             }
             10 => state().map(|(ring, base)| Request::SetVringBase(ring, base))?,
             11 => state().map(|(ring, _)| Request::GetVringBase(ring))?,
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let region = Region { guest: 1, bytes: 2, user: 3, offset: 4 };
-        let place = Place { descriptors: 16, available: 32, used: 48 };
+        let place = RingAddresses { descriptors: 16, available: 32, used: 48 };
         for request in [
             Request::GetFeatures,
             Request::SetFeatures(u64::MAX),

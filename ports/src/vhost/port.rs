@@ -91,7 +91,7 @@ impl VhostPort {
     }
 
     /// Reads from one pair until nothing waits or enough was read.
-    fn drain(&mut self, pair: usize, pool: &mut Pool, turn: &mut Turn, out: &mut Vec<Frame>) {
+    fn drain(&mut self, pair: usize, pool: &mut Pool, turn: &mut RxWork, out: &mut Vec<Frame>) {
         let Some((ring, is_wanted)) = &mut self.pairs[pair].from_guest else { return };
         ring.be_quiet();
         loop {
@@ -257,7 +257,7 @@ fn little_endian(mut header: [u8; HEADER_BYTES]) -> [u8; HEADER_BYTES] {
 }
 
 /// What was done in a call of [`Port::rx`].
-struct Turn {
+struct RxWork {
     burst: usize,
     frames: usize,
     bytes: usize,
@@ -265,7 +265,7 @@ struct Turn {
     is_without_buffer: bool,
 }
 
-impl Turn {
+impl RxWork {
     fn is_full(&self) -> bool {
         self.frames >= self.burst || self.bytes >= BURST_BYTES
     }
@@ -285,7 +285,7 @@ impl Port for VhostPort {
     }
 
     fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError> {
-        let mut turn = Turn { burst, frames: 0, bytes: 0, descriptors: 0, is_without_buffer: false };
+        let mut turn = RxWork { burst, frames: 0, bytes: 0, descriptors: 0, is_without_buffer: false };
         for _ in 0..self.pairs.len() {
             self.drain(self.next, pool, &mut turn, out);
             self.next = (self.next + 1) % self.pairs.len();

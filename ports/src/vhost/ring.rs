@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
 
 use super::call;
 use super::memory::{LINE_BYTES, Memory, fetch};
-use super::message::Place;
+use super::message::RingAddresses;
 
 /// The longest ring (virtio 1.2, section 2.7).
 pub const MOST_ENTRIES: u32 = 32_768;
@@ -148,7 +148,7 @@ pub struct Setup<'a> {
     /// The machine's memory.
     pub memory: &'a Memory,
     /// Where the ring is in it.
-    pub place: Place,
+    pub place: RingAddresses,
     /// How many entries it has.
     pub entries: u16,
     /// Whether both say by index when they want a notice (VIRTIO_F_EVENT_IDX).

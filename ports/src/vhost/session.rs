@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::foreign::{Closer, Foreign};
 use super::memory::{Memory, MemoryError, Sharing};
-use super::message::{self, Header, MOST_REGIONS, Place, Region, Request};
+use super::message::{self, Header, MOST_REGIONS, Region, Request, RingAddresses};
 use super::port::{Form, LONG_HEADER_BYTES, Pair, VhostPort};
 use super::ring::{Broken, Kept, MOST_ENTRIES, MOST_SLOW_US, Ring, Setup};
 use crate::Features;
@@ -188,7 +188,7 @@ impl From<MemoryError> for Fault {
 #[derive(Debug)]
 struct Described {
     entries: u16,
-    place: Option<Place>,
+    place: Option<RingAddresses>,
     kept: Arc<Kept>,
     /// There while it runs.
     kick: Option<Foreign>,

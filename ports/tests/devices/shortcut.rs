@@ -9,7 +9,7 @@ use datapath::guard::Identity;
 use datapath::units::Both;
 use datapath::wire::Mac;
 use ports::Port;
-use ports::packet::{Hooks, Packet, PacketOptions, Shortcuts, Way};
+use ports::packet::{Hooks, Packet, PacketOptions, Shortcut, Shortcuts};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -22,14 +22,14 @@ struct Joined {
     wires: Wires,
 }
 
-fn way(number: u8, max_frame: u32) -> Way {
+fn way(number: u8, max_frame: u32) -> Shortcut {
     let identity = Identity {
         macs: vec![Mac([2, 0, 0, 0, 9, number])],
         ipv4: vec![(format!("10.9.0.{number}").parse().unwrap(), 32)],
         ipv6: vec![(format!("fd09::{number}").parse().unwrap(), 128)],
         ..Identity::default()
     };
-    Way { place: (0, 0), identity, may: Both { egress: true, ingress: true }, max_frame }
+    Shortcut { place: (0, 0), identity, may: Both { egress: true, ingress: true }, max_frame }
 }
 
 impl Joined {

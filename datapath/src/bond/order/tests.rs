@@ -111,10 +111,10 @@ fn the_turn_that_is_told_is_the_turn_that_it_gets() {
             let is_late = w.order.stats().late > before.late;
             let (wanted, which) = match &done {
                 Err(reason) => (Err(*reason), 0),
-                Ok(Some(_)) => (Ok(Turn::Next), 1),
-                Ok(None) if is_late => (Ok(Turn::Late), 2),
-                Ok(None) if next.is_none_or(|next| next == value) => (Ok(Turn::First), 3),
-                Ok(None) => (Ok(Turn::Later), 4),
+                Ok(Some(_)) => (Ok(OrderDecision::Next), 1),
+                Ok(None) if is_late => (Ok(OrderDecision::Late), 2),
+                Ok(None) if next.is_none_or(|next| next == value) => (Ok(OrderDecision::First), 3),
+                Ok(None) => (Ok(OrderDecision::Later), 4),
             };
             assert_eq!(told, wanted, "seed {seed}, frame {n}: {number:?} over {member:?}");
             seen[which] += 1;

@@ -203,9 +203,9 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn wild_held()(n in 0..40u32, six in any::<u128>(), is_six in any::<bool>(), left_ns in wild()) -> Held {
+    fn wild_held()(n in 0..40u32, six in any::<u128>(), is_six in any::<bool>(), left_ns in wild()) -> HeldAddress {
         let address = if is_six { IpAddr::from(six.to_be_bytes()) } else { IpAddr::from([10, 0, 0, n as u8]) };
-        Held { address, mac: mac(n), left_ns }
+        HeldAddress { address, mac: mac(n), left_ns }
     }
 }
 

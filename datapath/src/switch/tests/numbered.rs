@@ -5,7 +5,7 @@ use super::*;
 use crate::bond::hello::{Challenge, HELLO_BYTES, Hello, HelloKey, KEYED_BYTES, is_hello};
 use crate::bond::lacp::LacpSettings;
 use crate::bond::number::{self, Encoding};
-use crate::bond::order::Turn;
+use crate::bond::order::OrderDecision;
 use crate::bond::{BondSettings, Duplex, MemberState, Mode, Negotiated, Plain, Way};
 use crate::frame_trace::{Found, Step};
 use crate::program::{Change, Member};
@@ -434,8 +434,8 @@ fn a_trace_looks_behind_the_number_and_knows_a_copy() {
     };
     let [[a, b], [c, d]] = [first, second].map(|copies| <[(PortId, Frame); 2]>::try_from(copies).expect("two"));
     // The second one comes before the first.
-    assert_eq!(arrive(&mut pair, c), (Ok(Turn::Later), true, Verdict::Forwarded));
-    assert_eq!(arrive(&mut pair, a), (Ok(Turn::First), true, Verdict::Forwarded));
+    assert_eq!(arrive(&mut pair, c), (Ok(OrderDecision::Later), true, Verdict::Forwarded));
+    assert_eq!(arrive(&mut pair, a), (Ok(OrderDecision::First), true, Verdict::Forwarded));
     for copy in [b, d] {
         let duplicate = (Err(Reason::Duplicate), false, Verdict::Dropped(Reason::Duplicate));
         assert_eq!(arrive(&mut pair, copy), duplicate);

@@ -53,7 +53,7 @@ pub struct Own {
 
 /// An entry of the store.
 #[derive(Clone, Debug)]
-struct Held {
+struct StoreEntry {
     /// At which revision the key came to be.
     since: i64,
     /// At which revision it was written.
@@ -121,7 +121,7 @@ pub struct StoreState {
     prefix: String,
     own: Own,
     lease: i64,
-    known: BTreeMap<Key, Held>,
+    known: BTreeMap<Key, StoreEntry>,
     /// How many of them are endpoints.
     endpoints: usize,
     /// Keys that are none.
@@ -204,7 +204,7 @@ impl StoreState {
             return;
         }
         let (entry, is_endpoint) = (Entry::read(&key, value), matches!(key, Key::Endpoint(..)));
-        if self.known.insert(key, Held { since, revision, lease, entry }).is_none() {
+        if self.known.insert(key, StoreEntry { since, revision, lease, entry }).is_none() {
             self.endpoints += usize::from(is_endpoint);
         }
     }

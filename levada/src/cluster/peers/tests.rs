@@ -38,15 +38,15 @@ fn address() -> SocketAddr {
 }
 
 /// Directories that go when the test ends.
-struct Place(PathBuf);
+struct TestDirectory(PathBuf);
 
-impl Place {
-    fn new() -> Place {
+impl TestDirectory {
+    fn new() -> TestDirectory {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let name = format!("levada-peers-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
-        Place(path)
+        TestDirectory(path)
     }
 
     /// The directory of a host, which has joined.
@@ -61,7 +61,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -141,7 +141,7 @@ impl Host {
 }
 
 /// Hosts that know each other.
-fn company<const N: usize>(place: &Place, authority: &Authority, names: [&str; N]) -> [Host; N] {
+fn company<const N: usize>(place: &TestDirectory, authority: &Authority, names: [&str; N]) -> [Host; N] {
     let mut hosts = names.map(|name| Host::new(name, place.join(authority, name)));
     let addresses: Vec<_> = names.iter().zip(&hosts).map(|(name, host)| (*name, host.address())).collect();
     for host in &mut hosts {
@@ -155,7 +155,7 @@ fn company<const N: usize>(place: &Place, authority: &Authority, names: [&str; N
 
 #[test]
 fn every_host_hears_every_other_under_its_name() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let hosts = company(&place, &authority, ["a", "b", "c"]);
     for from in &hosts {
         for to in hosts.iter().filter(|to| to.settings.host != from.settings.host) {
@@ -179,7 +179,7 @@ fn every_host_hears_every_other_under_its_name() {
 
 #[test]
 fn at_rest_nothing_is_sent() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let [mut a, b] = company(&place, &authority, ["a", "b"]);
     let wire = Wire::to(b.address());
     a.meet("b", wire.address());
@@ -194,7 +194,7 @@ fn at_rest_nothing_is_sent() {
 
 #[test]
 fn what_is_posted_too_fast_is_counted_and_costs_nobody_else_anything() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let [a, b, c] = company(&place, &authority, ["a", "b", "c"]);
     a.tell(&b, b"hello");
     let before = a.status("b");
@@ -214,7 +214,7 @@ fn what_is_posted_too_fast_is_counted_and_costs_nobody_else_anything() {
 
 #[test]
 fn a_third_of_all_packets_lost_holds_nobody_back() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let [mut a, b] = company(&place, &authority, ["a", "b"]);
     let wire = Wire::to(b.address());
     wire.lose(300);
@@ -231,7 +231,7 @@ fn a_third_of_all_packets_lost_holds_nobody_back() {
 
 #[test]
 fn a_host_that_was_killed_is_heard_again_when_it_returns() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let [mut a, b] = company(&place, &authority, ["a", "b"]);
     let wire = Wire::to(b.address());
     a.meet("b", wire.address());
@@ -256,7 +256,7 @@ fn a_host_that_was_killed_is_heard_again_when_it_returns() {
 
 #[test]
 fn what_is_said_while_one_process_goes_and_the_next_comes_is_heard_by_that() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let socket = Socket::default();
     let directory = place.join(&authority, "b");
     let settings = Settings { host: "b".to_owned(), listen: address(), directory, others: BTreeMap::new() };
@@ -288,7 +288,7 @@ fn what_is_said_while_one_process_goes_and_the_next_comes_is_heard_by_that() {
 
 #[test]
 fn a_dead_host_is_given_up_and_found_again() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let [mut a, b] = company(&place, &authority, ["a", "b"]);
     let wire = Wire::to(b.address());
     a.meet("b", wire.address());
@@ -307,7 +307,7 @@ fn a_dead_host_is_given_up_and_found_again() {
 
 #[test]
 fn who_does_not_answer_is_asked_by_more_attempts_than_one_and_a_bounded_number() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let mut a = Host::new("a", place.join(&authority, "a"));
     let silent = UdpSocket::bind(address()).unwrap();
     silent.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
@@ -327,7 +327,7 @@ fn who_does_not_answer_is_asked_by_more_attempts_than_one_and_a_bounded_number()
 
 #[test]
 fn a_host_without_certificate_waits_for_one() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let mut b = Host::new("b", place.join(&authority, "b"));
     let directory = place.0.join("a");
     let others = BTreeMap::from([("b".to_owned(), b.address())]);
@@ -351,7 +351,7 @@ fn a_host_without_certificate_waits_for_one() {
 
 #[test]
 fn a_key_that_others_could_read_is_taken_when_they_cannot_any_more() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let host = Host::new("a", place.join(&authority, "a"));
     let until_then = host.peers.seen().own.not_after;
     let pem = place.join(&authority, "a").join("host.pem");
@@ -370,7 +370,7 @@ fn a_key_that_others_could_read_is_taken_when_they_cannot_any_more() {
 
 #[test]
 fn the_authority_changes_while_everybody_talks() {
-    let (place, old) = (Place::new(), Authority::new().unwrap());
+    let (place, old) = (TestDirectory::new(), Authority::new().unwrap());
     let [a, b, c] = company(&place, &old, ["a", "b", "c"]);
     let all = |word: &str| {
         for (from, to) in [(&a, &b), (&b, &a), (&b, &c), (&c, &b), (&a, &c), (&c, &a)] {
@@ -405,7 +405,7 @@ fn the_authority_changes_while_everybody_talks() {
 
 #[test]
 fn the_end_of_a_certificate_is_warned_of_each_day_whatever_the_clock_was_set_to() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let settings = Settings {
         host: "a".to_owned(),
         listen: address(),

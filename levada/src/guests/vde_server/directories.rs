@@ -30,7 +30,7 @@ pub(super) struct Closed {
 }
 
 /// A directory that is open.
-pub(super) struct Place {
+pub(super) struct OpenDirectory {
     pub watch: u64,
     /// As the plan writes it, without links followed.
     pub name: String,
@@ -53,7 +53,7 @@ impl Board {
         let options = options(plan);
         let is_closed = otherwise == Otherwise::Wait && self.closed.iter().any(|one| one.name == plan.directory);
         match self.directories.iter_mut().find(|place| place.name == plan.directory) {
-            Some(Place { coming: Some(coming), .. }) => *coming = options,
+            Some(OpenDirectory { coming: Some(coming), .. }) => *coming = options,
             Some(place) => place.directory.change(&options)?,
             None if is_closed => {}
             None => match self.open_directory(&plan.directory, &options, survey) {
@@ -86,7 +86,7 @@ impl Board {
             ledger.add(directory.path(), directory.is_made());
         }
         let (name, failure, lines) = (name.to_owned(), String::new(), Lines::new(LINES));
-        self.directories.push(Place { watch, name, directory, coming, failure, lines });
+        self.directories.push(OpenDirectory { watch, name, directory, coming, failure, lines });
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Board {
     /// plugged in need neither.
     pub(super) fn mend_directories(&mut self) {
         for index in 0..self.directories.len() {
-            let Place { name, directory, coming, .. } = &self.directories[index];
+            let OpenDirectory { name, directory, coming, .. } = &self.directories[index];
             let plug = self.plugs.iter().find(|plug| plug.plan.directory == *name);
             let Some(plug) = plug.filter(|_| coming.is_none() && !directory.is_there()) else { continue };
             let options = options(&plug.plan);

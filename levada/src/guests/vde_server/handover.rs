@@ -8,7 +8,7 @@
 
 use super::papers::{ClientPaper, DirectoryPaper, Papers};
 use super::waiting::PATIENCE;
-use super::{Board, Client, Place, VdeServer};
+use super::{Board, Client, OpenDirectory, VdeServer};
 use crate::system::log::Level;
 use ports::vde::Plugged;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -80,7 +80,7 @@ impl VdeServer {
     pub fn take_over(&self, papers: &Papers, descriptors: Vec<OwnedFd>) {
         let mut board = self.board();
         let mut failures = Vec::new();
-        for Place { directory, coming, .. } in &mut board.directories {
+        for OpenDirectory { directory, coming, .. } in &mut board.directories {
             let Some(options) = coming.take() else { continue };
             let made = papers.directories.iter().any(|paper| paper.path == directory.path() && paper.made);
             failures.extend(directory.take(made, &options).err());
@@ -112,7 +112,7 @@ impl Board {
 
     fn papers(&self) -> Inventory {
         let (mut papers, mut descriptors) = (Papers::default(), Vec::new());
-        for Place { directory, name, .. } in &self.directories {
+        for OpenDirectory { directory, name, .. } in &self.directories {
             papers.directories.push(DirectoryPaper { path: directory.path().to_owned(), made: directory.is_made() });
             for plug in self.plugs.iter().filter(|plug| plug.plan.directory == *name) {
                 for client in &plug.clients {

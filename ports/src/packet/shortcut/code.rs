@@ -60,7 +60,7 @@ pub const STACK: u8 = 10;
 
 /// A place to jump to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Place(usize);
+pub struct Label(usize);
 
 /// The program so far.
 #[derive(Default)]
@@ -68,18 +68,18 @@ pub struct Code {
     list: Vec<Instruction>,
     places: Vec<Option<usize>>,
     /// Jumps, with where they lead.
-    jumps: Vec<(usize, Place)>,
+    jumps: Vec<(usize, Label)>,
 }
 
 impl Code {
     /// A place that is yet to come.
-    pub fn place(&mut self) -> Place {
+    pub fn place(&mut self) -> Label {
         self.places.push(None);
-        Place(self.places.len() - 1)
+        Label(self.places.len() - 1)
     }
 
     /// The place is here.
-    pub fn here(&mut self, place: Place) {
+    pub fn here(&mut self, place: Label) {
         self.places[place.0] = Some(self.list.len());
     }
 
@@ -115,19 +115,19 @@ impl Code {
         self.list.push(op(TO_BIG_ENDIAN, register, 0, 0, 16));
     }
 
-    pub fn jump(&mut self, to: Place) {
+    pub fn jump(&mut self, to: Label) {
         self.jumps.push((self.list.len(), to));
         self.list.push(op(JUMP, 0, 0, 0, 0));
     }
 
     /// Jumps where a register compares so with a constant.
-    pub fn when(&mut self, comparison: u8, register: u8, value: i32, to: Place) {
+    pub fn when(&mut self, comparison: u8, register: u8, value: i32, to: Label) {
         self.jumps.push((self.list.len(), to));
         self.list.push(op(comparison, register, 0, 0, value));
     }
 
     /// The same with another register.
-    pub fn when_to(&mut self, comparison: u8, register: u8, other: u8, to: Place) {
+    pub fn when_to(&mut self, comparison: u8, register: u8, other: u8, to: Label) {
         self.jumps.push((self.list.len(), to));
         self.list.push(op(comparison, register, other, 0, 0));
     }
@@ -157,7 +157,7 @@ impl Code {
 
     /// The program. Every place that is jumped to lies behind the jump, so that it ends.
     pub fn finish(mut self) -> Vec<Instruction> {
-        for (at, Place(place)) in self.jumps {
+        for (at, Label(place)) in self.jumps {
             let to = self.places[place].expect("a place that is jumped to");
             self.list[at].offset = i16::try_from(to - at - 1).expect("a program of less than 32 768 instructions");
         }

@@ -6,7 +6,7 @@
 
 use super::code::{
     ADD, ADD_TO, AND, Code, DIVIDE_TO, IF_EQUAL, IF_EQUAL_TO, IF_LESS, IF_MORE, IF_MORE_TO, IF_NOT, IF_NOT_TO,
-    IF_NOT_WORD, IF_WORD, MOVE_TO, MULTIPLY_TO, Place, SHIFT_LEFT, SHIFT_RIGHT, STACK, SUBTRACT_TO, Size,
+    IF_NOT_WORD, IF_WORD, Label, MOVE_TO, MULTIPLY_TO, SHIFT_LEFT, SHIFT_RIGHT, STACK, SUBTRACT_TO, Size,
 };
 use super::{Maps, Scope, Sender};
 use crate::packet::bpf::{Instruction, NEXT, REDIRECT, SKB_MARK};
@@ -121,7 +121,7 @@ pub fn take(maps: &Maps) -> Vec<Instruction> {
 }
 
 /// The frame's context stays in register 6, the slot in register 7.
-fn look_up_slot(code: &mut Code, maps: &Maps, missing: Place) {
+fn look_up_slot(code: &mut Code, maps: &Maps, missing: Label) {
     code.both(MOVE_TO, 6, 1);
     code.store_word(STACK, KEY, 0);
     look_up(code, maps.slot.number(), KEY, missing);
@@ -129,7 +129,7 @@ fn look_up_slot(code: &mut Code, maps: &Maps, missing: Place) {
 }
 
 /// Register 0 points to the value under the key at `key`.
-fn look_up(code: &mut Code, map: i32, key: i16, missing: Place) {
+fn look_up(code: &mut Code, map: i32, key: i16, missing: Label) {
     code.map(1, map);
     code.both(MOVE_TO, 2, STACK);
     code.with(ADD, 2, key.into());
@@ -156,7 +156,7 @@ fn count(code: &mut Code, maps: &Maps, whose: i16) {
 }
 
 /// Copies the frame's bytes from `from` to `to` onto the stack.
-fn fetch(code: &mut Code, from: i16, to: i16, short: Place) {
+fn fetch(code: &mut Code, from: i16, to: i16, short: Label) {
     code.both(MOVE_TO, 1, 6);
     code.set(2, from.into());
     code.both(MOVE_TO, 3, STACK);
@@ -167,7 +167,7 @@ fn fetch(code: &mut Code, from: i16, to: i16, short: Place) {
 }
 
 /// Goes to `other` unless the address at `at` is this one.
-fn unless_mac(code: &mut Code, at: i16, Mac(mac): Mac, other: Place) {
+fn unless_mac(code: &mut Code, at: i16, Mac(mac): Mac, other: Label) {
     for (i, half) in mac.chunks_exact(2).enumerate() {
         code.load(Size::Half, 1, STACK, FRAME + at + 2 * i as i16);
         code.when(IF_NOT_WORD, 1, u16::from_ne_bytes([half[0], half[1]]).into(), other);
@@ -176,7 +176,7 @@ fn unless_mac(code: &mut Code, at: i16, Mac(mac): Mac, other: Place) {
 
 /// A socket of IP of the sender's own kernel has sent it: not a packet socket, which can ask for a
 /// checksum to be finished where there is none.
-fn of_a_socket(code: &mut Code, read: Place) {
+fn of_a_socket(code: &mut Code, read: Label) {
     let is = code.place();
     code.load(Size::Long, 1, 6, SKB_SOCKET);
     code.when(IF_EQUAL, 1, 0, read);
@@ -187,7 +187,7 @@ fn of_a_socket(code: &mut Code, read: Place) {
 }
 
 /// The Ethernet source is one of these.
-fn source(code: &mut Code, macs: &[Mac], read: Place) {
+fn source(code: &mut Code, macs: &[Mac], read: Label) {
     let own = code.place();
     for &mac in macs {
         let other = code.place();
@@ -202,7 +202,7 @@ fn source(code: &mut Code, macs: &[Mac], read: Place) {
 /// Network and transport layer: TCP, or UDP in one segment, whole and from one of the sender's
 /// addresses. Fills in what is computed. The kernel takes no program with instructions that cannot
 /// be reached: none are made for a family of which the sender has no address.
-fn headers(code: &mut Code, identity: &Identity, read: Place) {
+fn headers(code: &mut Code, identity: &Identity, read: Label) {
     let (ipv4, ipv6, segmented, plain, sized) = (code.place(), code.place(), code.place(), code.place(), code.place());
     let has = |none_declared: bool| any_ip(identity) || !none_declared;
     let families = [
@@ -239,7 +239,7 @@ fn headers(code: &mut Code, identity: &Identity, read: Place) {
 
 /// Version 4 without options, no fragment. The protocol comes into register 1, the packet's end
 /// into register 3.
-fn header_of_ipv4(code: &mut Code, identity: &Identity, read: Place) {
+fn header_of_ipv4(code: &mut Code, identity: &Identity, read: Label) {
     fetch(code, IP, IP + IPV4_LEN + UDP_LEN, read);
     code.load(Size::Byte, 1, STACK, FRAME + IP);
     code.when(IF_NOT, 1, 0x45, read);
@@ -257,7 +257,7 @@ fn header_of_ipv4(code: &mut Code, identity: &Identity, read: Place) {
 }
 
 /// The same of version 6. What has extension headers has another protocol than TCP and UDP.
-fn header_of_ipv6(code: &mut Code, identity: &Identity, read: Place) {
+fn header_of_ipv6(code: &mut Code, identity: &Identity, read: Label) {
     fetch(code, IP, IP + IPV6_LEN + UDP_LEN, read);
     code.load(Size::Byte, 1, STACK, FRAME + IP);
     code.with(SHIFT_RIGHT, 1, 4);
@@ -274,7 +274,7 @@ fn header_of_ipv6(code: &mut Code, identity: &Identity, read: Place) {
 /// The transport header at `at`: the protocol is in register 1, the packet's end in register 3. TCP
 /// goes to `segmented`, with the end of all headers in register 9, UDP to `plain`, unless it is
 /// from the `dhcp` server's port, or to the client's.
-fn transport(code: &mut Code, at: i16, dhcp: [u16; 2], segmented: Place, plain: Place, read: Place) {
+fn transport(code: &mut Code, at: i16, dhcp: [u16; 2], segmented: Label, plain: Label, read: Label) {
     let tcp = code.place();
     // Bytes behind the packet are padding, missing ones are a lie.
     code.when_to(IF_MORE_TO, 3, 8, read);
@@ -307,7 +307,7 @@ fn transport(code: &mut Code, at: i16, dhcp: [u16; 2], segmented: Place, plain: 
 
 /// Of TCP with its length in register 8, its headers' in register 9 and its end in register 3: as
 /// `datapath::segment` computes them.
-fn sizes_of_segments(code: &mut Code, plain: Place, read: Place) {
+fn sizes_of_segments(code: &mut Code, plain: Label, read: Label) {
     code.load(Size::Word, 1, 6, SKB_GSO_SIZE);
     code.when(IF_EQUAL, 1, 0, plain);
     code.when_to(IF_NOT_TO, 3, 8, read);
@@ -347,7 +347,7 @@ fn to_wire(code: &mut Code, register: u8) {
     code.with(ADD, register, WIRE_OVERHEAD as i32);
 }
 
-fn from_ipv4(code: &mut Code, identity: &Identity, read: Place) {
+fn from_ipv4(code: &mut Code, identity: &Identity, read: Label) {
     if any_ip(identity) {
         return;
     }
@@ -362,7 +362,7 @@ fn from_ipv4(code: &mut Code, identity: &Identity, read: Place) {
     code.here(own);
 }
 
-fn from_ipv6(code: &mut Code, identity: &Identity, read: Place) {
+fn from_ipv6(code: &mut Code, identity: &Identity, read: Label) {
     if any_ip(identity) {
         // Whose a link-local address is the switch keeps (fe80::/10).
         code.load(Size::Half, 1, STACK, FRAME + IP + 8);
@@ -393,7 +393,7 @@ fn from_ipv6(code: &mut Code, identity: &Identity, read: Place) {
 }
 
 /// Whose the destination is, and whether it takes the frame; if so, the slot says it.
-fn find_receiver(code: &mut Code, maps: &Maps, sender: &Sender<'_>, read: Place) {
+fn find_receiver(code: &mut Code, maps: &Maps, sender: &Sender<'_>, read: Label) {
     let Scope { switch, tenant, netns } = sender.scope;
     for (at, word) in [(0, switch), (4, tenant), (8, netns), (16, 0)] {
         code.store_word(STACK, RECEIVER + at, word as i32);

@@ -48,7 +48,7 @@ fn intrude(client: ClientConfig, to: SocketAddr) -> String {
 
 #[test]
 fn who_is_not_of_the_cluster_is_not_heard() {
-    let (place, authority, other) = (Place::new(), Authority::new().unwrap(), Authority::new().unwrap());
+    let (place, authority, other) = (TestDirectory::new(), Authority::new().unwrap(), Authority::new().unwrap());
     let [a, b] = company(&place, &authority, ["a", "b"]);
     let genuine = Credentials::load(&place.0.join("b"), "b").unwrap();
 
@@ -97,7 +97,7 @@ fn who_is_not_of_the_cluster_is_not_heard() {
 
 #[test]
 fn nothing_is_said_to_a_host_with_another_name() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let [mut a, c] = company(&place, &authority, ["a", "c"]);
     // Where b should be, there is c.
     a.meet("b", c.address());
@@ -113,7 +113,7 @@ fn nothing_is_said_to_a_host_with_another_name() {
 
 #[test]
 fn who_was_taken_from_the_list_is_not_heard_any_more() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let [a, mut b] = company(&place, &authority, ["a", "b"]);
     a.tell(&b, b"hello");
     b.settings.others.clear();
@@ -130,7 +130,7 @@ fn who_was_taken_from_the_list_is_not_heard_any_more() {
 
 #[test]
 fn captured_packets_and_garbage_do_nothing() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let [mut a, b] = company(&place, &authority, ["a", "b"]);
     let wire = Wire::to(b.address());
     a.meet("b", wire.address());
@@ -169,7 +169,7 @@ fn captured_packets_and_garbage_do_nothing() {
 
 #[test]
 fn thousands_of_attempts_keep_no_member_away() {
-    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let (place, authority) = (TestDirectory::new(), Authority::new().unwrap());
     let [a, b] = company(&place, &authority, ["a", "b"]);
     let (key, answer) = authority.expired("b");
     let client = flow::client(&forged(&key, &answer, "b")).unwrap();
