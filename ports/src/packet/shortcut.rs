@@ -27,9 +27,9 @@
 //! put in; none is lost then either. On kernels where programs can be preempted (PREEMPT_RT) there
 //! are no shortcuts.
 //!
-//! Who sends and who receives is told apart ([`Shortcut`]), because limits are. Receivers are in one map
-//! for all, by switch, tenant, namespace and address; each sender has a filter of its own, with its
-//! addresses in it.
+//! Who sends and who receives is told apart ([`Shortcut`]), because limits are. Receivers are in
+//! one map for all, by switch, tenant, namespace and address; each sender has a filter of its own,
+//! with its addresses in it.
 
 mod code;
 mod judge;

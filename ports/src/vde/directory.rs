@@ -519,7 +519,7 @@ impl Directory {
 
     /// Removes what clients that died have left in the directory. To be called some time after they
     /// left, when they have closed all they had. What is open still is looked at again: the kernel
-    /// closes a dying process's sockets one by one, and it may have to wait for a processor between.
+    /// closes a dying process's sockets one by one, and may have to wait between.
     pub fn sweep(&mut self) {
         self.leftovers.retain_mut(|(path, looks)| {
             *looks += 1;
