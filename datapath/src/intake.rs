@@ -14,6 +14,11 @@
 //! of what is for none of them. A tenant is charged for what is passed on. An endpoint is also
 //! charged for reading what is dropped then: so a flood for one leaves the tenant's others theirs.
 //!
+//! Where only one tenant is active, or several have as much, nobody is beyond its share, and the
+//! ring may become full all the same. Who receives a frame now and then would never be active: its
+//! frames would be lost there. So from a quarter of the ring on, more and more is dropped, as by
+//! RED (Floyd and Jacobson 1993), of all but those who have had little in this window.
+//!
 //! There is one tag for each endpoint and two for each tenant. Of what most is dropped, ports read
 //! a part only ([`thin`]).
 
@@ -38,6 +43,10 @@ const WINDOW_NS: u64 = 10_000_000;
 /// A tenant's broadcasts and all else that is for none of its endpoints have this weight among
 /// them: an eighth of the largest.
 const REST_WEIGHT: u32 = 8_192;
+/// How full a ring is, in parts of this.
+pub const FULL: u32 = 1 << 16;
+/// Little is what takes less than one of so many of one's share of a window.
+const LITTLE_PART: u64 = 4;
 /// Fixed point of clocks: a nanosecond by a weight of 1.
 const SHIFT: u32 = 16;
 
@@ -66,11 +75,13 @@ struct Tag {
     at: u128,
     window: u64,
     weight: u32,
+    /// What was spent for it in this window, in nanoseconds.
+    spent_ns: u64,
 }
 
 impl Default for Tag {
     fn default() -> Self {
-        Tag { at: 0, window: 0, weight: 1 }
+        Tag { at: 0, window: 0, weight: 1, spent_ns: 0 }
     }
 }
 
@@ -89,7 +100,7 @@ impl Clock {
                 tag.at = self.at;
             }
             self.now_active += weight;
-            tag.window = window;
+            (tag.window, tag.spent_ns) = (window, 0);
         }
         // One that is alone takes nobody's.
         tag.at = if self.is_alone(tag) { self.at } else { tag.at.max(self.at) };
@@ -98,6 +109,11 @@ impl Clock {
     /// Whether only one that has entered is active.
     fn is_alone(&self, tag: &Tag) -> bool {
         self.active == u64::from(tag.weight)
+    }
+
+    /// The share of one that has entered of `ns`.
+    fn share_of(&self, ns: u64, tag: &Tag) -> u64 {
+        ns * u64::from(tag.weight) / self.active.max(1)
     }
 
     /// By how much one that has entered is ahead, in nanoseconds of the time of all.
@@ -110,6 +126,7 @@ impl Clock {
     /// than [`MOST_NS`].
     fn charge(&mut self, tag: &mut Tag, ns: u64) {
         let by = |ns: u64, weight: u64| (u128::from(ns) << SHIFT) / u128::from(weight.max(1));
+        tag.spent_ns = tag.spent_ns.saturating_add(ns);
         self.at += by(ns, self.active);
         tag.at = (tag.at + by(ns, u64::from(tag.weight))).min(self.at + by(MOST_NS, self.active));
     }
@@ -135,6 +152,10 @@ impl Default for OfTenant {
 #[derive(Debug, Default)]
 pub struct Intake {
     prices: Option<Prices>,
+    /// How full the ring is, of [`FULL`].
+    full: u32,
+    /// The part of a frame that is to be dropped yet, of [`FULL`].
+    owed: u32,
     tenants: Clock,
     /// By tenant.
     of_tenant: Vec<OfTenant>,
@@ -153,10 +174,11 @@ impl Intake {
         self.port(port).weight = weight.max(1);
     }
 
-    /// The uplink's ring fills, and a frame costs so much; or, with `None`, it does not.
-    pub fn set_prices(&mut self, prices: Option<Prices>) {
+    /// The uplink's ring fills, and a frame costs so much; or, with `None`, it does not. It is so
+    /// full, of [`FULL`]: 0 where that cannot be told.
+    pub fn set_prices(&mut self, prices: Option<Prices>, full: u32) {
         self.thinning.note_read(prices.is_some());
-        self.prices = prices;
+        (self.prices, self.full) = (prices, full.min(FULL));
         self.read = prices.map(|prices| prices.read).or(self.read);
     }
 
@@ -178,7 +200,13 @@ impl Intake {
         clock.enter(&mut part, window);
         let ahead_ns = self.tenants.ahead_ns(&tag);
         let is_within_part = !clock.is_alone(&part) && clock.ahead_ns(&part) <= PART_NS;
-        let passes = ahead_ns <= NEARLY_NS || ahead_ns < AHEAD_NS && is_within_part;
+        let is_within = match self.tenants.is_alone(&tag) {
+            true => clock.is_alone(&part) || clock.ahead_ns(&part) <= NEARLY_NS,
+            false => ahead_ns <= NEARLY_NS || ahead_ns < AHEAD_NS && is_within_part,
+        };
+        let of_window_ns = clock.share_of(self.tenants.share_of(WINDOW_NS, &tag), &part);
+        let has_little = part.spent_ns < of_window_ns / LITTLE_PART;
+        let passes = is_within && (has_little || !self.is_dropped_early());
         let mut cost_ns = read.of(1, bytes);
         if passes {
             cost_ns += pass.of(1, bytes);
@@ -192,6 +220,17 @@ impl Intake {
         let of_tenant = self.tenant(tenant);
         (of_tenant.tag, of_tenant.clock) = (tag, clock);
         passes
+    }
+
+    /// Whether the next frame of those who have more than little is dropped as the ring is rather
+    /// full: a part from a quarter of it on, and all from three quarters on. It begins with few,
+    /// which is enough for TCP.
+    fn is_dropped_early(&mut self) -> bool {
+        let beyond = u64::from((2 * self.full.saturating_sub(FULL / 4)).min(FULL));
+        self.owed += (beyond * beyond / u64::from(FULL)) as u32;
+        let is_dropped = self.owed >= FULL;
+        self.owed -= if is_dropped { FULL } else { 0 };
+        is_dropped
     }
 
     /// What [`Intake::passes`] has said of a frame to a destination that ports can tell. About how

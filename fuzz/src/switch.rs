@@ -128,9 +128,9 @@ fn burst(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: Insta
     }
     // As it does while the uplink's ring fills: then some of it may be dropped.
     switch.set_intake_weights((TenantId(port.0 / 2 % 4), at as u32), (port, u32::from(count)));
-    switch.share_intake((at & 1 == 1).then_some(PRICES));
+    switch.share_intake((at & 1 == 1).then_some(PRICES), (at as u32) << 9);
     switch.rx_burst(pool, now, port, &mut frames);
-    switch.share_intake(None);
+    switch.share_intake(None, 0);
     assert!(frames.is_empty(), "the switch takes them over");
 }
 

@@ -518,7 +518,7 @@ impl Worker {
         if switch_slot.switch.is_uplink(device.id) {
             let fills = device.note_left(start, is_enough, bytes as u64 / read.max(1) as u64);
             let prices = Prices { read: device.read, pass: self.outside.costs.write };
-            switch_slot.switch.share_intake(fills.then_some(prices));
+            switch_slot.switch.share_intake(fills.then_some(prices), device.full);
         }
         switch_slot.switch.read_ahead(&self.pool, device.id, &self.burst);
         match &mut self.trace {

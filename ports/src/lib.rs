@@ -64,6 +64,15 @@ pub struct Features {
     pub max_frame: usize,
 }
 
+/// What waits in a port's ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// Memory of the kernel that it takes, in bytes.
+    pub bytes: u64,
+    /// At so many bytes the ring is full.
+    pub room: u64,
+}
+
 /// What an interface that is somebody else's says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InterfaceStatus {
@@ -161,15 +170,15 @@ pub trait Port {
     /// [`PortError::Gone`]: an idle port shows its end here.
     fn drops_before_us(&mut self) -> Result<u64, PortError>;
 
-    /// Memory of the kernel that frames take which wait to be read, in bytes. `None` where that
-    /// cannot be told at once.
-    fn waiting(&self) -> Option<u64> {
+    /// What waits to be read. `None` where that cannot be told at once.
+    fn waiting(&self) -> Option<Waiting> {
         None
     }
 
     /// Of what arrives for these destinations, drops all but a part before it takes a place in the
     /// ring, until the next call. They are [`datapath::intake::thin::MOST`] at most; an empty list
-    /// ends it. False: it is not done, and all is read. It takes some tens of microseconds.
+    /// ends it. False: it is not done, and all is read; or what was read before, where the kernel
+    /// refuses. It takes some tens of microseconds.
     fn thin(&mut self, thinned: &[Thinned]) -> bool {
         thinned.is_empty()
     }

@@ -41,7 +41,7 @@ use crate::netns::{Identity, Netns, cure_of_want};
 use crate::rtnl::{KernelLink, Netlink, Which};
 use crate::survey::{Survey, place};
 use crate::vnet::{self, HEADER_BYTES};
-use crate::{BURST_BYTES, Features, InterfaceStatus, Port, PortError, Refused};
+use crate::{BURST_BYTES, Features, InterfaceStatus, Port, PortError, Refused, Waiting};
 use tunnel::Tunnels;
 
 pub use bpf::{Hooks, hooks};
@@ -624,7 +624,7 @@ impl Port for Packet {
         Ok(full + self.drops.cut.load(Ordering::Relaxed))
     }
 
-    fn waiting(&self) -> Option<u64> {
+    fn waiting(&self) -> Option<Waiting> {
         socket::waiting(self.socket.as_fd()).ok()
     }
 

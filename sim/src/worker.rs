@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use datapath::frame::{Frame, HEADROOM, Pool, PoolLimits, SMALL};
-use datapath::intake::Prices;
 use datapath::intake::thin::{Destination, Thinned};
+use datapath::intake::{FULL, Prices};
 use datapath::program::{Endpoint, EndpointId, PortId, Program, TenantId};
 use datapath::switch::Switch;
 use datapath::turns::{Cost, Seat, Spent, Turn, Turns};
@@ -260,7 +260,8 @@ impl Worker {
             let place = &mut self.ports[port];
             let wait_ns = place.ring.len() as u64 * place.frame_ns;
             place.fills = wait_ns >= if place.fills { FILLS_STILL_NS } else { FILLS_NS };
-            switch.share_intake(place.fills.then(|| prices(&self.costs)));
+            let full = if self.by_interface { place.ring.len() as u32 * FULL / INTERFACE_RING as u32 } else { 0 };
+            switch.share_intake(place.fills.then(|| prices(&self.costs)), full);
         }
         let (mut frames, mut bytes) = (0, 0);
         while frames < burst && bytes < BURST_BYTES {

@@ -26,7 +26,7 @@ fn second(intake: &mut Intake, senders: &[(u32, Option<u32>, u64)]) -> Vec<u64> 
 /// Tenants and endpoints of the same weight.
 fn shared() -> Intake {
     let mut intake = Intake::default();
-    intake.set_prices(Some(PRICES));
+    intake.set_prices(Some(PRICES), 0);
     (0..3).for_each(|n| intake.set_weights((tenant(n % 2), 30_000), (PortId(n), 30_000)));
     intake
 }
@@ -97,7 +97,7 @@ fn a_pause_neither_saves_nor_owes() {
 fn what_is_ahead_is_bounded_and_clocks_go_on_for_years() {
     let mut intake = shared();
     let long = Prices { read: Cost::new(1 << 40, 1 << 20), pass: Cost::new(1 << 40, 1 << 20) };
-    intake.set_prices(Some(long));
+    intake.set_prices(Some(long), 0);
     for n in 0..100_000 {
         intake.passes(Instant(n), tenant(n as u32 % 2), Some(PortId(n as u32 % 2)), 65_536);
     }

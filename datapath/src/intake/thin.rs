@@ -31,9 +31,10 @@ const FALLS_BY: u64 = 8;
 const STAYS: u64 = 3;
 /// The ring fills without a pause if it does in all but one of so many reads.
 const PAUSE_PART: u64 = 4;
-/// If all that is sent for those that are thinned could be read in this part of a window, it is no
-/// flood any more.
-const CALM_PART: u64 = 8;
+/// If all that is sent in a window for those that are thinned could be read in so long, it is no
+/// flood any more. Nor is what is sent for one of them, if nothing of it was dropped by share,
+/// whatever is sent for others.
+const CALM_NS: u64 = WINDOW_NS / 8;
 /// A port is told when a part has changed by more than one of so many.
 const WORDS_PART: u64 = 5;
 /// Ports are told anew after so many windows: somebody may have set another filter.
@@ -109,6 +110,11 @@ impl ThinEntry {
     /// About so much was sent for every 2^32 that were read.
     fn sent(&self, read: u64) -> u64 {
         (u128::from(read) * u128::from(ALL) / u128::from(self.set)) as u64
+    }
+
+    /// Whether little was sent for it in this window, and nothing of that dropped by share.
+    fn is_calm(&self) -> bool {
+        self.seen.dropped == 0 && self.sent(self.seen.read_ns) < CALM_NS
     }
 
     /// About so much of it was dropped in this window, by whomever.
@@ -201,7 +207,10 @@ impl Thinning {
         if over == 0 {
             return;
         }
-        (0..over.min(SILENT + 1)).for_each(|_| self.end_window());
+        // Where there was something to read, it is the worker that has not run since: who sends in
+        // such windows has not been seen.
+        let most = if self.full_reads > 0 { 1 } else { SILENT + 1 };
+        (0..over.min(most)).for_each(|_| self.end_window());
         self.window = window;
     }
 
@@ -209,13 +218,13 @@ impl Thinning {
         let (full_reads, reads) = (std::mem::take(&mut self.full_reads), std::mem::take(&mut self.reads));
         let fills_on = full_reads > 0 && PAUSE_PART * (reads - full_reads) <= reads;
         let sent_ns: u64 = self.places.iter().map(|place| place.sent(place.seen.read_ns)).sum();
-        let is_calm = full_reads == 0 && sent_ns < WINDOW_NS / CALM_PART;
+        let is_calm = full_reads == 0 && sent_ns < CALM_NS;
         for place in &mut self.places {
             let ThinEntry { seen, keep, .. } = *place;
             place.keep = match seen.falls(keep).filter(|_| fills_on) {
                 Some(less) if self.window >= place.stays_until => less,
                 _ if 4 * seen.dropped > seen.read => keep,
-                _ if is_calm => 2 * keep,
+                _ if is_calm || place.is_calm() => 2 * keep,
                 _ => keep + keep / 16,
             };
             if place.keep < keep {
@@ -261,6 +270,11 @@ impl Thinning {
     pub fn news(&mut self, now: Instant) -> Option<&[Thinned]> {
         self.look(now);
         (!self.is_told && self.told != self.window).then_some(&self.list)
+    }
+
+    /// A port was not told what the others were: all are to be told again.
+    pub fn tell_again(&mut self) {
+        self.is_told &= self.places.is_empty();
     }
 
     /// Ports do what [`Thinning::news`] says from now on; or they do not, and read all.

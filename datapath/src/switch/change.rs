@@ -163,6 +163,7 @@ impl Switch {
         let before = std::mem::replace(&mut self.program.uplink, uplink);
         let is_there = self.program.uplink.is_some();
         self.memory.unsettle();
+        self.intake.thinning().tell_again();
         self.move_members(pool, before.as_ref());
         self.change_bond(pool, now, before.as_ref());
         self.follow_members(now);

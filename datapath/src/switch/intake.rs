@@ -27,9 +27,9 @@ impl Switch {
     }
 
     /// What is read from the uplink next comes from a ring that fills, and a frame costs so much;
-    /// with `None`, from one that does not.
-    pub fn share_intake(&mut self, prices: Option<Prices>) {
-        self.intake.set_prices(prices);
+    /// with `None`, from one that does not. How full it is: see [`crate::intake::Intake`].
+    pub fn share_intake(&mut self, prices: Option<Prices>, full: u32) {
+        self.intake.set_prices(prices, full);
     }
 
     /// Passes a frame from outside on where it is within the share of those that it is for. Else it
@@ -59,7 +59,7 @@ impl Switch {
         if to.is_some_and(|to| self.is_talk(pool, now, to, &frame)) {
             return Ok(Some(frame));
         }
-        let destination = to.and_then(|to| self.destination_outside(pool, network, to, &frame));
+        let destination = to.and_then(|to| self.destination_outside(pool, (network, vlan), to, &frame));
         let passes = self.intake.passes(now, tenant, port, bytes);
         // About: who sent them, and how long they were, is taken to be as with this one.
         let missed = destination.map_or(0, |to| self.intake.note(now, to, bytes, passes));
@@ -89,13 +89,20 @@ impl Switch {
 
     /// How a port tells for which endpoint a frame is, where it can by VLAN and address and may
     /// drop it. It may not where agents of other hosts speak to the endpoint, nor what has a bond's
-    /// number, since the bond would wait for it, nor what goes to the address of tunnels.
-    fn destination_outside(&self, pool: &Pool, network: Network, to: EndpointId, frame: &Frame) -> Option<Destination> {
+    /// number, since the bond would wait for it, nor what goes to the address of tunnels. A tag
+    /// behind that of the network it does not see.
+    fn destination_outside(
+        &self,
+        pool: &Pool,
+        (network, inside): (Network, u16),
+        to: EndpointId,
+        frame: &Frame,
+    ) -> Option<Destination> {
         let mac = destination(pool.bytes(frame));
         let vlan = match self.forward.outside(network)? {
-            Outside::Vlan(vlan) => Some(vlan),
+            Outside::Vlan(vlan) if inside == 0 => Some(vlan),
             Outside::Untagged if pool.meta(frame).layout.vlan.is_none() => None,
-            Outside::Untagged | Outside::Tunnels => return None,
+            Outside::Vlan(_) | Outside::Untagged | Outside::Tunnels => return None,
         };
         let is_heard = self.ingress.tree(Plane::Wire).ahead(to).is_some();
         let has_numbers = self.bond.as_ref().is_some_and(|bond| bond.may_have_numbers());
@@ -109,6 +116,11 @@ impl Switch {
     pub fn thinned(&mut self, now: Instant) -> Option<&[Thinned]> {
         self.intake.due()?;
         self.intake.thinning().news(now)
+    }
+
+    /// A port has become one of the uplink's, or is open again, and reads all.
+    pub fn tell_thinned_again(&mut self) {
+        self.intake.thinning().tell_again();
     }
 
     /// They do; or one cannot, and all read everything.

@@ -1,5 +1,6 @@
 //! A device of the worker: an opened port, or the place of one that is gone.
 
+use datapath::intake::FULL;
 use datapath::intake::thin::Thinned;
 use datapath::program::PortId;
 use datapath::turns::{Cost, Spent};
@@ -58,6 +59,8 @@ pub struct Device {
     pub is_written: bool,
     /// The uplink's: its ring fills.
     pub fills: bool,
+    /// How full it was then, of [`FULL`].
+    pub full: u32,
     /// Its port drops a part of what arrives for some (`thin.rs`).
     pub is_thinned: bool,
     /// Since when each read has left something in it.
@@ -103,6 +106,7 @@ impl Device {
             is_paused: false,
             is_written: false,
             fills: false,
+            full: 0,
             is_thinned: false,
             full_since: None,
             read: READ,
@@ -131,10 +135,12 @@ impl Device {
     /// [`FILLS_STILL_NS`] only. Where its port cannot tell how much waits, a ring fills that has
     /// not been empty for [`NOT_EMPTY_NS`].
     pub fn note_left(&mut self, now: Instant, is_left: bool, mean: u64) -> bool {
+        self.full = 0;
         self.full_since = is_left.then(|| self.full_since.unwrap_or(now));
         self.fills = self.full_since.is_some_and(|since| match self.port.as_ref().and_then(|port| port.waiting()) {
-            Some(bytes) => {
-                let wait_ns = bytes / (mean + FRAME_OVERHEAD) * self.frame_ns;
+            Some(waiting) => {
+                self.full = (waiting.bytes.min(waiting.room) * u64::from(FULL) / waiting.room.max(1)) as u32;
+                let wait_ns = waiting.bytes / (mean + FRAME_OVERHEAD) * self.frame_ns;
                 wait_ns >= if self.fills { FILLS_STILL_NS } else { FILLS_NS }
             }
             None => now.since(since) >= NOT_EMPTY_NS,

@@ -381,7 +381,12 @@ impl Worker {
         }
         // One that it takes the place of.
         self.unwatch(index);
-        self.outside.devices[index].restore(port);
+        let device = &mut self.outside.devices[index];
+        device.restore(port);
+        let (switch, id) = (device.switch, device.id);
+        if let Some(switch_slot) = self.switch_slots.get_mut(switch).filter(|slot| slot.switch.is_uplink(id)) {
+            switch_slot.switch.tell_thinned_again();
+        }
         self.open_member(index, true);
         self.seats.wake(Backing::Device(index));
     }

@@ -16,9 +16,9 @@ use datapath::service::{Address, Backend, SWEPT_PLACES, Service, ServiceId};
 use datapath::turns::TURN_NS;
 use datapath::verdict::Reason;
 use datapath::wire::{Mac, build, protocol};
-use ports::Port;
 use ports::pair::{PairPort, pair};
 use ports::vde::VdePort;
+use ports::{Port, Waiting};
 use std::cell::Cell;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
@@ -367,8 +367,8 @@ impl Port for Timed {
         self.port.write(pool, frame)
     }
 
-    fn waiting(&self) -> Option<u64> {
-        self.waiting
+    fn waiting(&self) -> Option<Waiting> {
+        self.waiting.map(|bytes| Waiting { bytes, room: 1 << 24 })
     }
 
     fn drops_before_us(&mut self) -> Result<u64, PortError> {

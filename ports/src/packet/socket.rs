@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::thin;
+use crate::Waiting;
 use crate::ethtool;
 use crate::netns::Identity;
 use datapath::offload::OffloadSupport;
@@ -282,17 +283,19 @@ pub(super) fn drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
     if done == 0 { Ok(u64::from(stats[1])) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Memory that frames take which wait to be read, in bytes of the kernel's accounting.
-pub(super) fn waiting(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    // The first of the numbers that SO_MEMINFO gives (`linux/sock_diag.h`, Linux 4.12).
-    let mut number = 0u32;
-    let mut len = mem::size_of_val(&number) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into `number`, which has that many.
+/// What waits to be read, by the kernel's accounting.
+pub(super) fn waiting(socket: BorrowedFd<'_>) -> io::Result<Waiting> {
+    // The first of the numbers that SO_MEMINFO gives (`linux/sock_diag.h`, Linux 4.12):
+    // SK_MEMINFO_RMEM_ALLOC and SK_MEMINFO_RCVBUF.
+    let mut numbers = [0u32; 2];
+    let mut len = mem::size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `numbers`, which have that many.
     let done = unsafe {
-        let at: *mut u32 = &mut number;
+        let at: *mut u32 = numbers.as_mut_ptr();
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, at.cast(), &mut len)
     };
-    if done == 0 { Ok(u64::from(number)) } else { Err(io::Error::last_os_error()) }
+    let [bytes, room] = numbers.map(u64::from);
+    if done == 0 { Ok(Waiting { bytes, room }) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What came beside a frame that was read.

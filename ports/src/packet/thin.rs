@@ -49,8 +49,8 @@ pub(super) fn changing() -> MutexGuard<'static, ()> {
 /// else it reads. Does not wait.
 ///
 /// # Errors
-/// It reads all. There is a program at the socket, somebody changes a filter just now, or the
-/// kernel refused.
+/// There is a program at the socket, or the kernel refused it: it reads all. Somebody changes a
+/// filter just now, or the kernel refused twice: it reads what it read before.
 pub(super) fn thin(socket: BorrowedFd<'_>, thinned: &[Thinned]) -> io::Result<()> {
     let _changing = match CHANGING.try_lock() {
         Ok(changing) => changing,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::ids::{PortId, TenantId};
-use crate::intake::{Intake, Prices};
+use crate::intake::{FULL, Intake, Prices};
 use crate::turns::Cost;
 
 /// To read a frame takes 1 us, and to pass it on 3 us more: 1 000 000 or 250 000 a second.
@@ -25,6 +25,10 @@ struct Model {
     list: Vec<Thinned>,
     /// Whether the port does what it is told.
     is_obeyed: bool,
+    /// Whether all endpoints are of one tenant.
+    is_one_tenant: bool,
+    /// The worker has no processor.
+    is_still: bool,
     longest: usize,
 }
 
@@ -59,6 +63,8 @@ impl Model {
             fills: false,
             list: Vec::new(),
             is_obeyed: true,
+            is_one_tenant: false,
+            is_still: false,
             longest: 0,
         }
     }
@@ -86,7 +92,11 @@ impl Model {
                 }
             }
             self.now_ns += 1_000;
-            self.work(&mut fates);
+            if self.is_still {
+                self.busy_until_ns = self.now_ns;
+            } else {
+                self.work(&mut fates);
+            }
             self.longest = self.longest.max(self.ring.len());
         }
         fates
@@ -108,14 +118,16 @@ impl Model {
     fn work(&mut self, fates: &mut [Fate]) {
         while self.busy_until_ns < self.now_ns {
             self.fills = self.ring.len() >= if self.fills { FILLS.1 } else { FILLS.0 };
-            self.intake.set_prices(self.fills.then_some(PRICES));
+            let full = self.ring.len() as u32 * FULL / RING as u32;
+            self.intake.set_prices(self.fills.then_some(PRICES), full);
             let now = Instant(self.now_ns);
             let Some((sender, came_ns)) = self.ring.pop_front() else {
                 self.busy_until_ns = self.now_ns;
                 break;
             };
             let fate = &mut fates[sender as usize];
-            let passes = self.intake.passes(now, TenantId(sender), Some(PortId(sender)), 60);
+            let tenant = TenantId(if self.is_one_tenant { 0 } else { sender });
+            let passes = self.intake.passes(now, tenant, Some(PortId(sender)), 60);
             if self.intake.is_awake() {
                 fate.told += self.intake.note(now, destination(sender), 60, passes);
             }
@@ -153,6 +165,73 @@ fn a_flood_of_ten_times_what_can_be_read_leaves_the_ring_to_others() {
     model.run(100, &senders);
     let fates = model.run(200, &senders);
     assert!(fates[1].ring_full > fates[1].sent / 2, "{fates:?}");
+}
+
+/// Rates of a flood in frames a millisecond: more than can be passed on, up to ten times what can
+/// be read.
+const FLOODS: [u64; 5] = [300, 500, 1_000, 3_000, 10_000];
+
+#[test]
+fn who_sends_now_and_then_loses_nothing_beside_floods_that_nobody_shares_with() {
+    for flood in FLOODS {
+        for floods in [&[(0, flood)][..], &[(0, flood / 2), (2, flood / 2)], &[(0, flood), (2, 20)]] {
+            let mut model = Model::new();
+            model.run(200, floods);
+            for pause_ms in [1_000, 100, 50, 50, 20, 30] {
+                let fates = model.run(pause_ms, floods);
+                assert!(fates[0].passed > pause_ms * 20, "{floods:?}: {fates:?}");
+                let others: Vec<_> = floods.iter().copied().chain([(1, 1)]).collect();
+                let sent = model.run(1, &others)[1];
+                let later = model.run(100, floods)[1];
+                assert_eq!((sent.sent, sent.passed + later.passed), (1, 1), "{floods:?}: {sent:?} {later:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn in_the_only_tenant_a_flood_for_one_leaves_the_ring_to_its_others() {
+    // Of 250 that could be passed on.
+    for (flood, others) in FLOODS.into_iter().flat_map(|flood| [(flood, 20), (flood, 80)]) {
+        let mut model = Model { is_one_tenant: true, ..Model::new() };
+        let senders = [(0, flood), (1, others)];
+        model.run(200, &senders);
+        let fates = model.run(400, &senders);
+        assert_eq!(fates[1].ring_full + fates[1].by_share + fates[1].by_filter, 0, "{flood}: {fates:?}");
+        assert!(fates[1].longest_wait_ns < 5_000_000, "{flood}: {fates:?}");
+        assert!(fates[0].passed > 20_000, "{flood}: {fates:?}");
+    }
+}
+
+#[test]
+fn one_that_was_flooded_for_a_moment_has_its_own_soon_beside_a_flood_that_lasts() {
+    for (flood, pulse, pulse_ms, pause_ms) in
+        [(10_000, 10_000, 3, 347), (10_000, 10_000, 10, 340), (10_000, 2_000, 20, 980), (1_000, 3_000, 20, 480)]
+    {
+        let mut model = Model::new();
+        model.run(300, &[(0, flood), (1, 20)]);
+        let (mut sent, mut lost) = (0, 0);
+        for _ in 0..5 {
+            model.run(pulse_ms, &[(0, flood), (1, pulse)]);
+            let fate = model.run(pause_ms, &[(0, flood), (1, 20)])[1];
+            (sent, lost) = (sent + fate.sent, lost + fate.sent - fate.passed.min(fate.sent));
+        }
+        assert!(20 * lost < sent, "{flood} {pulse} {pulse_ms}: {lost} of {sent}");
+    }
+}
+
+#[test]
+fn a_worker_that_stood_still_does_not_end_thinning() {
+    for stall_ms in [20, 50, 100, 200] {
+        let mut model = Model::new();
+        let senders = [(0, 10_000), (1, 20)];
+        model.run(400, &senders);
+        model.is_still = true;
+        model.run(stall_ms, &senders);
+        model.is_still = false;
+        let victim = model.run(120, &senders)[1];
+        assert!(victim.ring_full < victim.sent / 20, "{stall_ms} ms: {victim:?}");
+    }
 }
 
 #[test]

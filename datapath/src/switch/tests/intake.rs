@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::arrivals::Arrival;
+use crate::bond::BondSettings;
 use crate::intake::Prices;
 use crate::intake::thin::Thinned;
 use crate::overlay::Vtep;
@@ -19,7 +20,7 @@ fn rig_with(edit: impl FnOnce(&mut Program)) -> Rig {
     let tenants = [Attachment::Vlan(10), Attachment::Vlan(20), Attachment::Untagged];
     let mut rig = Rig::new(&tenants, &[(0, 1), (1, 2), (2, 3)], edit);
     (1..=3).for_each(|port| rig.switch.set_intake_weights((TenantId(port - 1), 30_000), (PortId(port), 30_000)));
-    rig.switch.share_intake(Some(PRICES));
+    rig.switch.share_intake(Some(PRICES), 0);
     rig
 }
 
@@ -51,7 +52,7 @@ fn a_flood_for_one_tenant_is_dropped_and_others_have_theirs() {
     assert_eq!((rig.drops(1), rig.drops(2)), (vec![], vec![]));
     assert_eq!(rig.switch.uplink_drops().total(), 0);
     // The ring has room again.
-    rig.switch.share_intake(None);
+    rig.switch.share_intake(None, 0);
     assert_eq!(flood(&mut rig, 100, &udp(9, 1).vlan(10)), 100);
 }
 
@@ -102,7 +103,7 @@ fn weights_are_kept_of_what_the_program_has() {
 
 fn flood_for(rig: &mut Rig, ms: u64, flood_of: &build::Build<'_>) {
     for _ in 0..ms {
-        rig.switch.share_intake(Some(PRICES));
+        rig.switch.share_intake(Some(PRICES), 0);
         flood(rig, 1, &udp(9, 2).vlan(20));
         flood(rig, 1_000, flood_of);
     }
@@ -141,7 +142,7 @@ fn what_ports_drop_of_a_flood_is_counted_about() {
         let each = wire_bytes / (100 + missed);
         assert_eq!((wire_bytes, dropped_bytes), (each * (100 + missed), each * (100 + missed - passed)));
         // The ring has room, and is looked at again until all is read.
-        rig.switch.share_intake(None);
+        rig.switch.share_intake(None, 0);
         assert!(rig.switch.thinned_due().is_some());
         rig.now = rig.now.plus_ns(1_000_000_000);
         assert_eq!(rig.switch.thinned(rig.now), Some(&[][..]));
@@ -166,6 +167,14 @@ fn what_a_port_cannot_tell_or_must_not_drop_is_not_thinned() {
     let mut rig = rig_with(|program| program.overlay.local = Some(tunnels));
     assert_eq!(told(&mut rig, &udp(9, 3)), None);
     assert!(told(&mut rig, &udp(9, 1).vlan(10)).is_some());
+    // A bond that numbers frames would wait for what a port drops.
+    for (order, is_thinned) in [(true, false), (false, true)] {
+        let mut rig = rig_with(|program| {
+            let uplink = program.uplink.as_mut().expect("an uplink");
+            uplink.bond = Some(BondSettings { order, ..BondSettings::default() });
+        });
+        assert_eq!(told(&mut rig, &udp(9, 1).vlan(10)).is_some(), is_thinned, "order = {order}");
+    }
     // With a tag of no VLAN it is of the same network, and a port tells it apart.
     assert_eq!(told(&mut self::rig(), &udp(9, 3).vlan(0)), None);
 }

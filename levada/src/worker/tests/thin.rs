@@ -51,8 +51,8 @@ impl Port for Flooded {
         Ok(())
     }
 
-    fn waiting(&self) -> Option<u64> {
-        Some(1 << 24)
+    fn waiting(&self) -> Option<Waiting> {
+        Some(Waiting { bytes: 1 << 22, room: 1 << 24 })
     }
 
     fn thin(&mut self, thinned: &[Thinned]) -> bool {
@@ -168,7 +168,9 @@ fn who_takes_over_gets_a_port_that_reads_all() {
     bed.run(100);
     assert!(bed.is_thinned());
     bed.told();
-    bed.worker.end_thinning();
+    let (reply, states) = sync_channel(1);
+    bed.worker.give_way(Vec::new(), &reply);
+    assert_eq!(states.recv().unwrap().len(), 1);
     assert_eq!((bed.told(), bed.is_thinned()), (vec![vec![]], false));
 }
 
